@@ -1,0 +1,58 @@
+# `make` lists the targets. Needs python3 >= 3.11, make and git; everything else goes into .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+RUN := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help compare ladder test test-all lint bench gpu clean
+
+help: ## list the targets
+	@echo "usage: make TARGET [ARGS='...'] [PYTHON=python3]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+compare: $(RUNTIME) ## measure the bundled trainer as found and fixed; writes reports/runs/latest/
+	@$(RUN) -m profiler compare $(ARGS)
+
+ladder: $(RUNTIME) ## measure every cure of the bundled trainer: alone, on top of the others, and left out
+	@$(RUN) -m profiler compare --ladder $(ARGS)
+
+test: $(DEV) browser ## run the tests, without the slow ones and those that need a GPU
+	@$(RUN) -m pytest $(ARGS)
+
+test-all: $(DEV) browser ## run the slow tests too
+	@$(RUN) -m pytest -m 'not gpu' $(ARGS)
+
+lint: $(DEV) ## ruff (check and format) and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(DEV) ## run the benchmarks: the project's own speed and overhead
+	@$(RUN) -m pytest tests/benchmarks/bench_[!g]*.py -m '' -s $(ARGS)
+	@$(RUN) tests/benchmarks/bench_worker.py
+
+gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmark; PYTHON's own packages; into OUT=reports/gpu
+	@$(if $(OUT),OUT='$(OUT)' )scripts/gpu.sh $(PYTHON) $(ARGS)
+
+clean: ## remove caches, builds and the environment; recorded runs in reports/runs/ stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.PHONY: browser
+browser:
+	@scripts/install-browser.sh
+
+$(RUNTIME): requirements.txt scripts/setup-venv.sh
+	@scripts/setup-venv.sh $(PYTHON) $(VENV) requirements.txt
+	@touch $@
+
+$(DEV): requirements-dev.txt requirements.txt scripts/setup-venv.sh
+	@scripts/setup-venv.sh $(PYTHON) $(VENV) requirements-dev.txt
+	@touch $(RUNTIME) $@

@@ -1,0 +1,75 @@
+"""Records PyTorch training, says why it is slow, and shows what a cure changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from profiler.analyse.ratios import SideRuns
+    from profiler.run.model import Analysis, Comparison, Run
+
+__version__ = "0.1.0"
+
+
+def load(path: Path | str) -> Run:
+    """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` shows them in pandas.
+
+    :raises ProfilerError: there is no run at `path`, or it is damaged.
+    """
+    from profiler.run.load import load as load_run
+
+    return load_run(path)
+
+
+def read(path: Path | str) -> Analysis:
+    """What a recorded run says, with its verdict: as `python -m profiler diagnose` shows it.
+
+    :raises ProfilerError: there is no run at `path`, or it is damaged.
+    """
+    from dataclasses import replace
+
+    from profiler.analyse import analyse
+    from profiler.diagnose.verdict import verdict
+
+    analysis = analyse(load(path))
+    return replace(analysis, verdict=verdict(analysis))
+
+
+def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) -> Comparison:
+    """Recorded runs held against each other, with a verdict; the first side is the baseline.
+
+    Run i of a side at level light is paired with run i of the baseline; ratios come from these. A side's last run at
+    a higher level is its breakdown pass; where no run is light, it is what the ratio comes from too.
+
+    :param sides: label -> its recorded runs, in the order in which they were made.
+    :param anyway: compare sides that are not comparable too; the result says so.
+    :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared.
+    """
+    from dataclasses import replace
+
+    from profiler.analyse.comparison import compare as compare_sides
+    from profiler.base.errors import Exit, ProfilerError
+    from profiler.diagnose.verdict import compare_verdict
+
+    comparison = compare_sides([_side(label, paths) for label, paths in sides.items()], anyway=anyway)
+    if not comparison.comparable and not anyway:
+        reasons = "; ".join(comparison.reasons)
+        raise ProfilerError(f"not comparable: {reasons} (anyway=True compares them)", Exit.NOT_COMPARABLE)
+    return replace(comparison, verdict=compare_verdict(comparison))
+
+
+def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
+    import shlex
+
+    from profiler.analyse.ratios import SideRuns
+    from profiler.base.errors import ProfilerError
+
+    runs = [read(path) for path in paths]
+    if not runs:
+        raise ProfilerError(f"there is no run of side {label}: give each side at least one")
+    light = tuple(run for run in runs if run.info.level == "light")
+    detail = next((run for run in reversed(runs) if run.info.level != "light"), None)
+    return SideRuns(label, shlex.join(runs[0].info.argv), light or tuple(runs), detail)

@@ -1,0 +1,67 @@
+"""The command line: finds the commands, parses, and turns every error into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from profiler import __doc__ as purpose
+from profiler import __version__
+from profiler.base.errors import Exit, ProfilerError
+from profiler.base.plugins import discover
+
+DEBUG = "PROFILER_DEBUG"
+"""Environment variable: when set, an internal error shows its traceback."""
+_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser with a subparser for every command that is found."""
+    parser = argparse.ArgumentParser(prog="python -m profiler", description=purpose)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in discover("profiler.commands"):
+        subparser = commands.add_parser(command.name, help=command.help, description=command.help)
+        command.prepare_parser(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (argparse exits with 2 on a usage error)."""
+    return guarded(lambda: _dispatch(argv))
+
+
+def _dispatch(argv: Sequence[str] | None) -> int:
+    args = make_parser().parse_args(argv)
+    code: int = args.run(args)
+    sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
+    return code
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Call `work` at the edge of the process: errors become one line on stderr and an exit code."""
+    try:
+        return work()
+    except ProfilerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # the reader went away; what is still buffered must not raise again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except Exception as error:
+        # the edge of the process, and it reports
+        if os.environ.get(DEBUG):
+            raise
+        message = " ".join(str(error).split())
+        print(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)", file=sys.stderr)
+        return int(Exit.USAGE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

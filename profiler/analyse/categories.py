@@ -1,0 +1,54 @@
+"""Which host category a region or a runtime call belongs to: the one place where names and kinds get their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from profiler.run.model import HOST_CATEGORIES
+from profiler.run.tables import CallKind
+
+REGION_CATEGORIES: Final[Mapping[str, str]] = {
+    "tokenize": "input",
+    "data": "input",
+    "input": "input",
+    "loader": "input",
+    "log": "log",
+    "logging": "log",
+    "checkpoint": "checkpoint",
+    "save": "checkpoint",
+    "h2d": "copy",
+    "d2h": "copy",
+    "copy": "copy",
+    "sync": "sync",
+}
+"""Name of a region (whole, case ignored) -> host category. Any other name is `python`: a region is evidence that host
+Python of that name ran. What runs inside a region keeps its own category, since the innermost wins."""
+
+RECORDING: Final = "recording"
+"""The region in which profiler.marks writes what it recorded; category `python`."""
+
+CALL_CATEGORIES: Final[Mapping[CallKind, str]] = {
+    CallKind.SYNC: "sync",
+    CallKind.H2D: "copy",
+    CallKind.D2H: "copy",
+    CallKind.D2D: "copy",
+    CallKind.MEMSET: "copy",
+    CallKind.LAUNCH: "launch",
+    CallKind.ALLOC: "launch",
+    CallKind.FREE: "launch",
+    CallKind.EVENT: "launch",
+    CallKind.OTHER: "launch",
+}
+"""Kind of a runtime call -> host category of the time in which it did not block; where it blocked, it is `sync`."""
+
+SUBMITTING: Final = (CallKind.LAUNCH, CallKind.H2D, CallKind.D2H, CallKind.D2D, CallKind.MEMSET)
+"""Calls that put work on a device's queue: what ends a device's idleness."""
+
+CODE: Final[Mapping[str, int]] = {name: number for number, name in enumerate(HOST_CATEGORIES)}
+"""Host category -> its number, the column of it in a ledger."""
+
+
+def region_category(name: str) -> str:
+    """Host category of a region of this name."""
+    return REGION_CATEGORIES.get(name.strip().lower(), "python")

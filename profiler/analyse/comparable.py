@@ -1,0 +1,78 @@
+"""Whether runs may be compared at all: the facts that must be equal, and why each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from profiler.analyse.ratios import SideRuns
+from profiler.run.model import Analysis, RunInfo
+
+MUST_BE_EQUAL: Final[Mapping[str, str]] = {
+    "device": "another device does the same work at another speed",
+    "work": "other mathematics: learning does more than a forward pass, empty kernels do nothing",
+    "preset": "a model of another size is other work",
+    "dtype": "narrower numbers are less work, and give other results",
+    "step": "per-step figures of different steps mean nothing beside each other",
+    "tokens_per_chunk": "a step of another size",
+    "samples_per_chunk": "a step made of other pieces: more to tokenize for as many tokens",
+    "corpus": "another text",
+    "corpus_sha256": "another text under the same name",
+    "tokenizer": "the same text becomes other tokens",
+    "seed": "other weights, and other predictions from them",
+}
+"""Fact that a program states through marks.describe -> why sides that differ in it are not comparable."""
+
+HOST_FACTS: Final[Mapping[str, str]] = {
+    "cpu": "another processor runs the same program at another speed",
+    "cores": "another number of cores changes what can run at once",
+}
+"""The same for the machine."""
+
+_LONGEST: Final = 60
+NOT_STATED: Final = "not stated"
+
+
+def differences(sides: Sequence[SideRuns], *, but: Collection[str] = ()) -> tuple[str, ...]:
+    """Why the sides are not comparable, one line each with both values; empty when they are.
+
+    Every run, the detailed ones too, is held against the first of the baseline. What no run states is not held
+    against anyone: `unstated` lists it. Facts in `but` may differ.
+    """
+    infos = [run.info for side in sides for run in runs_of(side)]
+    reasons: dict[str, None] = {}
+    for info in infos[1:]:
+        reasons |= dict.fromkeys(_between(_identity(infos[0], but), _identity(info, but)))
+    levels = [run.info.level for side in sides for run in side.light]
+    reasons |= dict.fromkeys(f"level: {levels[0]} against {level}" for level in levels if level != levels[0])
+    return tuple(reasons)
+
+
+def unstated(sides: Sequence[SideRuns]) -> tuple[str, ...]:
+    """Facts that should be equal and that no run states."""
+    infos = [run.info for side in sides for run in runs_of(side)]
+    return tuple(name for name in MUST_BE_EQUAL if not any(name in info.facts for info in infos))
+
+
+def runs_of(side: SideRuns) -> tuple[Analysis, ...]:
+    """All runs of a side, the detailed one last."""
+    return (*side.light, *((side.detail,) if side.detail else ()))
+
+
+def _identity(info: RunInfo, but: Collection[str]) -> Mapping[str, Any]:
+    stated = {name: info.facts[name] for name in MUST_BE_EQUAL if name in info.facts and name not in but}
+    stated |= {f"host {name}": info.host[name] for name in HOST_FACTS if name in info.host}
+    if info.facts.get("device") in ("cuda", None) and info.devices:
+        stated["GPUs"] = ", ".join(str(device.get("name", "unnamed")) for device in info.devices)
+    return stated
+
+
+def _between(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[str]:
+    for name in dict.fromkeys((*one, *other)):
+        if name not in one or name not in other or one[name] != other[name]:
+            yield f"{name}: {_shown(one, name)} against {_shown(other, name)}"
+
+
+def _shown(facts: Mapping[str, Any], name: str) -> str:
+    text = str(facts[name]) if name in facts else NOT_STATED
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -1,0 +1,93 @@
+"""Two or more sides of a comparison as one value; the first side is the baseline. The verdict is added elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler.analyse.comparable import differences
+from profiler.analyse.environment import environment
+from profiler.analyse.flamediff import flame_difference
+from profiler.analyse.ladder import ladder_method
+from profiler.analyse.method import method
+from profiler.analyse.ratios import SideRuns, over_runs, ratios
+from profiler.analyse.stats import median
+from profiler.base.errors import ProfilerError
+from profiler.run.model import Comparison, FlameDiff, Ladder, Measure, Side
+
+__all__ = ["SideRuns", "compare"]
+
+
+def compare(
+    sides: Sequence[SideRuns],
+    *,
+    anyway: bool = False,
+    floor: SideRuns | None = None,
+    ladder: Ladder | None = None,
+    title: str = "",
+    created_at: str = "",
+) -> Comparison:
+    """Hold `sides` against the first of them.
+
+    :param anyway: compare sides that are not comparable too; the result is marked as forced.
+    :param floor: runs of the least that the baseline's call pattern can cost.
+    :param ladder: every fix by itself, from the same rounds as the sides.
+    :raises ProfilerError: fewer than two sides.
+    """
+    if len(sides) < 2:
+        raise ProfilerError("a comparison needs two sides or more")
+    base, pairs = sides[0], min(len(side.light) for side in sides)
+    reasons = differences(sides)
+    infos = [(side.light[0] if side.light else side.detail) for side in sides]
+    different, same = environment([run.info for run in infos if run is not None])
+    return Comparison(
+        title=title or f"{' and '.join(side.label for side in sides[1:])} against {base.label}",
+        created_at=created_at,
+        sides=tuple(_side(side) for side in sides),
+        ratios={side.label: ratios(base, side) for side in sides[1:]},
+        pairs=pairs,
+        comparable=not reasons,
+        reasons=reasons,
+        forced=bool(reasons) and anyway,
+        verdict="",
+        floor=_side(floor) if floor else None,
+        differences=different,
+        environment=same,
+        method=(*method(sides, pairs), *(ladder_method(ladder) if ladder else ())),
+        flame_diff=_flame_diff(base, sides[-1]),
+        ladder=ladder,
+    )
+
+
+def _side(side: SideRuns) -> Side:
+    return Side(
+        label=side.label,
+        command=side.command,
+        runs=side.light,
+        detail=side.detail,
+        measures=over_runs(side),
+        recording_slowdown=_slowdown(side),
+    )
+
+
+def _slowdown(side: SideRuns) -> Measure:
+    """Step time of the breakdown pass over the median of the light runs; the range is over the light runs."""
+    name = "recording_slowdown"
+    if side.detail is None:
+        return Measure(name, None, "x", reason="no breakdown pass was made of this side")
+    if not side.has_separate_detail:
+        return Measure(
+            name, None, "x", reason="the breakdown comes from the run itself; there is none to hold it against"
+        )
+    detail = side.detail.measures["step_time"]
+    light = [run.measures["step_time"].value for run in side.light]
+    known = [value for value in light if value]
+    if detail.value is None or not known:
+        return Measure(name, None, "x", reason=detail.reason or "no light run measured a step")
+    over = [detail.value / value for value in known]
+    return Measure(name, detail.value / median(known), "x", min(over), max(over), len(known), "step time")
+
+
+def _flame_diff(base: SideRuns, last: SideRuns) -> FlameDiff | None:
+    before = base.detail.flame if base.detail else None
+    after = last.detail.flame if last.detail else None
+    return flame_difference(before, after) if before and after else None

@@ -1,0 +1,113 @@
+"""A side over its runs, and ratios of a side over the baseline from interleaved pairs of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler.analyse.stats import mean_interval, median
+from profiler.run.model import Analysis, Measure, Ratio
+
+ONE_PAIR = "one pair: no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class SideRuns:
+    """One side of a comparison as it was recorded."""
+
+    label: str
+    command: str
+    light: tuple[Analysis, ...]
+    """Pair i of a ratio is run i of this side over run i of the baseline."""
+    detail: Analysis | None
+    """The breakdown pass."""
+    again: tuple[Analysis, ...] = ()
+    """A second run in each round; ratios are of the geometric mean of both."""
+
+    @property
+    def has_separate_detail(self) -> bool:
+        """Whether the breakdown pass is a run of its own, not one that ratios come from too."""
+        return self.detail is not None and all(self.detail is not run for run in self.light)
+
+
+def over_runs(side: SideRuns) -> Mapping[str, Measure]:
+    """Every measure over the light runs that know it, second ones too: the median, with the lowest and the highest."""
+    return {name: _over_runs(name, side) for name in _names(side)}
+
+
+def _over_runs(name: str, side: SideRuns) -> Measure:
+    measures = [run.measures[name] for run in (*side.light, *side.again) if name in run.measures]
+    values = [measure.value for measure in measures if measure.value is not None]
+    if not values:
+        return replace(measures[0], n=0)
+    known = next(measure for measure in measures if measure.value is not None)
+    return replace(known, value=median(values), low=min(values), high=max(values), n=len(values))
+
+
+def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
+    """Ratio of every measure that both sides know of."""
+    names = [name for name in _names(base) if name in set(_names(side))]
+    return {name: paired_ratio(name, base, side) for name in names}
+
+
+def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
+    """Geometric mean of side over base, over pairs of runs, with the 95% t interval of its logarithm.
+
+    A ratio over zero, or of zero, has no logarithm: it is None with the reason, never infinite.
+    """
+    pairs = list(zip(_values(base, name), _values(side, name), strict=False))
+    known = [(before, after) for before, after in pairs if before is not None and after is not None]
+    reason = _no_ratio(name, base, side, known)
+    if reason:
+        return Ratio(name, None, None, None, len(known), different=False, reason=reason)
+    if len({*known}) == 1 and len(known) > 1:  # counted exactly alike in every pair: no spread, and no rounding
+        exact = known[0][1] / known[0][0]
+        return Ratio(name, exact, exact, exact, len(known), different=exact != 1)
+    mean, low, high = mean_interval(np.log([after / before for before, after in known]))
+    if low is None or high is None:
+        return Ratio(name, math.exp(mean), None, None, 1, different=False, reason=ONE_PAIR)
+    return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(known), different=not low <= 0 <= high)
+
+
+def _no_ratio(name: str, base: SideRuns, side: SideRuns, known: Sequence[tuple[float, float]]) -> str:
+    if not known:
+        for one in (base, side):
+            reason = next((run.measures[name].reason for run in one.light if name in run.measures), "")
+            if reason:
+                return f"not measured in {one.label}: {reason}"
+        return "not measured in any pair of runs"
+    for number, one in enumerate((base, side)):
+        if any(pair[number] == 0 for pair in known):
+            return f"{one.label} has 0: no ratio"
+        if any(pair[number] < 0 or not math.isfinite(pair[number]) for pair in known):
+            return f"{one.label} has values that are not positive: no ratio"
+    return ""
+
+
+def _names(side: SideRuns) -> dict[str, None]:
+    return dict.fromkeys(name for run in side.light for name in run.measures)
+
+
+def _values(side: SideRuns, name: str) -> list[float | None]:
+    """One value for each round."""
+    first = [_value(run, name) for run in side.light]
+    if not side.again:
+        return first
+    return [_mean(*both) for both in zip(first, (_value(run, name) for run in side.again), strict=False)]
+
+
+def _mean(one: float | None, other: float | None) -> float | None:
+    """Geometric; where one is not known the other, and where one has no logarithm that one."""
+    if one is None or other is None:
+        return other if one is None else one
+    if one == other or min(one, other) <= 0:
+        return min(one, other)
+    return math.sqrt(one) * math.sqrt(other)
+
+
+def _value(run: Analysis, name: str) -> float | None:
+    measure = run.measures.get(name, Measure(name, None, ""))
+    return measure.value

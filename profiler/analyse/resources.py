@@ -1,0 +1,121 @@
+"""What the run used: CPU of the host and of the device's threads in cores, device utilisation, peak memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.counters import counter_sums
+from profiler.analyse.device import busy_intervals, no_queue_reason
+from profiler.analyse.timeline import Times, covered_within, times
+from profiler.analyse.window import NO_QUEUE, Window, device_kind, select
+from profiler.run.model import Measure, Run, Table
+
+RSS: Final = "process.rss"
+PEAK_RSS: Final = "process.peak_rss"
+BUSY: Final = "device_busy_ns"
+GPU_BUSY: Final = "gpu.util"
+SAMPLED: Final = "NVML: share of time in which any kernel ran, sampled"
+"""Short gaps between kernels are not seen: at most this much of the time was the device busy."""
+NO_BUSY_TIME: Final = "this device does not count its busy time, and there were no NVML samples"
+
+
+def resources(run: Run, window: Window) -> dict[str, Measure]:
+    """host_cpu, device_cpu, device_utilization and peak_memory."""
+    found = (*_cpu(window), _utilization(run, window), _peak_memory(run))
+    return {measure.name: measure for measure in found}
+
+
+def _cpu(window: Window) -> tuple[Measure, ...]:
+    """CPU of the stepping process at step boundaries; processes that it started are not in it."""
+    if not len(window):
+        return tuple(Measure(name, None, "cores", reason=window.reason) for name in ("host_cpu", "device_cpu"))
+    process, device = (times(window.steps[name]) for name in ("process_cpu", "device_cpu"))
+    source, count, wall = "thread clocks at step boundaries", len(window), window.wall_ns
+    if not process.any():
+        host = Measure("host_cpu", None, "cores", reason="the steps carry no CPU times")
+    else:
+        host = Measure("host_cpu", float((process - device).sum()) / wall, "cores", n=count, source=source)
+    if not device.any():
+        reason = "no threads of this program are a device"
+        return host, Measure("device_cpu", None, "cores", reason=reason)
+    return host, Measure("device_cpu", float(device.sum()) / wall, "cores", n=count, source=source)
+
+
+def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str]:
+    """Device busy ns of each measured step, and where it comes from; None with the reason.
+
+    The device's own counter where there is one, since it is there at every level; else the union of activities.
+    """
+    if not len(window):
+        return None, window.reason
+    if device_kind(run) == "cpu":
+        return None, NO_QUEUE
+    counted = counter_sums(run, window, (BUSY,))
+    if counted:
+        return counted[BUSY], "the device's own count of its busy time"
+    reason = no_queue_reason(run, window)
+    if reason:
+        return None, reason
+    return covered_within(busy_intervals(run, window), window.begin, window.end), "union of activities"
+
+
+def _utilization(run: Run, window: Window) -> Measure:
+    busy, source = busy_per_step(run, window)
+    if busy is None and len(window) and device_kind(run) == "cuda":
+        return _sampled_utilization(run, window)
+    if busy is None:
+        return Measure("device_utilization", None, "1", reason=source)
+    return Measure("device_utilization", float(busy.sum()) / window.wall_ns, "1", n=len(window), source=source)
+
+
+def _sampled_utilization(run: Run, window: Window) -> Measure:
+    """By NVML, of the busiest GPU of those that bear the name which the program gave to its device, else of all.
+
+    A sample tells of the time before it, and counts by how much of that lies in measured steps.
+    """
+    rows, found = sample_rows(run, GPU_BUSY), list[Measure]()
+    label = run.info.facts.get("device_label")
+    own = [device.get("index") for device in run.info.devices if label and device.get("name") == label]
+    for number in np.unique(rows["tid"]).tolist():  # of GPU samples the tid is the device's index
+        gpu = rows[rows["tid"] == number]
+        ends = times(gpu["time"])
+        weight = covered_within(window.spans, np.concatenate([window.begin[:1], ends[:-1]]), ends)
+        if (number in own or not own) and (weight := np.maximum(weight, 0)).any():
+            mean = float(np.average(gpu["value"], weights=weight))
+            found.append(Measure("device_utilization", mean, "1", n=int((weight > 0).sum()), source=SAMPLED))
+    nothing = Measure("device_utilization", None, "1", reason=NO_BUSY_TIME)
+    return max(found, key=lambda measure: measure.value or 0.0, default=nothing)
+
+
+def _peak_memory(run: Run) -> Measure:
+    """Most resident memory of the process tree in the whole run, warm-up included.
+
+    The kernel's own high-water mark misses no moment, but there is one a process and they need not have been reached
+    at once: of several processes the sum at a sample counts too, whichever is more.
+    """
+    moments, total = process_tree_sum(run, RSS)
+    peaks = sample_rows(run, PEAK_RSS)["value"]
+    if not len(moments) and not len(peaks):
+        return Measure("peak_memory", None, "bytes", reason="no memory samples were taken")
+    sampled, marked = (float(values.max()) if len(values) else 0.0 for values in (total, peaks))
+    source = "high-water mark of resident memory" if marked >= sampled else "resident memory, summed over processes"
+    return Measure("peak_memory", max(sampled, marked), "bytes", n=max(len(moments), len(peaks)), source=source)
+
+
+def sample_rows(run: Run, name: str) -> Table:
+    """The samples of `name`, by time."""
+    if name not in run.names:
+        return run.samples[:0]
+    rows = select(run.samples, run.samples["name"] == run.names.index(name))
+    by_time: Table = rows[np.argsort(rows["time"], kind="stable")]
+    return by_time
+
+
+def process_tree_sum(run: Run, name: str) -> tuple[Times, npt.NDArray[np.float64]]:
+    """Times of the samples of `name`, and at each the sum over all processes sampled then."""
+    rows = sample_rows(run, name)
+    moments, group = np.unique(times(rows["time"]), return_inverse=True)
+    return moments, np.bincount(group, rows["value"], minlength=len(moments)).astype(np.float64)

@@ -1,0 +1,102 @@
+"""What is measured: the measured steps of the stepping thread, and the parts of a run's tables that belong to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.timeline import Intervals, Times, times, union
+from profiler.run.model import Run, Table
+
+NS_PER_S = 1_000_000_000
+LEVEL_LIGHT = "recorded at level light: record again with --level standard"
+NO_QUEUE = "plain torch on the CPU has no queue of its own that could be busy or idle"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Window:
+    """The measured steps: not warm-up, closed by the process and thread that closed most of them."""
+
+    pid: int
+    tid: int
+    steps: Table
+    """By begin; they need not be contiguous."""
+    begin: Times
+    end: Times
+    reason: str = ""
+    """Why there is nothing measured; empty when there is."""
+    others: int = 0
+    """Measured steps that other threads or processes closed; they are in no figure."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    @property
+    def wall(self) -> Times:
+        """ns of each step."""
+        return self.end - self.begin
+
+    @property
+    def wall_ns(self) -> int:
+        """ns of all of them: the measured time."""
+        return int(self.wall.sum())
+
+    @property
+    def spans(self) -> Intervals:
+        """The stretches of time that the steps cover."""
+        return union(self.begin, self.end)
+
+    def per_step(self, ns: float) -> float:
+        """A sum of ns over the window as seconds per step."""
+        return ns / len(self) / NS_PER_S
+
+    def step_of(self, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Row of the step in which each moment lies, -1 for none."""
+        at = times(moments)
+        row = np.searchsorted(self.begin, at, "right") - 1
+        inside = (row >= 0) & (at < self.end[row]) if len(self) else np.zeros(len(at), np.bool_)
+        return times(np.where(inside, row, -1))
+
+
+def measured_window(run: Run) -> Window:
+    """The measured window of `run`. Without a measured step it is empty and says why."""
+    steps = run.steps
+    if not len(steps):
+        return _empty(steps, "no step was closed")
+    measured = steps[(steps["warmup"] == 0) & (steps["end"] > steps["begin"])]
+    if not len(measured):
+        return _empty(steps[:0], f"all {len(steps)} steps are warm-up")
+    threads, first, counts = np.unique(measured[["pid", "tid"]], return_index=True, return_counts=True)
+    # of threads with as many steps, the one that closed its first step first
+    busiest = min(range(len(threads)), key=lambda i: (-counts[i], int(measured["end"][first[i]])))
+    pid, tid = int(threads[busiest]["pid"]), int(threads[busiest]["tid"])
+    own = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
+    own = own[np.argsort(own["begin"], kind="stable")]
+    return Window(pid, tid, own, times(own["begin"]), times(own["end"]), others=len(measured) - len(own))
+
+
+def _empty(steps: Table, reason: str) -> Window:
+    nothing = np.zeros(0, np.int64)
+    return Window(0, 0, steps[:0], nothing, nothing, reason)
+
+
+def of_process(table: Table, window: Window) -> Table:
+    """The rows of the stepping process."""
+    return select(table, table["pid"] == window.pid)
+
+
+def of_thread(table: Table, window: Window) -> Table:
+    """The rows of the stepping thread."""
+    return select(table, (table["pid"] == window.pid) & (table["tid"] == window.tid))
+
+
+def select(table: Table, mask: npt.NDArray[np.bool_]) -> Table:
+    """The rows of `table` where `mask` holds."""
+    return table if mask.all() else table[mask]  # the usual case, without a copy of a large table
+
+
+def device_kind(run: Run) -> str:
+    """What the program said that it runs on: host, cuda, cpu; empty when it said nothing."""
+    return str(run.info.facts.get("device", ""))

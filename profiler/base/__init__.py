@@ -1,0 +1,1 @@
+"""What every room may use: errors, units, plug-in discovery. Imports nothing of the project."""

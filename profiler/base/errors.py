@@ -1,0 +1,33 @@
+"""The one error that users see, with its exit code; caught once, in `profiler.__main__`."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every command; documented in the README and pinned by a test."""
+
+    OK = 0
+    FAIL = 1
+    """A gate said FAIL (reserved for `check`)."""
+    USAGE = 2
+    """Bad input: an option, a path, a file that cannot be read, or a fault of the tool itself."""
+    NOT_COMPARABLE = 3
+    """The runs cannot be compared, or nothing could be concluded."""
+    TARGET_FAILED = 4
+    """A recorded program failed; what it recorded until then is kept."""
+    INTERRUPTED = 130
+    """Ctrl-C; what was recorded until then is kept."""
+
+
+class ProfilerError(Exception):
+    """A fault that the user can mend: one line that says what, where and what to do.
+
+    :param message: the line, without a trailing full stop being required.
+    :param exit_code: what the process exits with.
+    """
+
+    def __init__(self, message: str, exit_code: Exit = Exit.USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

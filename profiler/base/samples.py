@@ -1,0 +1,36 @@
+"""Names, units and meaning of what the recorder samples (the `samples` table): shared by writer and reader."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks: take differences.
+# pid and tid say whose: a thread, a process (tid 0), the machine (both 0); for gpu.* tid is the device's index.
+SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
+    "process.cpu": ("cores", "mean CPU use of the process since its sample before"),
+    "process.cpu_s": ("s", "CPU time of the process so far, user and system; ticks at 10 ms"),
+    "process.rss": ("bytes", "resident memory"),
+    "process.peak_rss": ("bytes", "high-water mark of the resident memory"),
+    "process.threads": ("threads", "number of threads"),
+    "process.ctx_voluntary": ("switches", "context switches so far because the process waited"),
+    "process.ctx_involuntary": ("switches", "context switches so far because the kernel took the CPU away"),
+    "thread.cpu_s": ("s", "CPU time of the thread so far"),
+    "machine.cpu_util": ("share", "share of all cores in use, 0..1, since the sample before"),
+    "machine.steal": ("share", "share of CPU time taken by other virtual machines, 0..1"),
+    "machine.load": ("tasks", "load average of the last minute"),
+    "machine.available": ("bytes", "memory that programs can still get"),
+    "gpu.util": ("share", "share of the last NVML interval with a kernel running, 0..1"),
+    "gpu.memory_used": ("bytes", "device memory in use, of all programs"),
+    "gpu.power": ("W", "power drawn"),
+    "gpu.clock_sm": ("Hz", "clock of the multiprocessors"),
+    "gpu.clock_memory": ("Hz", "clock of the memory"),
+    "gpu.throttle": ("bits", "reasons why the clocks are held down: NVML's bit mask"),
+    "gpu.pcie_rx": ("bytes/s", "received over PCIe, mean over 20 ms"),
+    "gpu.pcie_tx": ("bytes/s", "sent over PCIe, mean over 20 ms"),
+    "gpu.temperature": ("degC", "temperature of the chip"),
+    "stacks.period_s": ("s", "mean time between stack samples in the window that ends here"),
+    "stacks.clock_slack_s": ("s", "how far the times of that window's samples may be off"),
+}
+
+THREAD_NAME: Final = "thread.name:"
+"""A sample whose name begins so (value 1) says the name of its thread, as the operating system has it."""

@@ -1,0 +1,19 @@
+"""The commands, one module each: a parser and a short `run`. Wiring only; found by `profiler.base.plugins`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+
+class Command(Protocol):
+    """One subcommand. Its module defines `PLUGIN: Command` and imports nothing heavy before `run` is called."""
+
+    name: str
+    help: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add this command's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit code. Faults that the user can mend are raised as ProfilerError."""

@@ -1,0 +1,114 @@
+"""From recorded runs to a comparison on disk and in the terminal: what `compare` does after recording."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from profiler import read
+from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.ladder import ladder as analyse_ladder
+from profiler.base.errors import Exit, ProfilerError
+from profiler.diagnose.verdict import compare_verdict
+from profiler.record.ladder import LadderPlan
+from profiler.record.pairs import Recorded, SideCommand
+from profiler.report.render.console import print_comparison
+from profiler.report.write import write_comparison
+from profiler.run.latest import point_latest
+from profiler.run.model import Analysis, Comparison, Ladder
+
+LATEST = Path("reports") / "runs" / "latest"
+"""Always the newest comparison, wherever it lies."""
+
+
+def compare_recorded(
+    programs: Sequence[SideCommand], recorded: Recorded, *, out: Path, anyway: bool, ladder: LadderPlan | None = None
+) -> int:
+    """Report on the runs that were just made below `out`; the exit code.
+
+    :param ladder: what `programs` were recorded for; the sides are then the first two of them.
+    """
+    runs = [_side(program, recorded) for program in programs if program.label not in recorded.unavailable]
+    floor = tuple(read(path) for path in recorded.floor)
+    floor_side = SideRuns("floor", "the baseline's calls with empty kernels", floor, None) if floor else None
+    if ladder is None:
+        return _finish(runs, floor_side, out, anyway)
+    found = analyse_ladder(
+        [row for row in ladder.rows if row.program not in recorded.unavailable],
+        {side.label: side for side in runs},
+        unavailable=(*ladder.unavailable, *_failed(ladder, recorded)),
+        interrupted=recorded.pairs < recorded.planned,
+        anyway=anyway,
+    )
+    return _finish(runs[:2], floor_side, out, anyway, found)
+
+
+def _failed(ladder: LadderPlan, recorded: Recorded) -> list[tuple[str, str]]:
+    """Fixes whose programs failed, and why."""
+    why = recorded.unavailable
+    return [(row.fix, why[row.program]) for row in ladder.rows if row.program in why]
+
+
+def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
+    detail = recorded.detail.get(program.label)
+    side = SideRuns(
+        program.label,
+        shlex.join(program.argv),
+        tuple(read(path) for path in recorded.light[program.label][: recorded.pairs]),
+        read(detail) if detail else None,
+        tuple(read(path) for path in recorded.again.get(program.label, ())[: recorded.pairs]),
+    )
+    step = side.light[0].measures["step_time"] if side.light else None
+    if step and step.value is None:
+        raise ProfilerError(
+            f"{side.label} ({side.command}) recorded no step to compare: {step.reason}; see profiler.marks.step"
+        )
+    return side
+
+
+def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
+    """Report on two or more runs that were recorded before; the exit code."""
+    analyses = [read(path) for path in paths]
+    labels = _labels(paths, analyses)
+    sides = [
+        SideRuns(
+            label, shlex.join(analysis.info.argv), (analysis,), analysis if analysis.info.level != "light" else None
+        )
+        for label, analysis in zip(labels, analyses, strict=True)
+    ]
+    return _finish(sides, None, out, anyway)
+
+
+def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
+    """Labels of the runs; where two are alike, the names of their directories."""
+    labels = [analysis.info.label or path.name for path, analysis in zip(paths, analyses, strict=True)]
+    if len(set(labels)) == len(labels):
+        return labels
+    names = [path.resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _finish(
+    sides: Sequence[SideRuns], floor: SideRuns | None, out: Path, anyway: bool, ladder: Ladder | None = None
+) -> int:
+    title = " against ".join(side.label for side in reversed(sides))
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    comparison = compare(sides, anyway=anyway, floor=floor, ladder=ladder, title=title, created_at=created)
+    comparison = replace(comparison, verdict=compare_verdict(comparison))
+    if not comparison.comparable and not comparison.forced:
+        reasons = "; ".join(comparison.reasons)
+        raise ProfilerError(f"not comparable: {reasons} (--anyway compares them all the same)", Exit.NOT_COMPARABLE)
+    return _show(comparison, out)
+
+
+def _show(comparison: Comparison, out: Path) -> int:
+    paths = write_comparison(comparison, out)
+    problem = point_latest(LATEST, out)
+    print_comparison(comparison, report=paths.html)
+    if problem:
+        print(f"profiler: {problem}", file=sys.stderr)
+    return int(Exit.OK)

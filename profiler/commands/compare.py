@@ -1,0 +1,166 @@
+"""`compare`: the bundled trainer as found against fixed, two commands, or recorded runs; a verdict and a report."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from profiler.base.errors import Exit, ProfilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from profiler.record.ladder import LadderPlan
+    from profiler.record.pairs import Recorded, SideCommand, Task
+
+RUNS = Path("reports") / "runs"
+PAIR: Final = (5, 3.0)
+LADDER: Final = (4, 1.0)
+"""Rounds and measured seconds of a run by default. A ladder has some 40 programs: so it takes about 7 minutes."""
+
+
+class Compare:
+    """Runs are interleaved in pairs; ratios come from light recordings, causes from a separate detailed pass."""
+
+    name = "compare"
+    help = "record two programs side by side (by default the bundled trainer, as found and fixed) and say what differs"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
+        add("--before", metavar="CMD", help="command of the baseline, in quotes; it must use profiler.marks")
+        add("--after", metavar="CMD", help="command to compare with it")
+        add("--ladder", action="store_true", help="measure every fix of the bundled trainer too, alone and left out")
+        add("--pairs", type=int, help=f"rounds in which every side runs once ({_defaults(0)})")
+        add("--seconds", type=float, help=f"measured time of a bundled run ({_defaults(1)})")
+        add("--preset", help="size of the bundled model: tiny, small or base")
+        add("--device", help="device of the bundled trainer: auto, host or cuda")
+        add("--corpus", type=Path, help="text of the bundled trainer")
+        add("--anyway", action="store_true", help="compare what is not comparable; the report is marked")
+        add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
+
+    def run(self, args: argparse.Namespace) -> int:
+        rounds, seconds = LADDER if args.ladder else PAIR
+        args.pairs = rounds if args.pairs is None else args.pairs
+        args.seconds = seconds if args.seconds is None else args.seconds
+        _check(args)
+        from profiler.commands._comparing import compare_recorded, compare_runs
+        from profiler.commands._recording import record_with_progress
+
+        out = _out(args)
+        if args.runs:
+            return compare_runs(args.runs, out=out, anyway=args.anyway)
+        programs, tasks, ladder = _ladder(args) if args.ladder else _pair(args)
+        recorded = record_with_progress(tasks, out)
+        if recorded.interrupted and not recorded.pairs:
+            raise _too_early(programs, recorded, out, "round" if args.ladder else "pair")
+        code = compare_recorded(programs, recorded, out=out, anyway=args.anyway, ladder=ladder)
+        return int(Exit.INTERRUPTED) if recorded.interrupted else code
+
+
+def _too_early(programs: Sequence[SideCommand], recorded: Recorded, out: Path, whole: str) -> ProfilerError:
+    """What an interruption left, and how two of the runs are compared all the same."""
+    ran = [path for program in programs for path in recorded.light.get(program.label, ())]
+    said = f"interrupted before a {whole} was complete; "
+    if len(ran) < 2:
+        return ProfilerError(f"{said}what ran is kept in {out}", Exit.INTERRUPTED)
+    command = shlex.join(("python", "-m", "profiler", "compare", *map(str, ran[:2])))
+    kept = len(ran) + sum(map(len, recorded.again.values()))
+    return ProfilerError(f"{said}{kept} runs are kept in {out}, compare two of them: {command}", Exit.INTERRUPTED)
+
+
+def _defaults(number: int) -> str:
+    return f"default: {PAIR[number]}, with --ladder {LADDER[number]}"
+
+
+def _check(args: argparse.Namespace) -> None:
+    commands = [text for text in (args.before, args.after) if text is not None]
+    if args.runs and commands:
+        raise ProfilerError("give either recorded runs or --before and --after, not both")
+    if len(args.runs) == 1:
+        raise ProfilerError("one run cannot be compared: give two or more, or none for the bundled pair")
+    if len({path.resolve() for path in args.runs}) < len(args.runs):
+        raise ProfilerError("a run is given twice: beside itself it says nothing")
+    if len(commands) == 1:
+        raise ProfilerError("--before and --after go together")
+    if args.pairs < 1:
+        raise ProfilerError(f"--pairs {args.pairs}: must be at least 1")
+    if not 0 < args.seconds < float("inf"):
+        raise ProfilerError(f"--seconds {args.seconds}: must be above 0")
+    bundled = {
+        "--ladder": args.ladder or None,
+        "--preset": args.preset,
+        "--device": args.device,
+        "--corpus": args.corpus,
+    }
+    given = [option for option, value in bundled.items() if value is not None]
+    if given and (args.runs or commands):
+        raise ProfilerError(f"{', '.join(given)}: only for the bundled trainer")
+
+
+def _pair(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[Task], None]:
+    from profiler.record.bundled import bundled_pair
+    from profiler.record.pairs import schedule
+
+    if args.before is not None:
+        sides = (_command("before", args.before), _command("after", args.after))
+        return sides, list(schedule(sides, args.pairs)), None
+    bundled, floor = bundled_pair(_options(args), args.seconds)
+    return bundled, list(schedule(bundled, args.pairs, floor)), None
+
+
+def _ladder(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[Task], LadderPlan]:
+    from profiler.record.bundled import bundled_ladder
+    from profiler.record.pairs import shuffled_schedule
+
+    plan, programs, floor = bundled_ladder(_options(args), args.seconds)
+    warmed = [program.label for program in plan.programs if program.warm]
+    first = next(row.program for row in plan.rows if row.kind == "cumulative")
+    detailed = {program.label for program in programs[:2]} | {first}
+    twice = programs[1].label  # all gains of fixes that were left out share its runs
+    tasks = shuffled_schedule(programs, args.pairs, floor, warmed=warmed, detailed=detailed, twice=twice)
+    return programs, list(tasks), plan
+
+
+def _options(args: argparse.Namespace) -> list[str]:
+    """What the command line says to the bundled trainer."""
+    return [
+        word
+        for option in ("preset", "device", "corpus")
+        if (value := getattr(args, option)) is not None
+        for word in (f"--{option}", str(value))
+    ]
+
+
+def _command(label: str, text: str) -> SideCommand:
+    """A side given as one text; that its program is there is checked before anything is recorded."""
+    from profiler.record.pairs import SideCommand
+    from profiler.record.target import find_program
+
+    try:
+        argv = tuple(shlex.split(text))
+        if not argv:
+            raise ProfilerError("there is no command in it")
+        find_program(argv)
+    except (ValueError, ProfilerError) as error:
+        raise ProfilerError(f"--{label} {text!r}: {error}") from None
+    return SideCommand(label, argv)
+
+
+def _out(args: argparse.Namespace) -> Path:
+    """Where runs and report go; it is made with the first of them, so that a refusal leaves nothing."""
+    from profiler.run.store import default_directory
+
+    out: Path = args.out or default_directory(("compare",), RUNS)
+    try:
+        taken = out.exists() and any(out.iterdir())
+    except OSError as error:
+        raise ProfilerError(f"cannot use the directory {out}: {error.strerror}") from error
+    if taken:
+        raise ProfilerError(f"directory {out} is not empty, and a run is never overwritten: choose another --out")
+    return out
+
+
+PLUGIN = Compare()

@@ -1,0 +1,27 @@
+"""`diagnose`: says in the terminal where the time of one recorded run went, and what left the device idle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+class DiagnoseCommand:
+    """python -m profiler diagnose RUN"""
+
+    name = "diagnose"
+    help = "say why a recorded run was slow"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("directory", type=Path, metavar="RUN", help="directory of a recorded run")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from profiler import read
+        from profiler.base.errors import Exit
+        from profiler.report.render.console import print_analysis
+
+        print_analysis(read(args.directory))
+        return int(Exit.OK)
+
+
+PLUGIN = DiagnoseCommand()

@@ -1,0 +1,46 @@
+"""`report`: writes the report of one recorded run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+class ReportCommand:
+    """python -m profiler report RUN [--format html|md|json|console] [--out FILE]"""
+
+    name = "report"
+    help = "write the report of a recorded run"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("directory", type=Path, metavar="RUN", help="directory of a recorded run, or a .zip of it")
+        add("--format", choices=("html", "md", "json", "console"), default="html", help="default: %(default)s")
+        add(
+            "--out",
+            type=Path,
+            metavar="FILE",
+            help="default: report.html (.md, .json) in the run directory, or beside a .zip",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        from profiler import read
+        from profiler.base.errors import Exit, ProfilerError
+        from profiler.report.build import build_report
+        from profiler.report.render.console import print_report
+        from profiler.report.write import rendered, write_text
+
+        if args.format == "console" and args.out:
+            raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
+        analysis = read(args.directory)
+        if args.format == "console":
+            print_report(build_report(analysis), full=True)
+            return int(Exit.OK)
+        where = args.directory / "report" if args.directory.is_dir() else args.directory  # a .zip: beside it
+        out = args.out or where.with_suffix(f".{args.format}")
+        write_text(out, rendered(analysis, args.format))
+        print(out)
+        return int(Exit.OK)
+
+
+PLUGIN = ReportCommand()

@@ -1,0 +1,116 @@
+"""`run`: records any program; one that imports `profiler.marks` also tells its steps and regions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler.base.errors import ProfilerError
+from profiler.run.tables import LEVELS
+
+if TYPE_CHECKING:
+    from profiler.run.model import Run, RunInfo
+
+RUNS = Path("reports/runs")
+"""Where runs go when no --out is given."""
+_SHORTEST_PERIOD_S = 0.01  # CPU times tick at 10 ms: below it samples would repeat themselves
+
+
+class RunCommand:
+    """python -m profiler run [options] -- python train.py ..."""
+
+    name = "run"
+    help = "record a program"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
+        parser.add_argument(
+            "--level",
+            choices=LEVELS,
+            default="light",
+            help="light: steps and samples; standard: regions, calls, stacks too; full: what there is (default: light)",
+        )
+        parser.add_argument("--label", default="", help="name of this run in reports (default: the program's)")
+        parser.add_argument(
+            "--sample-period", type=_period, default=0.1, metavar="S", help="seconds between samples (default: 0.1)"
+        )
+        parser.add_argument("--timeout", type=_positive, metavar="S", help="stop the program after so many seconds")
+        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="what to record")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Exits with the program's own exit code (128 + signal when one ended it)."""
+        from profiler.record.launch import record
+        from profiler.run.load import load
+        from profiler.run.model import RunSpec
+        from profiler.run.store import default_directory
+
+        argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+        if not argv:
+            raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
+        spec = RunSpec(
+            argv=argv,
+            out=args.out or default_directory(argv, RUNS),
+            level=args.level,
+            label=args.label,
+            sample_period=args.sample_period,
+            timeout=args.timeout,
+        )
+        info = record(spec)
+        print_summary(load(spec.out))
+        # the summary of the analysis belongs here
+        return exit_code(info)
+
+
+def exit_code(info: RunInfo) -> int:
+    """The target's exit code as a shell would give it."""
+    code = info.exit_code or 0
+    return 128 - code if code < 0 else code
+
+
+def print_summary(run: Run) -> None:
+    """What was recorded and what was not, on stderr: stdout is the target's."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    info = run.info
+    seconds = ((info.end or info.begin) - info.begin) / 1e9
+    console.print(Text(f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}", style="bold"))
+    counts = {"steps": run.steps, "samples": run.samples, "stacks": run.stacks, "calls": run.calls}
+    console.print("  " + ", ".join(f"{len(table):,} {name}" for name, table in counts.items()))
+    if not len(run.steps) and not run.problems:
+        console.print("  no steps: the program does not call profiler.marks.step()")
+    cost = [status.cost_s for status in info.collectors if status.cost_s is not None]
+    console.print(f"  the collectors took {sum(cost):.2f} s of CPU, outside of the program")
+    for status in info.collectors:
+        if status.state == "unavailable":  # what failed is among the problems
+            console.print(Text(f"  {status.name}: {status.state}: {status.reason}", style="yellow"))
+    for problem in run.problems:
+        console.print(Text(f"  {problem}", style="yellow"))
+    console.print(Text(f"  run directory: {_short(run.path)}"))
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _period(text: str) -> float:
+    value = _positive(text)
+    if value < _SHORTEST_PERIOD_S:
+        raise argparse.ArgumentTypeError(f"{text} s is too short: {_SHORTEST_PERIOD_S} s or more")
+    return value
+
+
+PLUGIN = RunCommand()

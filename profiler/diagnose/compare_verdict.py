@@ -1,0 +1,121 @@
+"""One sentence about a comparison: how much faster or slower, how sure, and what in the recordings explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler.base.units import count, ratio, share, significant
+from profiler.diagnose.change import largest_change
+from profiler.diagnose.ladder_verdict import ladder_verdict
+from profiler.diagnose.words import device_of, sampled
+from profiler.run.model import Comparison, Measure, Ratio, RunInfo, Side
+
+_SPEEDS: Final = (("tokens_per_s", "tokens/s"), ("steps_per_s", "steps/s"))
+_COUNTERS: Final = {
+    "syncs_per_step": "syncs",
+    "h2d_per_step": "H2D copies",
+    "d2h_per_step": "D2H copies",
+    "allocations_per_step": "allocations",
+    "launches_per_step": "launches",
+}
+_SLOWED: Final = 1.5
+"""A breakdown pass that was slower than its light runs by more tells of its recording too: it gives no cause."""
+_MOST_COUNTERS: Final = 2
+_FACTOR: Final = 1.5
+"""A counter that changed by less is not named."""
+
+
+def compare_verdict(comparison: Comparison) -> str:
+    """Faster, slower, or no difference seen, with the interval; then what was seen to change with it.
+
+    A second sentence, where there is a ladder, says which fixes count.
+    """
+    reasons = "; ".join(comparison.reasons)
+    if not comparison.comparable and not comparison.forced:
+        return f"Not comparable: {reasons}."
+    said = "; ".join(_about(comparison, side) for side in comparison.sides[1:])
+    if comparison.forced:
+        said = f"Not comparable ({reasons}), compared all the same: {said}"
+    ladder = ladder_verdict(comparison.ladder) if comparison.ladder else ""
+    return f"{said}. {ladder}".rstrip()
+
+
+def _about(comparison: Comparison, side: Side) -> str:
+    base, found = comparison.sides[0], comparison.ratios.get(side.label, {})
+    where = _device(base, side)
+    known = [(found[name], unit) for name, unit in _SPEEDS if name in found]
+    speed, unit = next((pair for pair in known if pair[0].value is not None), (None, ""))
+    if speed is None or speed.value is None:
+        reason = known[0][0].reason if known else "no pair of runs"
+        return f"how fast {side.label} is beside {base.label} is not known: {reason}"
+    sure = _interval(speed)
+    if speed.n > 1 and not speed.different:
+        return f"no difference seen between {side.label} and {base.label} in {unit}{where}: {ratio(speed.value)}{sure}"
+    head = f"{side.label} runs {ratio(speed.value)}{sure} the {unit} of {base.label}{where}"
+    return head + _along(base, side, faster=speed.value > 1, may_be_cause=speed.n > 1)
+
+
+def _interval(speed: Ratio) -> str:
+    if speed.low is None or speed.high is None:
+        return f" ({speed.reason})" if speed.reason else ""
+    return f" (95% {significant(speed.low)} to {significant(speed.high)})"
+
+
+def _device(base: Side, side: Side) -> str:
+    infos = [info for one in (base, side) if (info := _info(one)) is not None]
+    names = list(dict.fromkeys(device_of(info) for info in infos if info.facts.get("device")))
+    return f" on the {' and the '.join(names)}" if names else ""
+
+
+def _info(side: Side) -> RunInfo | None:
+    run = side.runs[0] if side.runs else side.detail
+    return run.info if run else None
+
+
+def _along(base: Side, side: Side, *, faster: bool, may_be_cause: bool) -> str:
+    """What changed along with the speed; a cause only where the recordings show time that explains most of it."""
+    change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
+    counted = list(_counted(base, side, faster=faster))[:_MOST_COUNTERS]
+    if counted:
+        counted[-1] += " a step"
+    slowed = _slowed(base, side) if change and change.is_cause else ""
+    if change and change.is_cause and may_be_cause and not slowed:
+        verb = "fell" if faster else "rose"
+        cause = f", because {change.what} {verb} {change.amounts}"
+        return cause + (f", with {' and '.join(counted)}" if counted else "")
+    first = f"{change.what} {change.amounts}" if change else _busy(base, side)
+    *before, last = [part for part in (first, *counted) if part] or [""]
+    return f", with {', '.join(before)}{' and ' * bool(before)}{last}{slowed}" if last else ""
+
+
+def _slowed(base: Side, side: Side) -> str:
+    """The breakdown pass that its recording slowed down most, where that is too much to take it for the light runs."""
+    found = [(one.recording_slowdown.value or 0.0, one.label) for one in (base, side)]
+    most, label = max(found, key=lambda pair: pair[0])
+    return f" (the breakdown pass of {label} took {ratio(most)} the time of its light runs)" if most > _SLOWED else ""
+
+
+def _busy(base: Side, side: Side) -> str:
+    """Of the light runs, where the device itself counted it."""
+    pair = [one.measures.get("device_utilization") for one in (base, side)]
+    known = [share(busy.value) for busy in pair if busy and busy.value is not None and not sampled(busy)]
+    return f"busy from {known[0]} to {known[1]} of the time" if len(known) == len(pair) else ""
+
+
+def _counted(base: Side, side: Side, *, faster: bool) -> Iterator[str]:
+    """Counters that changed in the direction of the step time, syncs and copies first."""
+    for name, words in _COUNTERS.items():
+        before, after = (_measure(one, name) for one in (base, side))
+        if before is None or after is None:
+            continue
+        many, few = (before, after) if faster else (after, before)
+        if many > few * _FACTOR:
+            yield f"{words} from {count(before)} to {count(after)}"
+
+
+def _measure(side: Side, name: str) -> float | None:
+    """Of the light runs; where they cannot see it, of the breakdown pass."""
+    empty = Measure(name, None, "")
+    light = side.measures.get(name, empty).value
+    return light if light is not None or side.detail is None else side.detail.measures.get(name, empty).value

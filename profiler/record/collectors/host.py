@@ -1,0 +1,142 @@
+"""Samples CPU, memory and context switches of the target's processes and threads, and of the machine (psutil)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from profiler.base.samples import THREAD_NAME
+from profiler.record.collector import Context, Sampler
+from profiler.record.processes import descendants, peak_rss, thread_cpu, thread_ids, thread_name
+from profiler.run.model import CollectorStatus
+from profiler.run.tables import LEVELS
+
+_FAMILY_S: Final = 0.5  # how late a new process may be seen
+_SLOW_EVERY: Final = 5  # at level light threads, context switches, peaks and the machine's memory: every 5th sample
+Row = tuple[int, int, str, float]
+
+
+class HostCollector:
+    """One thread in the recorder that reads /proc; the target itself does nothing for it."""
+
+    name = "host"
+    levels = LEVELS
+
+    def available(self) -> str | None:
+        try:
+            import psutil  # noqa: F401
+        except ImportError as error:
+            return f"psutil cannot be imported: {error}"
+        return None
+
+    def describe(self) -> Mapping[str, Any]:
+        return {}
+
+    def start(self, context: Context) -> None:
+        sample = _Sample(context)
+        self._sampler = Sampler(self.name, context.spec.sample_period, sample.take)
+
+    def stop(self) -> CollectorStatus:
+        return self._sampler.stop()
+
+
+class _Sample:
+    """Takes one sample of everything; keeps what differences need."""
+
+    def __init__(self, context: Context) -> None:
+        import psutil
+
+        self._psutil = psutil
+        self._context = context
+        self._family: dict[int, Any] = {}
+        self._family_at = 0.0
+        self._cpu: dict[int, tuple[float, float]] = {}
+        self._named: set[tuple[int, int]] = set()
+        self._slow_every = _SLOW_EVERY if context.spec.level == "light" else 1
+        self._count = 0
+        self._machine = psutil.cpu_times()
+        self._find_family()
+
+    def take(self) -> int:
+        """Read and write one sample; returns its number of records."""
+        now = time.monotonic()
+        slow = self._count % self._slow_every == 0
+        self._count += 1
+        if now - self._family_at >= _FAMILY_S:
+            self._find_family()
+        rows: list[Row] = []
+        for pid, process in list(self._family.items()):
+            try:
+                rows += self._process(process, now, slow)
+            except (self._psutil.NoSuchProcess, self._psutil.AccessDenied):
+                del self._family[pid]
+                continue
+            if slow:
+                rows += self._threads(pid)
+        rows += self._machine_rows(slow)
+        self._context.writer.samples(time.monotonic_ns(), rows)
+        return len(rows)
+
+    def _find_family(self) -> None:
+        """The target and what descends from it. Processes that are known keep their object (and its cache)."""
+        self._family_at = time.monotonic()
+        family: dict[int, Any] = {}
+        for pid in (self._context.pid, *descendants(self._context.pid)):
+            try:
+                family[pid] = self._family.get(pid) or self._psutil.Process(pid)
+            except self._psutil.NoSuchProcess:
+                continue
+        self._family = family
+
+    def _process(self, process: Any, now: float, slow: bool) -> list[Row]:
+        pid = process.pid
+        rows: list[Row] = []
+        with process.oneshot():
+            times = process.cpu_times()
+            memory = process.memory_info().rss
+            if memory == 0:
+                return []  # it has ended, and only its exit code is left
+            rows.append((pid, 0, "process.rss", memory))
+            if slow:
+                switches = process.num_ctx_switches()
+                rows.append((pid, 0, "process.ctx_voluntary", switches.voluntary))
+                rows.append((pid, 0, "process.ctx_involuntary", switches.involuntary))
+                rows.append((pid, 0, "process.threads", process.num_threads()))
+        used = times.user + times.system
+        before = self._cpu.get(pid)
+        self._cpu[pid] = (now, used)
+        rows.append((pid, 0, "process.cpu_s", used))
+        if before and now > before[0]:
+            rows.append((pid, 0, "process.cpu", (used - before[1]) / (now - before[0])))
+        return rows
+
+    def _threads(self, pid: int) -> list[Row]:
+        rows: list[Row] = []
+        for tid, cpu in thread_cpu(pid, thread_ids(pid)).items():
+            rows.append((pid, tid, "thread.cpu_s", cpu / 1e9))
+            if (pid, tid) not in self._named:
+                self._named.add((pid, tid))
+                rows.append((pid, tid, THREAD_NAME + thread_name(pid, tid), 1))
+        peak = peak_rss(pid)
+        if peak is not None:
+            rows.append((pid, 0, "process.peak_rss", peak))
+        return rows
+
+    def _machine_rows(self, slow: bool) -> list[Row]:
+        before, after = self._machine, self._psutil.cpu_times()
+        self._machine = after
+        passed = sum(after) - sum(before)
+        rows: list[Row] = []
+        if passed > 0:
+            idle = after.idle - before.idle + after.iowait - before.iowait
+            rows.append((0, 0, "machine.cpu_util", min(1.0, max(0.0, 1 - idle / passed))))
+            rows.append((0, 0, "machine.steal", max(0.0, after.steal - before.steal) / passed))
+        if slow:
+            rows.append((0, 0, "machine.load", os.getloadavg()[0]))
+            rows.append((0, 0, "machine.available", self._psutil.virtual_memory().available))
+        return rows
+
+
+PLUGIN = HostCollector

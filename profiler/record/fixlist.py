@@ -1,0 +1,163 @@
+"""The trainer's list of its fixes (`--list-fixes`): read, and refused in one line where it contradicts itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from profiler.base.errors import ProfilerError
+
+KINDS: Final = ("cure", "instead", "work")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,27}")
+"""Names become parts of folders and of a list with commas."""
+_TAKEN: Final = ("as-found", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFix:
+    """One fix as the trainer describes it."""
+
+    name: str
+    removes: str
+    rule: str
+    requires: tuple[str, ...]
+    excludes: tuple[str, ...]
+    kind: str
+    """cure: a member of the full set; instead: an alternative to what it excludes; work: it changes the work itself."""
+    available: bool
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixList:
+    """All fixes, in the order of the ladder."""
+
+    device: str
+    fixes: tuple[ListedFix, ...]
+    fixed: tuple[str, ...]
+    """The full set, in order."""
+    sweep: tuple[int, ...]
+    """Chunk sizes, in tokens."""
+    tokens_per_chunk: int | None
+    """The default chunk size; None: the trainer does not say."""
+
+    def fix(self, name: str) -> ListedFix:
+        """The fix of that name."""
+        return next(fix for fix in self.fixes if fix.name == name)
+
+    def ordered(self, names: Collection[str]) -> tuple[str, ...]:
+        """`names` in the order of the ladder."""
+        return tuple(fix.name for fix in self.fixes if fix.name in names)
+
+    def with_needs(self, name: str) -> tuple[str, ...]:
+        """`name`, what it requires, and what that requires."""
+        found, before = {name}, 0
+        while len(found) > before:
+            before = len(found)
+            found |= {other for one in found for other in self.fix(one).requires}
+        return self.ordered(found)
+
+    def with_dependents(self, names: Iterable[str]) -> tuple[str, ...]:
+        """`names` and all that mean nothing without one of them."""
+        found, before = set(names), 0
+        while len(found) > before:
+            before = len(found)
+            found |= {fix.name for fix in self.fixes if found & {*fix.requires}}
+        return self.ordered(found)
+
+    def excluded_by(self, name: str) -> tuple[str, ...]:
+        """What cannot be together with `name`, whichever of the two says so."""
+        own = self.fix(name).excludes
+        return tuple(fix.name for fix in self.fixes if fix.name in own or name in fix.excludes)
+
+    def displaced_by(self, name: str) -> tuple[str, ...]:
+        """What has to go where `name` comes in: what it and its needs exclude, and all that require that."""
+        return self.with_dependents(other for one in self.with_needs(name) for other in self.excluded_by(one))
+
+
+def read_fixes(text: str) -> FixList:
+    """The list in `text`, the JSON that the trainer prints.
+
+    :raises ProfilerError: it is no such list, or it contradicts itself.
+    """
+    try:
+        document = json.loads(text)
+        default = document.get("tokens_per_chunk")
+        listed = FixList(
+            device=str(document["device"]),
+            fixes=tuple(_fix(entry) for entry in document["fixes"]),
+            fixed=_texts(document["fixed"]),
+            sweep=tuple(int(size) for size in document["sweep"]),
+            tokens_per_chunk=None if default is None else int(default),
+        )
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise _wrong(f"{type(error).__name__}: {error}") from None
+    for fault in _faults(listed):
+        raise _wrong(fault)
+    return listed
+
+
+def _wrong(what: str) -> ProfilerError:
+    return ProfilerError(f"the trainer's list of fixes (--list-fixes) is wrong: {' '.join(what.split())}")
+
+
+def _fix(entry: dict[str, Any]) -> ListedFix:
+    return ListedFix(
+        name=str(entry["name"]),
+        removes=str(entry["removes"]),
+        rule=str(entry["rule"]),
+        requires=_texts(entry["requires"]),
+        excludes=_texts(entry["excludes"]),
+        kind=str(entry["kind"]),
+        available=bool(entry["available"]),
+        why_not=str(entry["why_not"] or ""),
+    )
+
+
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{values!r} is not a list")
+    return tuple(map(str, values))
+
+
+def _faults(listed: FixList) -> Iterator[str]:
+    """What contradicts itself; only the first is looked at."""
+    known = {fix.name: fix for fix in listed.fixes}
+    if len(known) < len(listed.fixes):
+        yield "two fixes have the same name"
+    for fix in listed.fixes:
+        if not _NAME.fullmatch(fix.name) or fix.name in _TAKEN:
+            yield f"{fix.name!r} is no name of a fix"
+        if fix.kind not in KINDS:
+            yield f"{fix.name} is of the unknown kind {fix.kind!r}"
+        for other in (*fix.requires, *fix.excludes):
+            if other not in known:
+                yield f"{fix.name} speaks of {other!r}, which is not in it"
+            elif fix.available and other in fix.requires and not known[other].available:
+                yield f"{fix.name} is available, and {other}, which it requires, is not"
+    for fix in listed.fixes:
+        if both := {*listed.with_needs(fix.name)} & {*listed.displaced_by(fix.name)}:
+            yield f"{fix.name} requires and excludes {', '.join(sorted(both))}"
+    if any(size < 1 for size in listed.sweep):
+        yield "a chunk of its sweep holds no token"
+    yield from _faults_of_full_set(listed, known)
+
+
+def _faults_of_full_set(listed: FixList, known: Mapping[str, ListedFix]) -> Iterator[str]:
+    if not listed.fixed:
+        yield "its full set is empty"
+    if len({*listed.fixed}) < len(listed.fixed):
+        yield "its full set names a fix twice"
+    for number, name in enumerate(listed.fixed):
+        if name not in known or known[name].kind != "cure" or not known[name].available:
+            yield f"its full set has {name!r}, which is no cure that can run here"
+            return
+        for other in known[name].requires:
+            if other not in listed.fixed[:number]:
+                yield f"{name} comes before {other}, which it requires"
+        for other in listed.excluded_by(name):
+            if other in listed.fixed:
+                yield f"its full set has both {name} and {other}, which exclude each other"

@@ -1,0 +1,99 @@
+"""Records one run from start to end: the directory, the target, the collectors, and the manifest that closes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from profiler.base.errors import ProfilerError
+from profiler.record.collector import Context
+from profiler.record.crew import Crew
+from profiler.record.target import Target, find_program
+from profiler.run import store, tables
+from profiler.run.model import CollectorStatus, RunInfo, RunSpec
+
+
+def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo:
+    """Run `spec.argv` under its collectors and leave the run in `spec.out`.
+
+    Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
+
+    :param watch: called about ten times a second while the target runs (a progress display).
+    :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
+    :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
+    """
+    program = find_program(spec.argv)
+    spec = dataclasses.replace(spec, out=spec.out.absolute())
+    crew = Crew(spec)
+    existed = spec.out.exists()
+    store.create(spec.out)
+    with Target(spec) as target:
+        try:
+            info = _opened(spec, crew.describe())
+            store.write_manifest(spec.out, info)
+            target.start(program)
+        except OSError as error:
+            _remove(spec.out, keep_folder=existed)
+            raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
+        writer = store.RunWriter(spec.out)
+        crew.start(Context(spec, target.pid, writer))
+        try:
+            target.wait(watch)
+        finally:
+            target.kill()  # only a fault of `watch` leaves it running
+            end = time.monotonic_ns()
+            crew.stop()
+            writer.close()
+            target.note_signals()
+            info = _closed(info, target, end, (*crew.statuses, *_writer_status(writer)))
+            _write_last(spec.out, info)
+    return info
+
+
+def _opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
+    """The manifest of a run that begins now."""
+    return RunInfo(
+        schema=tables.SCHEMA,
+        run_id=secrets.token_hex(6),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        argv=spec.argv,
+        label=spec.label or store.program_name(spec.argv),
+        level=spec.level,
+        begin=time.monotonic_ns(),
+        **described,
+    )
+
+
+def _closed(info: RunInfo, target: Target, end: int, statuses: tuple[CollectorStatus, ...]) -> RunInfo:
+    state = "interrupted" if target.stopped else "complete" if target.exit_code == 0 else "failed"
+    return dataclasses.replace(info, state=state, exit_code=target.exit_code, end=end, collectors=statuses)
+
+
+def _writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
+    """The recorder itself among the collectors when it could not write everything."""
+    if not writer.problem:
+        return []
+    return [CollectorStatus("recorder", "failed", f"recording stopped: {writer.problem}", dropped=writer.dropped)]
+
+
+def _write_last(path: Path, info: RunInfo) -> None:
+    try:
+        store.write_manifest(path, info)
+    except OSError as error:
+        print(f"profiler: cannot close the run {path}: {error.strerror}; what is there still loads", file=sys.stderr)
+
+
+def _remove(path: Path, *, keep_folder: bool) -> None:
+    """Take back what `store.create` made: the target never started."""
+    if not keep_folder:
+        shutil.rmtree(path)
+        return
+    for entry in path.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -1,0 +1,51 @@
+"""Finds the sections and builds a Report of a Comparison or an Analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from profiler.base.plugins import discover
+from profiler.report.blocks import Report, Section
+from profiler.report.subject import Subject, devices, views
+from profiler.run.model import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class SectionPlugin:
+    """What a module in `sections/` gives as its PLUGIN."""
+
+    name: str
+    """Anchor of the section in a page."""
+    title: str
+    order: int
+    build: Callable[[Subject], Section | None]
+    """None: the section has nothing to say about this subject."""
+
+
+def section_plugins() -> tuple[SectionPlugin, ...]:
+    """All sections, in the order in which a report shows them."""
+    return tuple(sorted(discover("profiler.report.sections"), key=lambda plugin: (plugin.order, plugin.name)))
+
+
+def moment(text: str) -> str:
+    """An ISO 8601 time as people read it, to the minute; any other text as it is."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    zone = " UTC" if parsed.utcoffset() == timedelta(0) else parsed.strftime(" %z")
+    return parsed.strftime("%Y-%m-%d %H:%M") + zone.rstrip()
+
+
+def build_report(subject: Subject) -> Report:
+    """The report of a comparison or of a single run."""
+    built = (plugin.build(subject) for plugin in section_plugins())
+    sections = tuple(section for section in built if section is not None)
+    if isinstance(subject, Comparison):
+        return Report(subject.title, f"Comparison · {devices(views(subject))} · {moment(subject.created_at)}", sections)
+    info = subject.info
+    return Report(
+        info.label or info.run_id or "run", f"Run · {devices(views(subject))} · {moment(info.started_at)}", sections
+    )

@@ -1,0 +1,166 @@
+"""What the case claimed, beside what was measured here: one row a claim, for the section and for the JSON report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from profiler.base.units import TIMES
+from profiler.report import case
+from profiler.report.blocks import Cell
+from profiler.report.quantities import digits, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
+from profiler.report.rungs import ladder_of
+from profiler.report.subject import Subject, View, breakdown_reason, ratio, views
+from profiler.run.model import Analysis, Ladder, Measure
+
+UNTIMED = "the batch call was not timed in this run"
+_COPIES = ("h2d_per_step", "d2h_per_step", "d2d_per_step")
+
+_Row = tuple[str, str, str, Cell]
+"""What, of which side, what was claimed, what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """One claim; `side` is empty where it is about none."""
+
+    what: str
+    side: str
+    claimed: str
+    measured: Cell
+    """Its `sort` is the number in base units, None where there is none."""
+    source: str
+    """Who claimed it."""
+
+
+def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
+    """Every claim of the case, measured or not, then those that the ladder brings; none without a ladder."""
+    ladder = ladder_of(subject)
+    if ladder is None or not views(subject):
+        return ()
+    found, fixed = views(subject)[0], views(subject)[-1]
+    rows = (
+        *_speed(subject, found, fixed),
+        *_use(found, fixed),
+        *_pattern(found, fixed),
+        *_tokenize(ladder, found, fixed),
+    )
+    others = (ClaimRow(c.what, "", c.claimed, Cell(c.measured), c.source) for c in ladder.claims)
+    return (*(ClaimRow(*row, case.SOURCE) for row in rows), *others)
+
+
+def _speed(subject: Subject, found: View, fixed: View) -> Iterator[_Row]:
+    measured = measure_cell(found.measure("tokens_per_s"), spread=True)
+    yield "Tokens a second", found.label, f"{digits(case.AS_FOUND_TOKENS_PER_S)} tokens/s", measured
+    gain = ratio_cell(ratio(subject, fixed.label, "tokens_per_s"))
+    yield "Tokens a second over as-found", fixed.label, f"{digits(case.HOPED_GAIN)}{TIMES}, hoped for", gain
+
+
+def _use(found: View, fixed: View) -> Iterator[_Row]:
+    """CPU of the host and time in which the device was busy."""
+    title = "CPU of the host's threads"
+    yield title, found.label, f"{_whole(case.AS_FOUND_CPU)} of the machine", _cpu(found)
+    yield title, fixed.label, f"{_span(case.HOPED_CPU)}, hoped for", _cpu(fixed)
+    busy = [measure_cell(view.measure("device_utilization"), share=True) for view in (found, fixed)]
+    yield "Device busy", found.label, _whole(case.AS_FOUND_DEVICE_BUSY), busy[0]
+    yield "Device busy", fixed.label, f"{_span(case.HOPED_DEVICE_BUSY)}, hoped for", busy[1]
+
+
+def _cpu(view: View) -> Cell:
+    measured, cores = view.measure("host_cpu"), view.info.host.get("cores")
+    if measured.value is None:
+        return missing_cell(measured.reason)
+    note = f"of one core; the machine has {cores}" if cores else "of one core"
+    return Cell(f"{100 * measured.value:.0f}", "%", sort=measured.value, note=note)
+
+
+def _pattern(found: View, fixed: View) -> Iterator[_Row]:
+    """What a chunk asks of the device."""
+    claimed = f"{digits(case.SYNCS_PER_CHUNK)}, one after every token"
+    yield "Syncs a chunk", found.label, claimed, _beside(found, fixed, ("syncs_per_step",))
+    yield "Copies a chunk", found.label, case.THOUSANDS, _beside(found, fixed, _COPIES)
+    yield "Allocations a chunk", found.label, case.THOUSANDS, _beside(found, fixed, ("allocations_per_step",))
+
+
+def _beside(found: View, fixed: View, names: tuple[str, ...]) -> Cell:
+    """The sum of counters as found, with that of the cured side below."""
+    counted, reason = _sum(found, names)
+    if counted is None:
+        return missing_cell(reason)
+    after, _ = _sum(fixed, names)
+    note = "" if after is None else f"{fixed.label}: {digits(after)}"
+    return Cell(digits(counted), sort=counted, note=note)
+
+
+def _sum(view: View, names: tuple[str, ...]) -> tuple[float | None, str]:
+    """Sum of those of `names` that were counted; None with the reason where the first was not."""
+    measures = [view.measure(name) for name in names]
+    known = [one.value for one in measures if one.value is not None]
+    return (None, measures[0].reason) if measures[0].value is None else (sum(known), "")
+
+
+def _tokenize(ladder: Ladder, found: View, fixed: View) -> Iterator[_Row]:
+    """Share and time of tokenization, which is the category input of the breakdown."""
+    title = "Tokenization (input), share of the host's time"
+    yield title, found.label, case.CAUSE, _input_share(found)
+    yield title, fixed.label, "not claimed", _input_share(fixed)
+    batch, single = _batched(ladder), _sample_time(found.any_detail, found)
+    for what, claimed, samples in (
+        (f"Tokenization of {case.BATCH_SAMPLES} samples in one batch", case.BATCH_TOKENIZE_S, case.BATCH_SAMPLES),
+        ("The same, a sample", case.SAMPLE_TOKENIZE_S, 1),
+    ):
+        yield what, "", f"{1e3 * claimed:g} ms", _times(batch, single, samples)
+
+
+def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
+    """Time of `samples` in one call; where that was not timed, of as many calls, said in words and not as a number."""
+    included = "reading of the text included"
+    if batch is not None and batch.value is not None:
+        return replace(seconds_cell(samples * batch.value), note=f"one call a chunk; {included}")
+    if batch is not None or single.value is None:
+        return missing_cell((batch or single).reason)
+    return Cell(f"one call a sample: {phrase(samples * single.value, 's')}; {UNTIMED}", note=included)
+
+
+def _input_share(view: View) -> Cell:
+    parts = view.any_detail.breakdown
+    total = sum(part.value for part in parts.values() if part.value is not None)
+    own = parts.get("input")
+    if own is None or own.value is None or not total:
+        return missing_cell(own.reason if own is not None and own.reason else breakdown_reason(view))
+    return Cell(percent(own.value / total).removesuffix("%"), "%", sort=own.value / total, note="breakdown pass")
+
+
+def _batched(ladder: Ladder) -> Measure | None:
+    """Seconds of input a sample in one call a chunk; None where no row of that has a breakdown."""
+    rows = (row.analysis for row in ladder.rows if row.fixes == ("batch-tokenize",) and row.analysis)
+    return next((_sample_time(one, None) for one in rows if (p := one.breakdown.get("input")) and p.value), None)
+
+
+def _sample_time(analysis: Analysis, view: View | None) -> Measure:
+    """Seconds of the category input a sample, or why they are not known."""
+    part = analysis.breakdown.get("input")
+    if part is None or part.value is None:
+        reason = (part.reason if part else "") or (breakdown_reason(view) if view else "")
+        return Measure("sample", None, "s", reason=reason)
+    samples = _samples(analysis)
+    if not samples:
+        return Measure("sample", None, "s", reason="the program does not say how many samples a chunk has")
+    return Measure("sample", part.value / samples, "s")
+
+
+def _samples(analysis: Analysis) -> float:
+    """Samples a chunk: counted, else as the program said; 0 where neither."""
+    counted = analysis.measures.get("tokenized_samples_per_step")
+    if counted is not None and counted.value:
+        return counted.value
+    stated = analysis.info.facts.get("samples_per_chunk")
+    return float(stated) if isinstance(stated, int | float) else 0.0
+
+
+def _whole(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def _span(shares: tuple[float, float]) -> str:
+    return f"{100 * shares[0]:.0f} to {100 * shares[1]:.0f}%"

@@ -1,0 +1,158 @@
+"""Learning curves: training and held-out values of loss and accuracy, with what they have to beat."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from profiler.report.blocks import Block, Curve, Level, Lines, Panel, Text
+from profiler.report.heldout import HELD_OUT
+from profiler.report.names import SHARES, label
+from profiler.report.quantities import digits, percent, phrase, ratio_text
+from profiler.report.rungs import ladder_of, rows_of
+from profiler.report.subject import Subject
+from profiler.run.model import Analysis, Series
+
+LEARN = "learn"
+"""The fix with which the trainer really learns."""
+LEARNING = "learning"
+"""What a program then says its `work` is."""
+_HELD_OUT_TONE = "s2"
+_MOST_DOTS = 30
+"""Measurements beyond which dots would hide the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What one run says of its loss and accuracy; its losses may be of another kind than those of others."""
+
+    label: str
+    tone: str
+    analysis: Analysis
+
+    @property
+    def learns(self) -> bool:
+        """Whether it minimises cross-entropy: it says so, or it was held against text that it does not train on."""
+        return self.analysis.info.facts.get("work") == LEARNING or any(self.series(name) for name in HELD_OUT)
+
+    def series(self, name: str) -> Series | None:
+        """The series of that name, if it has two points or more."""
+        found = (one for one in self.analysis.series if one.name == name and len(one.times) > 1)
+        return next(found, None)
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """First and last value of a series."""
+        found = self.series(name)
+        return (found.values[0], found.values[-1]) if found else None
+
+    def fact(self, name: str) -> float | None:
+        """A positive number that the program said of itself."""
+        model = self.analysis.info.facts.get("model")
+        stated = self.analysis.info.facts.get(name, model.get(name) if isinstance(model, dict) else None)
+        return float(stated) if isinstance(stated, int | float) and 0 < stated < math.inf else None
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Measured steps over the time that they and all pauses between them took; by it times become steps."""
+        steps, took = self.analysis.measures.get("steps"), self.series("loss") or self.series("accuracy")
+        return steps.value / took.times[-1] if steps is not None and steps.value and took and took.times[-1] else None
+
+
+def learner_of(subject: Subject) -> Curves | None:
+    """The learning row of a ladder."""
+    ladder = ladder_of(subject)
+    rows = rows_of(ladder, "work") if ladder else ()
+    found = (Curves(row.label, "s2", row.analysis) for row in rows if row.fix == LEARN and row.analysis)
+    return next((one for one in found if one.series("loss") or one.series("heldout_loss")), None)
+
+
+def learning_blocks(learner: Curves, stuck: Curves | None) -> tuple[Block, ...]:
+    """What was learned in words; losses of two kinds, each on its own axes; accuracies on common ones."""
+    both = (learner, *((stuck,) if stuck else ()))
+    plots = (lines(both, "loss"), lines(both, "accuracy"))
+    return (Text(said(learner, stuck)), *(plot for plot in plots if plot.panels))
+
+
+def lines(several: tuple[Curves, ...], name: str) -> Lines:
+    """One panel for each run that has a series of `name`; on the same axes, unless the losses are of two kinds."""
+    learns = {one.learns for one in several}
+    mixed = name not in SHARES and len(learns) > 1
+    in_steps = True in learns and all(one.steps_per_s for one in several)
+    panels = tuple(panel for one in several if (panel := _panel(one, name, mixed=mixed, in_steps=in_steps)).curves)
+    note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
+    x_label = "steps" if in_steps else "seconds"
+    unit = "" if mixed or not several else _unit(several[0], name)
+    return Lines(label(name), x_label, unit, panels, note=note, own_x=in_steps, own_y=mixed)
+
+
+def _unit(one: Curves, name: str) -> str:
+    return "%" if name in SHARES else "nats" if one.learns else ""
+
+
+def _panel(one: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
+    scale = 100.0 if name in SHARES else 1.0
+    rate = (one.steps_per_s or 1.0) if in_steps else 1.0
+    held_out = one.series(f"heldout_{name}")
+    named = ("training text", "floor") if held_out else (one.label, one.tone)
+    curves = []
+    for series, title, tone in ((one.series(name), *named), (held_out, "held-out text", _HELD_OUT_TONE)):
+        if series is not None:
+            values = tuple(scale * value for value in series.values)
+            times = tuple(rate * time for time in series.times)
+            single = series is held_out and len(values) <= _MOST_DOTS
+            ends = (values, values) if single else ((), ())
+            curves.append(Curve(title, tone, times, values, *ends))
+    kind = "cross-entropy" if one.learns else "share of wrong predictions (0/1 loss)"
+    title = f"{one.label}: {kind}" if mixed else one.label
+    levels = _levels(one, name) if one.learns else ()
+    return Panel(title, tuple(curves), levels, "nats" if mixed and one.learns else "")
+
+
+def _levels(one: Curves, name: str) -> tuple[Level, ...]:
+    """What a model that has learned nothing, and one that only counts pairs, would reach."""
+    bigram = one.fact(f"bigram_{name}")
+    if name in SHARES:
+        return (Level("bigram counts", 100 * bigram, percent(bigram)),) if bigram else ()
+    vocabulary = one.fact("vocabulary")
+    levels = (Level("ln V", math.log(vocabulary), digits(math.log(vocabulary))),) if vocabulary else ()
+    return levels + ((Level("bigram counts", bigram, digits(bigram)),) if bigram else ())
+
+
+def said(learner: Curves, stuck: Curves | None) -> str:
+    """Where the losses and accuracies began and ended, and how that stands to what has to be beaten."""
+    parts = [f"{learner.label} {_loss_said(learner)}{_accuracy_said(learner)}."]
+    if stuck is not None:
+        loss, accuracy = stuck.ends("loss"), stuck.ends("accuracy")
+        parts += (
+            [f"The 0/1 loss of {stuck.label} was {digits(loss[0])} at first and {digits(loss[1])} at last."]
+            if loss
+            else []
+        )
+        parts += [f"Its accuracy ended at {percent(accuracy[1])}."] if accuracy else []
+    return " ".join(parts)
+
+
+def _loss_said(learner: Curves) -> str:
+    held_out = learner.ends("heldout_loss")
+    ends, where = (held_out, "on held-out text") if held_out else (learner.ends("loss"), "on its training text")
+    if ends is None:
+        return "left no curve of its loss"
+    took = learner.analysis.measures.get("steps")
+    steps = f" in {phrase(took.value, 'steps')} steps" if took and took.value else ""
+    vocabulary = learner.fact("vocabulary")
+    guessing = (
+        f", {digits(ends[1] / math.log(vocabulary))} of the ln V that guessing costs"
+        if vocabulary and vocabulary > 1
+        else ""
+    )
+    return f"brought the cross-entropy {where} from {digits(ends[0])} to {digits(ends[1])} nats{steps}{guessing}"
+
+
+def _accuracy_said(learner: Curves) -> str:
+    held_out = learner.ends("heldout_accuracy")
+    ends = held_out or learner.ends("accuracy")
+    if ends is None:
+        return ""
+    bigram = learner.fact("bigram_accuracy")
+    against = f", {ratio_text(ends[1] / bigram)} the {percent(bigram)} of bigram counts" if bigram else ""
+    return f", and the {'held-out ' if held_out else ''}accuracy to {percent(ends[1])}{against}"

@@ -1,0 +1,1 @@
+"""Renderers: each draws every block, and none knows a metric."""

@@ -1,0 +1,259 @@
+"""Renders a Report in the terminal: in brief by default, every block when asked; colour and Unicode where there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profiler.base.units import ASCII
+from profiler.report import blocks as b
+from profiler.report.build import build_report
+from profiler.report.quantities import plain
+from profiler.report.render import waterfall
+from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
+from profiler.run.model import Analysis, Comparison
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+COLOURS = {
+    "c1": "yellow",
+    "c2": "red",
+    "c3": "cyan",
+    "c4": "blue",
+    "c5": "magenta",
+    "c6": "green",
+    "c7": "bright_yellow",
+    "c8": "bright_red",
+    "c9": "bright_blue",
+    "c10": "bright_black",
+    "idle": "bright_black",
+    "s1": "yellow",
+    "s2": "bright_blue",
+    "s3": "green",
+    "s4": "magenta",
+    "s5": "red",
+    "s6": "cyan",
+    "floor": "bright_black",
+}
+_STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
+_LABEL = 14
+"""Columns for the names of bars."""
+_NARROW = 76
+"""Columns below which small print in tables is left out."""
+_WIDE = 100
+"""Columns from which small print is shown in full."""
+_ASCII = str.maketrans({**ASCII, "…": "..", "·": "-", "\u2009": " ", "–": "-", "’": "'"})
+
+
+def print_comparison(comparison: Comparison, *, report: Path | None = None, console: Console | None = None) -> None:
+    """Verdict, numbers, bars and causes of a comparison; `report` is where the page lies."""
+    print_report(build_report(comparison), page=report, console=console)
+
+
+def print_analysis(analysis: Analysis, *, report: Path | None = None, console: Console | None = None) -> None:
+    """Verdict, numbers, bars and causes of one run; `report` is where the page lies."""
+    print_report(build_report(analysis), page=report, console=console)
+
+
+def print_report(
+    report: b.Report, *, full: bool = False, page: Path | None = None, console: Console | None = None
+) -> None:
+    """Draw `report` on `console`, by default on standard output.
+
+    :param full: every block of every section, not only the brief ones.
+    :param page: the path of the HTML report, printed last.
+    """
+    if console is None:
+        from rich.console import Console as NewConsole
+
+        console = NewConsole(highlight=False)
+    pencil = _Pencil(console)
+    pencil.say(report.title, "bold")
+    pencil.say(report.subtitle, "dim")
+    for section in report.sections:
+        chosen = section.blocks if full else section.brief
+        if full:
+            pencil.say(f"\n== {section.title} ==", "bold")
+        for block in chosen:
+            console.print()
+            pencil.draw(block)
+    if page is not None:
+        console.print()
+        pencil.say(f"report: {page}", wrap=False)
+
+
+class _Pencil:
+    """Draws blocks on one console. Text goes through `rich.text.Text`: markup in a name stays text."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.unicode = (console.encoding or "").lower().startswith("utf")
+        self._drawings: dict[type, Callable[[Any], None]] = {
+            b.Text: lambda block: self.say(block.text),
+            b.Callout: self._callout,
+            b.NotMeasured: lambda block: self.say(f"{block.what}: not measured: {block.reason}", "italic"),
+            b.Items: self._items,
+            b.Stats: self._stats,
+            b.Table: self._table,
+            b.StackedBars: self._bars,
+            b.Lines: self._lines,
+            b.Intervals: self._intervals,
+            b.Waterfall: self._waterfall,
+            b.Flame: self._flame,
+            b.Group: self._group,
+        }
+
+    def draw(self, block: b.Block) -> None:
+        """One block."""
+        self._drawings[type(block)](block)
+
+    def text(self, text: str, style: str = "") -> Text:
+        """Text that neither commands the terminal nor breaks its encoding."""
+        from rich.text import Text
+
+        text = plain(text)
+        if not self.unicode:
+            text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+        return Text(text, style)
+
+    def say(self, text: str, style: str = "", *, wrap: bool = True) -> None:
+        """One paragraph; a path is not wrapped, so that it can be copied."""
+        newline = text[: len(text) - len(text.lstrip("\n"))]
+        self.console.print(newline, self.text(text.lstrip("\n"), style), sep="", soft_wrap=not wrap)
+
+    def _callout(self, block: b.Callout) -> None:
+        style = {"verdict": "bold", "warning": "bold yellow"}.get(block.tone, "")
+        label = f"{block.label}: " if block.tone == "warning" and block.label else ""
+        self.say(label + block.whole(), style)
+
+    def _items(self, block: b.Items) -> None:
+        if block.title:
+            self.say(block.title, "bold")
+        for item in block.items:
+            self.say(f"- {item}")
+
+    def _stats(self, block: b.Stats) -> None:
+        rows = [(stat.label, self._value(stat.value), self.text(stat.value.note, "dim")) for stat in block.items]
+        self._grid(("", "", ""), rows, (False, True, False))
+
+    def _value(self, cell: b.Cell, marks: dict[str, str] | None = None) -> Text:
+        return self.text(cell_text(cell, marks), "dim italic" if cell.missing else "bold" if cell.strong else "")
+
+    def _table(self, block: b.Table) -> None:
+        marks = block.reasons()
+        rows = []
+        for row in block.rows:
+            shown = []
+            for column, cell in zip(block.columns, row, strict=True):
+                value = self._value(cell, marks)
+                # where there is little room, what an interval says in words, and not its ends
+                whole = self.console.width >= _WIDE or not column.number
+                note = cell.note if whole else cell.note.rpartition(", ")[2]
+                if note and self.console.width >= _NARROW:
+                    value.append_text(self.text(f"  {note}" if cell.text else note, "dim"))
+                shown.append(value)
+            rows.append(shown)
+        self.say(block.caption, "bold")
+        self._grid([column.title for column in block.columns], rows, [column.number for column in block.columns])
+        for reason, mark in marks.items():
+            self.say(f"[{mark}] not measured: {reason}", "dim")
+        if block.note:
+            self.say(block.note, "dim")
+
+    def _grid(self, head: Iterable[str], rows: Iterable[Iterable[Text | str]], numbers: Iterable[bool]) -> None:
+        from rich import box
+        from rich.table import Table
+
+        titles = list(head)
+        grid = Table(box=box.SIMPLE_HEAD, show_header=any(titles), pad_edge=False, show_edge=False)
+        for title, number in zip(titles, numbers, strict=True):
+            grid.add_column(self.text(title, "dim"), justify="right" if number else "left", overflow="fold")
+        for row in rows:
+            grid.add_row(*(self.text(cell) if isinstance(cell, str) else cell for cell in row))
+        self.console.print(grid)
+
+    def _bars(self, block: b.StackedBars) -> None:
+        """A category a row and a bar a column: readable without colour, where a stacked bar is not."""
+        room = (self.console.width - _LABEL) // max(1, len(block.bars)) - 2
+        self.say(block.caption, "bold")
+        head = self.text("".ljust(_LABEL))
+        for one in block.bars:
+            head.append_text(self.text(f"{one.label}, {one.text}"[:room].ljust(room + 2), "dim"))
+        self.console.print(head, no_wrap=True, overflow="crop")
+        for label, tone in block.legend():
+            line = self.text(label[: _LABEL - 1].ljust(_LABEL))
+            for one in block.bars:
+                found = next((segment for segment in one.segments if segment.label == label), None)
+                number = (found.text if found else "").rjust(8)
+                share = found.value / block.scale(one) if found else 0.0
+                drawn = bar(share, max(4, room - 9), unicode=self.unicode)
+                line.append(self.text(number).plain + " ")
+                line.append(drawn.ljust(room - 7), COLOURS.get(tone, ""))
+            line.rstrip()
+            self.console.print(line, no_wrap=True, overflow="crop")
+        if block.note:
+            self.say(block.note, "dim")
+
+    def _lines(self, block: b.Lines) -> None:
+        width = max(8, min(40, self.console.width - 44))
+        rows = [
+            (
+                panel.title,
+                curve.label,
+                spark(curve.y, block.top(panel), width, unicode=self.unicode),
+                span_text(curve.y, panel.y_label or block.y_label),
+            )
+            for panel in block.panels
+            for curve in panel.curves
+        ]
+        rows += [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
+        self.say(block.caption, "bold")
+        self._grid(("", "", f"over {block.x_label}", ""), rows, (False, False, False, True))
+        if block.note:
+            self.say(block.note, "dim")
+
+    def _intervals(self, block: b.Intervals) -> None:
+        rows = [
+            (row.label, row.text, span_text([v for v in (row.low, row.high) if v is not None], ""), f"{len(row.dots)}")
+            for row in block.rows
+        ]
+        self.say(block.caption, "bold")
+        self._grid(("", "estimate", "range", "observations"), rows, (False, True, True, True))
+        if block.note:
+            self.say(block.note, "dim")
+
+    def _waterfall(self, block: b.Waterfall) -> None:
+        """A step a line, the last on top, as the page has it; the interval where there is room for it."""
+        width = self.console.width
+        names = min(max((len(stair.label) for stair in block.stairs), default=0), width // 3)
+        said = [self.text(self._worth(stair)).plain for stair in block.stairs]
+        room = max(8, min(60, width - names - max(map(len, said), default=0) - 4))
+        self.say(f"{block.caption}, {block.unit}", "bold")
+        drawn = waterfall.layout(block)
+        for row, worth in reversed(list(zip(drawn.rows, said, strict=True))):
+            line = self.text(row.stair.label[:names].ljust(names + 2))
+            line.append(waterfall.track(row, room, unicode=self.unicode), _STAIRS.get(row.stair.kind, ""))
+            line.append_text(self.text(f"  {worth}"))
+            self.console.print(line, no_wrap=True, overflow="crop")
+        if block.note:
+            self.say(block.note, "dim")
+
+    def _worth(self, stair: b.Stair) -> str:
+        if self.console.width >= _WIDE:
+            return stair.told()
+        said = stair.span.rpartition(", ")[2] if self.console.width >= _NARROW else ""
+        return f"{stair.text}  {said}".rstrip()
+
+    def _flame(self, block: b.Flame) -> None:
+        rows = [(f"{100 * own:.1f}%", frame.label, frame.where, frame.text) for frame, own, _ in hottest(block)]
+        self.say(f"{block.caption}; the frames with most time of their own", "bold")
+        self._grid(("own", "frame", "at", "with callees"), rows, (True, False, False, True))
+
+    def _group(self, block: b.Group) -> None:
+        for title, inner in block.columns:
+            self.say(title, "bold")
+            for one in inner:
+                self.draw(one)

@@ -1,0 +1,45 @@
+"""Numbers of a JSON report: what is not measured, or not finite, is null, and its reason is kept by its path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from profiler.run.model import Measure, Ratio
+
+
+class Gaps:
+    """Collects the reasons of what is null, by path."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def number(self, path: str, value: float | None, reason: str) -> float | None:
+        """The value, or None with its reason noted."""
+        if value is None:
+            self.reasons[path] = reason or "no reason was recorded"
+        elif not math.isfinite(value):
+            self.reasons[path] = f"not a finite number: {value}"
+        else:
+            return value
+        return None
+
+
+def ratio_json(ratio: Ratio | None, path: str, gaps: Gaps) -> dict[str, Any]:
+    """A ratio with its interval."""
+    found = ratio or Ratio("", None, None, None, 0, different=False, reason="no pair of runs was measured")
+    numbers = {
+        key: gaps.number(f"{path}.{key}", value, found.reason or "too few pairs for an interval")
+        for key, value in (("value", found.value), ("low", found.low), ("high", found.high))
+    }
+    return {**numbers, "n": found.n, "different": found.different}
+
+
+def ranges_json(measures: Mapping[str, Measure]) -> dict[str, Any]:
+    """The lowest and the highest run of what has a range."""
+    return {
+        name: {"low": measure.low, "high": measure.high, "n": measure.n}
+        for name, measure in measures.items()
+        if measure.low is not None and measure.high is not None and math.isfinite(measure.low + measure.high)
+    }

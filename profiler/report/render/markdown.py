@@ -1,0 +1,171 @@
+"""Renders a Report as GitHub-flavoured Markdown: the same tables, bars and curves as tables too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from profiler.report import blocks as b
+from profiler.report.quantities import digits, phrase, plain
+from profiler.report.render import waterfall
+from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
+
+_BAR = 20
+"""Characters of a full bar."""
+
+
+def render(report: b.Report) -> str:
+    """The report as one Markdown text."""
+    parts = [f"# {escape(report.title)}", escape(report.subtitle)]
+    for section in report.sections:
+        parts.append(f"## {escape(section.title)}")
+        parts.extend(part for block in section.blocks if (part := draw(block, 3)))
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that stays text: no markup, no HTML, no link, no end of a table's cell."""
+    safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    safe = re.sub(r"([\\`*_\[\]|~$#!])", r"\\\1", safe)
+    # a bare address would become a link
+    return re.sub(r"(?i)\b(https?|ftp|www)([:.])", r"\1&#8203;\2", safe)
+
+
+def draw(block: b.Block, level: int) -> str:
+    """One block."""
+    drawing: Callable[[Any, int], str] = _DRAWINGS[type(block)]
+    return drawing(block, level)
+
+
+def _text(block: b.Text, _: int) -> str:
+    return escape(block.text)
+
+
+def _callout(block: b.Callout, _: int) -> str:
+    label = f"**{escape(block.label)}:** " if block.label else ""
+    return f"> {label}**{escape(block.whole())}**" if block.tone == "verdict" else f"> {label}{escape(block.whole())}"
+
+
+def _not_measured(block: b.NotMeasured, _: int) -> str:
+    return f"*{escape(block.what)}: not measured: {escape(block.reason)}*"
+
+
+def _items(block: b.Items, level: int) -> str:
+    title = f"{'#' * level} {escape(block.title)}\n\n" if block.title else ""
+    return title + "\n".join(f"- {escape(item)}" for item in block.items)
+
+
+def _stats(block: b.Stats, _: int) -> str:
+    rows = [(stat.label, cell_text(stat.value), stat.value.note) for stat in block.items]
+    return _grid(("", "", ""), rows, (False, True, False))
+
+
+def _table(block: b.Table, _: int) -> str:
+    marks = block.reasons()
+    rows = [[cell_text(cell, marks) + (f" ({cell.note})" if cell.note else "") for cell in row] for row in block.rows]
+    grid = _grid([c.title for c in block.columns], rows, [c.number for c in block.columns])
+    notes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
+    notes += [escape(block.note)] if block.note else []
+    return "\n\n".join((f"**{escape(block.caption)}**", grid, *notes))
+
+
+def _grid(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[bool]) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cells) + " |"
+
+    rule = ["---:" if number else "---" for number in numbers]
+    return "\n".join([line(map(escape, head)), line(rule), *(line(map(escape, row)) for row in rows)])
+
+
+def _bars(block: b.StackedBars, _: int) -> str:
+    head = ["Part"]
+    for one in block.bars:
+        head += [f"{one.label}, {one.text}", ""]
+    rows = []
+    for label, _tone in block.legend():
+        row = [label]
+        for one in block.bars:
+            found = next((segment for segment in one.segments if segment.label == label), None)
+            row += [found.text, bar(found.value / block.scale(one), _BAR)] if found else ["", ""]
+        rows.append(row)
+    grid = _grid(head, rows, [False, *([True, False] * len(block.bars))])
+    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+
+
+def _lines(block: b.Lines, _: int) -> str:
+    rows = [
+        (
+            panel.title,
+            curve.label,
+            spark(curve.y, block.top(panel)),
+            span_text(curve.y, panel.y_label or block.y_label),
+        )
+        for panel in block.panels
+        for curve in panel.curves
+        if curve.y
+    ]
+    rows += [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
+    grid = _grid(("", "", f"over {block.x_label}", "Range"), rows, (False, False, False, True))
+    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+
+
+def _intervals(block: b.Intervals, _: int) -> str:
+    rows = [
+        (
+            row.label,
+            row.text,
+            "" if row.low is None or row.high is None else f"{digits(row.low)} to {digits(row.high)}",
+            ", ".join(digits(dot) for dot in row.dots),
+        )
+        for row in block.rows
+    ]
+    grid = _grid(("", "Estimate", "Range", f"Observations, {block.x_label}"), rows, (False, True, True, False))
+    return f"**{escape(block.caption)}**\n\n{grid}"
+
+
+def _waterfall(block: b.Waterfall, _: int) -> str:
+    """Steps in the order in which they are taken; bars of characters on the common logarithmic axis."""
+    rows = [
+        (
+            row.stair.label + (f" ({row.stair.note})" if row.stair.note else ""),
+            row.stair.text,
+            row.stair.span,
+            phrase(row.stair.end, block.unit) if row.stair.end is not None else "",
+            waterfall.track(row, _BAR).rstrip().replace(" ", "\u2007"),
+        )
+        for row in waterfall.layout(block).rows
+    ]
+    reached = f"Reached: {block.stairs[0].label} × factors" if block.stairs else "Reached"
+    grid = _grid(("", "Factor", "95% interval", reached, ""), rows, (False, True, True, True, False))
+    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+
+
+def _flame(block: b.Flame, _: int) -> str:
+    rows = [(f"{100 * own:.1f}%", frame.label, frame.where, frame.text) for frame, own, _ in hottest(block)]
+    grid = _grid(("Own share", "Frame", "At", "With callees"), rows, (True, False, False, True))
+    return f"**{escape(block.caption)}; the frames with most time of their own**\n\n{grid}"
+
+
+def _group(block: b.Group, level: int) -> str:
+    parts = []
+    for title, inner in block.columns:
+        parts.append(f"{'#' * level} {escape(title)}")
+        parts.extend(draw(one, level + 1) for one in inner)
+    return "\n\n".join(part for part in parts if part)
+
+
+_DRAWINGS: dict[type, Callable[[Any, int], str]] = {
+    b.Text: _text,
+    b.Callout: _callout,
+    b.NotMeasured: _not_measured,
+    b.Items: _items,
+    b.Stats: _stats,
+    b.Table: _table,
+    b.StackedBars: _bars,
+    b.Lines: _lines,
+    b.Intervals: _intervals,
+    b.Waterfall: _waterfall,
+    b.Flame: _flame,
+    b.Group: _group,
+}

@@ -1,0 +1,167 @@
+// Adds to a page that is complete without it: theme, place in the contents, sorting, zoom and search of flame graphs.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const all = (selector, within = document) => Array.from(within.querySelectorAll(selector));
+  root.classList.add("js");
+
+  // theme
+  const theme = document.getElementById("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const nameTheme = () => {
+    theme.textContent = isDark() ? "Light theme" : "Dark theme";
+    theme.setAttribute("aria-label", `Change to the ${isDark() ? "light" : "dark"} theme`);
+  };
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    nameTheme();
+  });
+  system.addEventListener("change", nameTheme);
+  nameTheme();
+
+  // place in the contents
+  const links = new Map(all(".contents a").map((link) => [link.getAttribute("href").slice(1), link]));
+  const sections = all("main > section");
+  const place = () => {
+    const line = innerHeight * 0.3;
+    const atEnd = innerHeight + scrollY >= root.scrollHeight - 4 && scrollY > 0;
+    const passed = sections.filter((section) => section.getBoundingClientRect().top <= line);
+    const current = atEnd ? sections.at(-1) : passed.at(-1) || sections[0];
+    for (const [key, link] of links) {
+      if (current && key === current.id) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  };
+  addEventListener("scroll", place, { passive: true });
+  addEventListener("resize", place);
+  place();
+
+  // sorting: numbers the largest first, text from A; what was not measured stays last
+  const compare = (a, b, sign) => {
+    if (a.none || b.none) return a.none - b.none;
+    if (a.number !== null && b.number !== null) return sign * (a.number - b.number);
+    return sign * a.text.localeCompare(b.text, "en", { numeric: true });
+  };
+  const key = (cell) => ({
+    none: cell.hasAttribute("data-none") ? 1 : 0,
+    number: cell.dataset.sort === undefined ? null : Number(cell.dataset.sort),
+    text: cell.textContent.trim(),
+  });
+  const sort = (table, heads, index) => {
+    const head = heads[index];
+    const first = head.classList.contains("num") ? "descending" : "ascending";
+    const other = first === "descending" ? "ascending" : "descending";
+    const order = head.getAttribute("aria-sort") === first ? other : first;
+    heads.forEach((one) => one.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", order);
+    const rows = Array.from(table.tBodies[0].rows).map((row) => [key(row.cells[index] || row.cells[row.cells.length - 1]), row]);
+    rows.sort((a, b) => compare(a[0], b[0], order === "ascending" ? 1 : -1));
+    table.tBodies[0].append(...rows.map((row) => row[1]));
+  };
+  for (const table of all("table")) {
+    if (table.tBodies[0].rows.length < 2) continue;
+    const heads = all("thead th", table);
+    heads.forEach((head, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = "Sort";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, heads, index));
+      head.append(button);
+    });
+  }
+
+  // flame graphs
+  const flame = (figure) => {
+    const graph = figure.querySelector(".graph");
+    const frames = all(".fr", graph).map((node) => {
+      const style = node.style;
+      const [l, w, d] = ["--l", "--w", "--d"].map((name) => Number(style.getPropertyValue(name)));
+      const text = node.title;
+      return { node, l, w, d, text, low: text.toLowerCase() };
+    });
+    if (!frames.length) return;
+    const byNode = new Map(frames.map((frame) => [frame.node, frame]));
+    const [input, reset, output] = ["input", "[data-reset]", "output"].map((one) => figure.querySelector(one));
+    const slack = 1e-6;
+    let zoomed = frames[0];
+    let said = "";
+    figure.querySelector(".tools").hidden = false;
+
+    const say = (frame) => { output.textContent = frame ? frame.text.split("\n").join(" · ") : said; };
+    const NARROW = 34; // CSS pixels below which a name cannot be read
+    const label = () => {
+      const width = graph.clientWidth;
+      for (const one of frames) one.node.classList.toggle("tiny", (Math.min(one.w, zoomed.w) / zoomed.w) * width < NARROW);
+    };
+    const within = (a, b) => a.l >= b.l - slack && a.l + a.w <= b.l + b.w + slack;
+    const zoom = (frame) => {
+      zoomed = frame;
+      graph.style.setProperty("--z", frame.l);
+      graph.style.setProperty("--zw", frame.w);
+      for (const one of frames) {
+        one.node.hidden = one.l + one.w <= frame.l + slack || one.l >= frame.l + frame.w - slack;
+      }
+      reset.disabled = frame === frames[0];
+      label();
+    };
+    const focus = (frame) => {
+      if (!frame) return;
+      frames.forEach((one) => { one.node.tabIndex = one === frame ? 0 : -1; });
+      frame.node.focus();
+    };
+    const search = () => {
+      const wanted = input.value.trim().toLowerCase();
+      figure.classList.toggle("searching", wanted !== "");
+      let end = 0, covered = 0, count = 0;
+      const hits = frames.filter((frame) => {
+        const hit = wanted !== "" && frame.low.includes(wanted);
+        frame.node.classList.toggle("hit", hit);
+        return hit;
+      });
+      for (const hit of hits.sort((a, b) => a.l - b.l || b.w - a.w)) {
+        count += 1;
+        covered += Math.max(0, hit.l + hit.w - Math.max(end, hit.l));
+        end = Math.max(end, hit.l + hit.w);
+      }
+      said = wanted === "" ? "" : `${count} frames match, ${(100 * covered).toFixed(1)}% of the width`;
+      say(null);
+    };
+    const near = (frame, name) => {
+      const shown = frames.filter((one) => !one.node.hidden);
+      if (name === "ArrowUp") return shown.find((one) => one.d === frame.d - 1 && within(frame, one));
+      if (name === "ArrowDown") return shown.find((one) => one.d === frame.d + 1 && within(one, frame));
+      const row = shown.filter((one) => one.d === frame.d).sort((a, b) => a.l - b.l);
+      return row[row.indexOf(frame) + (name === "ArrowRight" ? 1 : -1)];
+    };
+
+    frames.forEach(({ node }, index) => {
+      node.tabIndex = index === 0 ? 0 : -1;
+      node.setAttribute("role", "button");
+      node.setAttribute("aria-label", node.title.split("\n").join(", "));
+    });
+    graph.addEventListener("click", (event) => {
+      const frame = byNode.get(event.target.closest(".fr"));
+      if (frame) { zoom(frame); focus(frame); say(frame); }
+    });
+    graph.addEventListener("mouseover", (event) => say(byNode.get(event.target.closest(".fr"))));
+    graph.addEventListener("mouseleave", () => say(null));
+    graph.addEventListener("focusin", (event) => say(byNode.get(event.target.closest(".fr"))));
+    figure.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { input.value = ""; search(); zoom(frames[0]); return; }
+      const frame = byNode.get(event.target);
+      if (!frame) return;
+      if (event.key === "Enter" || event.key === " ") zoom(frame);
+      else if (event.key.startsWith("Arrow")) focus(near(frame, event.key));
+      else return;
+      event.preventDefault();
+    });
+    reset.addEventListener("click", () => zoom(frames[0]));
+    input.addEventListener("input", search);
+    addEventListener("resize", label);
+    label();
+  };
+  all("[data-flame]").forEach(flame);
+})();

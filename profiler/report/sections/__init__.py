@@ -1,0 +1,1 @@
+"""The sections of a report: one a file, each with one PLUGIN; adding one is adding a file."""

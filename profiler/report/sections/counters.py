@@ -1,0 +1,31 @@
+"""What a step asks of the device: syncs, copies, bytes, allocations, launches, with ratios."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import NotMeasured, Section
+from profiler.report.build import SectionPlugin
+from profiler.report.compare_table import compare_table
+from profiler.report.names import ordered
+from profiler.report.subject import Subject, views
+
+TITLE = "Counters per step"
+
+
+def build(subject: Subject) -> Section:
+    """One table of everything that was counted."""
+    sides = views(subject)
+    found = {
+        name
+        for view in sides
+        for measures in (view.measures, view.any_detail.measures)
+        for name in measures
+        if name.endswith("_per_step")
+    }
+    if not found:
+        reason = sides[0].why("counter", otherwise="the program's device counts nothing")
+        return Section("counters", TITLE, (NotMeasured("counters per step", reason),))
+    note = "Counted, not sampled: every call of the measured steps is in these numbers."
+    return Section("counters", TITLE, (compare_table(subject, ordered(found), "Calls and bytes a step", note=note),))
+
+
+PLUGIN = SectionPlugin("counters", TITLE, 50, build)

@@ -1,0 +1,55 @@
+"""Hot lines: what each line of the user's code asked of the device, and what that cost."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import Block, Cell, Column, NotMeasured, Section, Table
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import digits, quantity, seconds_cell, site_cell
+from profiler.report.subject import Subject, View, views
+from profiler.run.model import HotSite
+
+TITLE = "Hot lines"
+_COLUMNS = (
+    Column("Line"),
+    Column("Asks for"),
+    Column("Calls a step", number=True),
+    Column("Time a step", number=True),
+    Column("Blocked a step", number=True),
+    Column("Bytes a step", number=True),
+)
+_MOST_ROWS = 15
+
+
+def build(subject: Subject) -> Section:
+    """A table of lines for each side."""
+    blocks: list[Block] = []
+    for view in views(subject):
+        if view.any_detail.hot:
+            blocks.append(_table(view))
+        else:
+            reason = "no breakdown pass was made of this side"
+            if view.detail is not None:
+                reason = view.why("site", "line", otherwise="no call with a line of the program's own was recorded")
+            blocks.append(NotMeasured(f"hot lines of {view.label}", reason))
+    return Section("hot", TITLE, tuple(blocks))
+
+
+def _table(view: View) -> Table:
+    hot = view.any_detail.hot
+    note = f"{len(hot) - _MOST_ROWS} more lines are left out." if len(hot) > _MOST_ROWS else ""
+    return Table(f"{view.label}: calls toward the device by line", _COLUMNS, tuple(map(_row, hot[:_MOST_ROWS])), note)
+
+
+def _row(hot: HotSite) -> tuple[Cell, ...]:
+    size, unit = quantity(hot.bytes_per_step, "bytes")
+    return (
+        site_cell(hot.site),
+        Cell(hot.kind),
+        Cell(digits(hot.calls_per_step), sort=hot.calls_per_step),
+        seconds_cell(hot.seconds_per_step),
+        seconds_cell(hot.blocked_per_step),
+        Cell(size, unit, sort=hot.bytes_per_step),
+    )
+
+
+PLUGIN = SectionPlugin("hot", TITLE, 70, build)

@@ -1,0 +1,182 @@
+"""What each cure gives: alone, on top of those before it, and on top of all others; and which of them carried it."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import Block, Callout, Cell, Column, Items, NotMeasured, Section, Table, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import factor, measure_cell, ratio_cell, ratio_text
+from profiler.report.rungs import Cure, cures, gain, ladder_of, listed, measure, removes, rows_of
+from profiler.report.sections._waterfall import on_device, waterfall
+from profiler.report.subject import Subject, views
+from profiler.run.model import Ladder, LadderRow, Ratio
+
+TITLE = "The ladder of cures"
+_CARRIERS = 3
+"""Cures that the first sentence names as carrying the gain."""
+_COLUMNS = (
+    Column("Cure"),
+    Column("Alone", number=True),
+    Column("On top of those before it", number=True),
+    Column("On top of all others", number=True),
+    Column("Tried together with"),
+    Column("Rule (planned)"),
+)
+_NOTE = (
+    "Tokens a second, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
+    "without this cure. What a cure needs came along with it, and what needs it was left out with it. "
+    "Rules, which are to find what a cure removes in any program, are planned: none is written yet."
+)
+
+
+def build(subject: Subject) -> Section | None:
+    """The sentence, the waterfall, the table; then what does other work and what is not available."""
+    ladder = ladder_of(subject)
+    if ladder is None:
+        return None
+    found = cures(ladder)
+    warning = _interrupted(ladder)
+    if not found:
+        reason = "no round was complete" if ladder.interrupted else "the ladder has no row of a cure"
+        return Section(
+            "ladder", TITLE, (*warning, NotMeasured("what each cure gives", reason), *_rest(subject, ladder))
+        )
+    sentence = Text(said(found, ladder.rounds))
+    falls = waterfall(subject, ladder)
+    table = Table("What each cure gives", _COLUMNS, tuple(_row(cure) for cure in found), _NOTE)
+    first: tuple[Block, ...] = (*warning, sentence, falls)
+    return Section("ladder", TITLE, (*first, table, *_rest(subject, ladder)), brief=first)
+
+
+def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
+    if not ladder.interrupted:
+        return ()
+    rounds = f"{ladder.rounds} round{'s' * (ladder.rounds != 1)}" if ladder.rounds else "no round"
+    were = "were" if ladder.rounds > 1 else "was"
+    return (Callout(f"Interrupted: {rounds} of the ladder {were} complete, fewer than asked for.", "warning", "Doubt"),)
+
+
+def said(found: tuple[Cure, ...], rounds: int) -> str:
+    """What the ladder shows: the effects of leaving out, then what was seen to slow down where it was added."""
+    return _left_out(found, rounds) + _slower(found)
+
+
+def _left_out(found: tuple[Cure, ...], rounds: int) -> str:
+    """Which cures carried the gain by what their leaving out costs, and which could not be told from no effect."""
+    known = sorted((c for c in found if c.on_top.value is not None), key=lambda cure: -(cure.on_top.value or 0.0))
+    if not known:
+        return f"What each cure gives on top of the others was not measured: {_reason(found)}."
+    sure = [cure for cure in known if cure.on_top.low is not None]
+    carriers = [cure for cure in known if _clear(cure, faster=True)][:_CARRIERS]
+    same = [cure.fix for cure in sure if not cure.on_top.different]
+    if carriers:
+        parts = [f"Left out one at a time, {_effect(carriers[0])} costs most tokens a second" + _then(carriers[1:])]
+    elif not sure:
+        largest = listed(_effect(cure) for cure in known[:_CARRIERS])
+        few = "one round" if rounds == 1 else "so few rounds"
+        return f"With {few} no effect can be told from chance; left out one at a time, the largest: {largest}."
+    elif len(same) == len(found):
+        return (
+            f"Left out one at a time, none of the {len(same)} cures could be told from no effect on this machine, "
+            f"with {rounds} rounds."
+        )
+    else:
+        parts = ["Left out one at a time, no cure was seen to give anything"]
+    if same:
+        parts.append(f"{listed(same)} could not be told from no effect on this machine")
+    worse = [cure for cure in known if _clear(cure, faster=False)]
+    if worse:
+        parts.append(f"the full set is slower with {listed(f'{c.fix} ({_times(c)})' for c in worse)}")
+    absent = [cure.fix for cure in found if cure.on_top.value is None]
+    if absent:
+        parts.append(f"not measured: {listed(absent)}")
+    return "; ".join(parts) + "."
+
+
+def _slower(found: tuple[Cure, ...]) -> str:
+    """Cures whose interval lies below 1 on top of those before them, or alone over as-found."""
+    places = (
+        ("where it was added", [(cure.fix, cure.added) for cure in found]),
+        ("alone, over as-found", [(cure.fix, cure.alone) for cure in found]),
+    )
+    parts = []
+    for where, rows in places:
+        seen = [(fix, ratio) for fix, row in rows if (ratio := gain(row)).high is not None and ratio.high < 1]
+        if seen:
+            parts.append(f"slower {where}: " + listed(f"{fix} ({_interval(ratio)})" for fix, ratio in seen))
+    return f" S{parts[0][1:]}{''.join(f'; {part}' for part in parts[1:])}." if parts else ""
+
+
+def _interval(ratio: Ratio) -> str:
+    ends = " to ".join(factor(end)[0] for end in (ratio.low, ratio.high) if end is not None)
+    return f"{ratio_text(ratio.value or 0.0)}, 95% {ends}"
+
+
+def _then(cures_after: list[Cure]) -> str:
+    return f", then {listed(map(_effect, cures_after))}" if cures_after else ""
+
+
+def _clear(cure: Cure, *, faster: bool) -> bool:
+    value = cure.on_top.value
+    return cure.on_top.different and value is not None and (value > 1) == faster
+
+
+def _effect(cure: Cure) -> str:
+    """A cure, how many had to go with it, and what the set gains by them."""
+    also = len(cure.without.also) if cure.without else 0
+    others = f", with the {'one' if also == 1 else also} that need{'s' * (also == 1)} it" if also else ""
+    return f"{cure.fix} ({_times(cure)}{others})"
+
+
+def _times(cure: Cure) -> str:
+    return ratio_text(cure.on_top.value or 0.0)
+
+
+def _reason(found: tuple[Cure, ...]) -> str:
+    return next((cure.on_top.reason for cure in found if cure.on_top.reason), "no reason was recorded")
+
+
+def _row(cure: Cure) -> tuple[Cell, ...]:
+    together = []
+    if cure.alone and cure.alone.also:
+        together.append(f"alone: {listed(cure.alone.also)}")
+    if cure.without and cure.without.also:
+        together.append(f"left out: {listed(cure.without.also)}")
+    return (
+        Cell(cure.fix, note=removes(cure.removes), strong=True),
+        *(ratio_cell(gain(row)) for row in (cure.alone, cure.added, cure.without)),
+        Cell("; ".join(together)),
+        Cell(cure.rule),
+    )
+
+
+def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
+    """Rows that are no like-for-like ratio, and cures that cannot run here."""
+    blocks: list[Block] = []
+    others = rows_of(ladder, "instead", "work")
+    if others:
+        fixed = views(subject)[-1].label
+        columns = (Column("What"), Column("Tokens a second", number=True), Column(f"Over {fixed}", number=True))
+        why = " ".join(f"{row.label}: {_why(row)}." for row in others)
+        note = f"These rows do other work in a step than those above: no ratio of theirs is like for like. {why}"
+        blocks.append(Table("Not like for like", columns, tuple(map(_other, others)), note))
+    if ladder.unavailable:
+        items = tuple(f"{name}: {why or 'no reason was recorded'}" for name, why in ladder.unavailable)
+        blocks.append(Items(items, f"Not available on {on_device(subject)}"))
+    return tuple(blocks)
+
+
+def _why(row: LadderRow) -> str:
+    """Why no ratio of a row is like for like."""
+    if row.kind == "work":
+        return f"{row.gain.reason or 'does other work'}; its tokens a second are held against nothing"
+    place = f"in place of {listed(row.also)}; " if row.also else ""
+    return f"{place}what was done before the run began is in none of its steps"
+
+
+def _other(row: LadderRow) -> tuple[Cell, ...]:
+    ratio = Cell("no ratio") if row.kind == "work" else ratio_cell(row.gain)
+    speed = measure_cell(measure(row, "tokens_per_s"), spread=True, bare=True)
+    return Cell(row.label, note=removes(row.removes), strong=True), speed, ratio
+
+
+PLUGIN = SectionPlugin("ladder", TITLE, 22, build)

@@ -1,0 +1,101 @@
+"""How it was measured, what to doubt, and what could not be measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import missing_cell, seconds_cell
+from profiler.report.sections.breakdown import slowdown_note
+from profiler.report.subject import Subject, View, views
+from profiler.run.model import CollectorStatus, Comparison
+
+T = TypeVar("T")
+
+TITLE = "Method and doubts"
+
+
+def build(subject: Subject) -> Section:
+    """Method, doubts, gaps, collectors."""
+    sides = views(subject)
+    sentences = [*(subject.method if isinstance(subject, Comparison) else ()), slowdown_note(sides)]
+    blocks: list[Block] = []
+    if any(sentences):
+        blocks.append(Items(tuple(sentence for sentence in sentences if sentence), "How it was measured"))
+    said = [(view.label, note) for view in sides for note in (*_alike(view.notes()), *_noise(view))]
+    doubts = _merged(said, len(sides))
+    if doubts:
+        blocks.append(Items(tuple(f"{prefix}{note}" for prefix, note in doubts), "What to doubt"))
+    gaps = _merged([(view.label, gap) for view in sides for gap in view.missing()], len(sides))
+    if gaps:
+        items = tuple(f"{prefix}{gap.what}: not measured: {gap.reason}" for prefix, gap in gaps)
+        blocks.append(Items(items, "What could not be measured"))
+    blocks.extend(_collectors(sides))
+    return Section("method", TITLE, tuple(blocks) or (NotMeasured("the method", "these runs say nothing of it"),))
+
+
+def _noise(view: View) -> Iterable[str]:
+    """A breakdown pass that was quicker than what it is held against: recording costs less than the runs differ by."""
+    if view.slowdown is not None and view.slowdown.value is not None and view.slowdown.value < 1:
+        yield (
+            f"the breakdown pass was not slower than the light runs ({view.slowdown.value:.2f}×): runs of this side "
+            "differ by more than recording costs, so how much it slows them down is not known"
+        )
+
+
+def _alike(notes: Iterable[str]) -> Iterable[str]:
+    """Of notes that differ in their numbers only, the first, and how many more there are: each run may have its own."""
+    groups: dict[str, list[str]] = {}
+    for note in notes:
+        groups.setdefault(re.sub(r"[\d.,]+", "#", note), []).append(note)
+    return [first + (f" (and {len(more)} more like this)" if more else "") for first, *more in groups.values()]
+
+
+def _merged(said: Iterable[tuple[str, T]], sides: int) -> tuple[tuple[str, T], ...]:
+    """Each thing once, after the labels of the sides that say it; no label where all of them do."""
+    by_thing: dict[T, dict[str, None]] = {}
+    for label, thing in said:
+        by_thing.setdefault(thing, {})[label] = None
+    return tuple(
+        ("" if len(labels) == sides else f"{', '.join(labels)}: ", thing) for thing, labels in by_thing.items()
+    )
+
+
+def _collectors(sides: tuple[View, ...]) -> tuple[Table, ...]:
+    """How the collectors fared; those of several runs that fared alike share a row, their records added up."""
+    groups: dict[tuple[str, str, str], list[tuple[str, CollectorStatus]]] = {}
+    for view in sides:
+        for run in dict.fromkeys(id(run) for run in (*view.runs, *((view.detail,) if view.detail else ()))):
+            found = next(one for one in (*view.runs, view.detail) if one is not None and id(one) == run)
+            for status in found.info.collectors:
+                groups.setdefault((status.name, status.state, status.reason), []).append((view.label, status))
+    if not groups:
+        return ()
+    columns: tuple[Column, ...] = (Column("Collector"), Column("State"), Column("Runs", number=True))
+    columns += tuple(Column(title, number=True) for title in ("Records", "Dropped", "Its own CPU time"))
+    rows = tuple(_row(statuses, len(sides)) for statuses in groups.values())
+    return (Table("Collectors, all runs together", columns, rows),)
+
+
+def _row(said: list[tuple[str, CollectorStatus]], sides: int) -> tuple[Cell, ...]:
+    labels = dict.fromkeys(label for label, _ in said)
+    first = said[0][1]
+    costs = [status.cost_s for _, status in said]
+    known = [cost for cost in costs if cost is not None]
+    cost = seconds_cell(sum(known)) if len(known) == len(costs) else missing_cell("not every run counted this cost")
+    return (
+        Cell(first.name, note="" if len(labels) == sides else ", ".join(labels)),
+        Cell(first.state, note=first.reason),
+        Cell(f"{len(said)}", sort=len(said)),
+        *(
+            Cell(f"{number:,}", sort=number)
+            for number in (sum(s.records for _, s in said), sum(s.dropped for _, s in said))
+        ),
+        cost,
+    )
+
+
+PLUGIN = SectionPlugin("method", TITLE, 110, build)

@@ -1,0 +1,205 @@
+"""The quick fix, smaller chunks: what becomes of the time of a chunk, and what of tokens a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, NotMeasured, Panel, Section, Table, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
+from profiler.report.rungs import baseline_of, ladder_of, listed, measure, rows_of
+from profiler.report.subject import Subject, devices, views
+from profiler.run.model import Ladder, LadderRow, Measure, Ratio
+
+TITLE = "The quick fix: smaller chunks"
+_COLUMNS = (
+    Column("Tokens a chunk"),
+    Column("Time of a chunk", number=True),
+    Column("Tokens a second", number=True),
+    Column("Tokens a second, ratio", number=True),
+)
+_NARROW = 1.1
+"""An interval between this and its inverse is narrow enough to say that nothing much changes."""
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """As-found with chunks of one size."""
+
+    tokens: int
+    row: LadderRow
+    is_default: bool
+
+    @property
+    def time(self) -> Measure:
+        """Time of a chunk."""
+        return measure(self.row, "step_time")
+
+    @property
+    def speed(self) -> Measure:
+        """Tokens a second."""
+        return measure(self.row, "tokens_per_s")
+
+
+def build(subject: Subject) -> Section | None:
+    """The sentence, two small plots, the table."""
+    ladder = ladder_of(subject)
+    if ladder is None:
+        return None
+    found = sizes(ladder, subject)
+    if not any(not size.is_default for size in found):
+        reason = "no round was complete" if ladder.interrupted else "the ladder has no row of another chunk size"
+        return Section("quick-fix", TITLE, (NotMeasured("smaller chunks", reason),))
+    sentence = Text(said(found))
+    plots = tuple((title, (plot,)) for title, plot in _plots(found))
+    blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(found, devices(views(subject)))]
+    return Section("quick-fix", TITLE, tuple(blocks), brief=(sentence,))
+
+
+def sizes(ladder: Ladder, subject: Subject) -> tuple[Size, ...]:
+    """As-found's own size and those of the sweep, the largest first."""
+    found, base = {}, baseline_of(ladder)
+    own = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(subject)
+    for row in rows_of(ladder, "chunk size"):
+        if row.tokens_per_chunk:
+            found[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
+    if base is not None and own:
+        found[own] = Size(own, base, is_default=True)
+    return tuple(sorted(found.values(), key=lambda size: -size.tokens))
+
+
+def _stated(subject: Subject) -> int | None:
+    """The chunk size that as-found's program said it has."""
+    stated = views(subject)[0].info.facts.get("tokens_per_chunk") if views(subject) else None
+    return stated if isinstance(stated, int) and stated > 0 else None
+
+
+def said(found: tuple[Size, ...]) -> str:
+    """What the smallest chunk changes; whether tokens a second moved at any size, by the intervals alone."""
+    return f"{_time_said(found)} {_speed_said([size for size in found if not size.is_default])}"
+
+
+def _time_said(found: tuple[Size, ...]) -> str:
+    least, default = found[-1], next((size for size in found if size.is_default), None)
+    if default is None or default is least or not default.time.value or not least.time.value:
+        return f"Chunks of {listed_sizes(found)} tokens were tried."
+    took, before = (phrase(size.time.value or 0.0, "s") for size in (least, default))
+    part, share = (ratio_of(a, b) for a, b in ((least.tokens, default.tokens), (least.time.value, default.time.value)))
+    return (
+        f"A chunk of {least.tokens:,} tokens instead of {default.tokens:,} takes {took} instead of {before}: "
+        f"{share} the time for {part} the tokens."
+    )
+
+
+def ratio_of(after: float, before: float) -> str:
+    """A part of a whole as a fraction where it is less: 1/8.02, or 1.20×."""
+    return f"1/{digits(before / after)}" if after < before else ratio_text(after / before)
+
+
+def listed_sizes(found: tuple[Size, ...]) -> str:
+    """Sizes in words."""
+    return ", ".join(f"{size.tokens:,}" for size in found)
+
+
+def _speed_said(tried: list[Size]) -> str:
+    known = [(size, value) for size in tried if (value := size.row.gain.value) is not None]
+    if not known:
+        reason = next((size.row.gain.reason for size in tried if size.row.gain.reason), "no reason was recorded")
+        return f"What becomes of tokens a second was not measured: {reason}."
+    moved = [(size, value) for size, value in known if size.row.gain.different]
+    still = [(size, value) for size, value in known if not size.row.gain.different]
+    if not moved and any(size.row.gain.low is None for size, _ in still):
+        chance = "one round has no interval that could tell a change from chance"
+        return f"Tokens a second come to {_span(known)}; {chance}."
+    narrow = [(size, value) for size, value in still if _narrow(size.row.gain)]
+    wide = [(size, value) for size, value in still if not _narrow(size.row.gain)]
+    parts = []
+    if moved:
+        at = ", ".join(f"{ratio_text(value)} at {size.tokens:,}" for size, value in moved)
+        parts.append(f"Tokens a second do change: {at} tokens a chunk")
+    if narrow:
+        parts.append(_same_said(narrow, every=len(narrow) == len(known), first=not moved))
+    if wide:
+        parts.append(_wide_said(wide, every=len(wide) == len(known)))
+    return "; ".join(parts) + "."
+
+
+def _narrow(found: Ratio) -> bool:
+    """Whether an interval leaves room for small changes only."""
+    return found.low is not None and found.high is not None and found.low >= 1 / _NARROW and found.high <= _NARROW
+
+
+def _same_said(narrow: list[tuple[Size, float]], *, every: bool, first: bool) -> str:
+    where = "any size" if every else listed(f"{size.tokens:,}" for size, _ in narrow)
+    seen = f"no difference was seen at {where} ({_span(narrow)}, intervals within 10%)"
+    if not first:
+        return seen
+    return f"In tokens a second {seen}: progress shows sooner, training is no faster{'' if every else ' there'}"
+
+
+def _wide_said(wide: list[tuple[Size, float]], *, every: bool) -> str:
+    if every:
+        unsaid = "the runs of every size spread too widely to say whether they change"
+        return f"Tokens a second come to {_span(wide)}; {unsaid}"
+    ends = "; ".join(f"{ratio_text(value)}, {_ends(size.row.gain)}" for size, value in wide)
+    where = listed(f"{size.tokens:,}" for size, _ in wide)
+    return f"at {where} the runs spread too widely to say ({ends})"
+
+
+def _ends(found: Ratio) -> str:
+    if found.low is None:
+        return found.reason or "no interval"
+    return "95% " + " to ".join(factor(end)[0] for end in (found.low, found.high) if end is not None)
+
+
+def _span(several: list[tuple[Size, float]]) -> str:
+    """The least and the largest ratio, or the one that all read as."""
+    values = [value for _, value in several]
+    least, most = ratio_text(min(values)), ratio_text(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def _plots(found: tuple[Size, ...]) -> list[tuple[str, Lines]]:
+    plots = []
+    for title, unit, name in (("Time of a chunk", "s", "step_time"), ("Tokens a second", "tokens/s", "tokens_per_s")):
+        measures = [(size.tokens, own) for size in found if (own := measure(size.row, name)).value is not None]
+        if len(measures) > 1:
+            scale, shown = _scale(max(m.value or 0.0 for _, m in measures), unit)
+            x, y, low, high = zip(*sorted(_point(tokens, m, scale) for tokens, m in measures), strict=True)
+            curve = Curve(title, "s1", x, y, low, high)
+            caption = "Median, with the lowest and the highest run"
+            plots.append((title, Lines(caption, "tokens a chunk", shown, (Panel("", (curve,)),))))
+    return plots
+
+
+def _point(tokens: int, found: Measure, scale: float) -> tuple[float, float, float, float]:
+    """Size, median and both ends of its range; the median itself where there is no range."""
+    value = found.value or 0.0
+    low, high = (value if end is None else end for end in (found.low, found.high))
+    return float(tokens), scale * value, scale * low, scale * high
+
+
+def _scale(largest: float, unit: str) -> tuple[float, str]:
+    """What to multiply by, and the unit after that; axes of tokens/s shorten their numbers themselves."""
+    if unit != "s" or not 0 < largest < 60:
+        return 1.0, unit
+    shown = quantity(largest, unit)[1]
+    return _PER_SECOND[shown], shown
+
+
+def _table(found: tuple[Size, ...], device: str) -> Table:
+    rows = tuple(
+        (
+            Cell(f"{size.tokens:,}", sort=size.tokens, note="as found" if size.is_default else ""),
+            measure_cell(size.time, spread=True),
+            measure_cell(size.speed, spread=True, bare=True),
+            Cell("baseline", sort=1.0) if size.is_default else ratio_cell(size.row.gain),
+        )
+        for size in found
+    )
+    note = "Medians with the lowest and the highest run; ratios over as-found with 95% intervals."
+    return Table(f"As-found with other chunk sizes, {device}", _COLUMNS, rows, note)
+
+
+PLUGIN = SectionPlugin("quick-fix", TITLE, 24, build)

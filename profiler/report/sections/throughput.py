@@ -1,0 +1,124 @@
+"""Throughput of each side with its range, the ratio with its interval, and the floor of the baseline's pattern."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import Block, Cell, Column, Group, Interval, Intervals, NotMeasured, Section, Table, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
+from profiler.report.subject import Subject, View, ratio, side_view, views
+from profiler.run.model import Comparison
+
+TITLE = "Throughput"
+FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
+_LOG_SPAN = 4.0
+"""Largest over smallest value from which a logarithmic axis reads better than a linear one."""
+
+
+def build(subject: Subject) -> Section:
+    """Table of sides and floor, then every run and every pair as a dot."""
+    sides = views(subject)
+    floor = _floor(subject)
+    rows = tuple(_row(subject, view) for view in sides)
+    blocks: list[Block] = []
+    if floor is not None:
+        rows += (_row(subject, floor, note=FLOOR_MEANING),)
+    blocks.append(Table(_caption(sides[0]), _columns(isinstance(subject, Comparison)), rows))
+    if floor is not None:
+        blocks.extend(_floor_text(sides, floor))
+    drawn = (_runs_plot((*sides, *((floor,) if floor else ()))), _pairs_plot(subject, sides))
+    plots = [(title, plot) for title, plot in zip(("Every run", "Every pair"), drawn, strict=True) if plot]
+    if len(sides) > 1 and not plots:
+        blocks.append(
+            NotMeasured("throughput of single runs", sides[0].measure("tokens_per_s").reason or "no run is kept")
+        )
+    if plots:
+        blocks.append(Group(tuple((title, (plot,)) for title, plot in plots)))
+    return Section("throughput", TITLE, tuple(blocks))
+
+
+def _caption(baseline: View) -> str:
+    runs = len(baseline.runs)
+    return f"Tokens a second, median and range over {runs} runs" if runs > 1 else "Tokens a second"
+
+
+def _floor(subject: Subject) -> View | None:
+    if not isinstance(subject, Comparison) or subject.floor is None:
+        return None
+    return side_view(subject.floor, "floor")
+
+
+def _columns(compared: bool) -> tuple[Column, ...]:
+    head = (Column("Side"), Column("Tokens a second", number=True), Column("Time of a step", number=True))
+    return (*head, Column("Steps a run", number=True), *((Column("Ratio", number=True),) if compared else ()))
+
+
+def _row(subject: Subject, view: View, note: str = "") -> tuple[Cell, ...]:
+    compared = isinstance(subject, Comparison)
+    baseline = views(subject)[0]
+    measured = view.measure("tokens_per_s")
+    cells = [
+        Cell(view.label, note=note),
+        measure_cell(measured, spread=compared, bare=True),
+        measure_cell(view.measure("step_time"), spread=compared),
+        measure_cell(view.measure("steps")),
+    ]
+    if compared:
+        if view.label == baseline.label:
+            cells.append(Cell("baseline", sort=1.0))
+        else:
+            found = ratio(subject, view.label, "tokens_per_s")
+            cells.append(ratio_cell(found, baseline.measures.get("tokens_per_s"), measured))
+    return tuple(cells)
+
+
+def _floor_text(sides: tuple[View, ...], floor: View) -> tuple[Text, ...]:
+    least, baseline = floor.measure("tokens_per_s").value, sides[0].measure("tokens_per_s").value
+    if not least or not baseline:
+        return ()
+    text = (
+        f"With kernels that do nothing, the calls of {sides[0].label} still allow only {phrase(least, 'tokens/s')}: "
+        f"{ratio_text(least / baseline)} its throughput is the most that faster kernels could give it."
+    )
+    best = sides[-1].measure("tokens_per_s").value
+    if len(sides) > 1 and best and best > least:
+        text += f" {sides[-1].label} passes that floor {ratio_text(best / least)} because it makes fewer calls."
+    return (Text(text),)
+
+
+def _values(view: View) -> tuple[float, ...]:
+    found = (run.measures.get("tokens_per_s") for run in view.runs)
+    return tuple(m.value for m in found if m is not None and m.value is not None)
+
+
+def _runs_plot(sides: tuple[View, ...]) -> Intervals | None:
+    rows = []
+    for view in sides:
+        measured, dots = view.measure("tokens_per_s"), _values(view)
+        if measured.value is not None and len(dots) > 1:
+            text = phrase(measured.value, measured.unit)
+            rows.append(Interval(view.label, view.tone, dots, measured.value, measured.low, measured.high, text))
+    if not rows:
+        return None
+    everything = [dot for row in rows for dot in row.dots]
+    log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
+    note = "Logarithmic axis." if log else ""
+    return Intervals("Tokens a second, with median and range", "tokens/s", tuple(rows), log=log, note=note)
+
+
+def _pairs_plot(subject: Subject, sides: tuple[View, ...]) -> Intervals | None:
+    rows = []
+    for view in sides[1:]:
+        found = ratio(subject, view.label, "tokens_per_s")
+        pairs = tuple(after / before for before, after in zip(_values(sides[0]), _values(view), strict=False) if before)
+        if found is not None and found.value is not None and pairs:
+            text = ratio_text(found.value)
+            rows.append(Interval(view.label, view.tone, pairs, found.value, found.low, found.high, text))
+    if not rows:
+        return None
+    title = f"Tokens a second over {sides[0].label}, with mean and 95% interval"
+    everything = [dot for row in rows for dot in row.dots]
+    log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
+    return Intervals(title, f"ratio over {sides[0].label}", tuple(rows), log=log, reference=1.0)
+
+
+PLUGIN = SectionPlugin("throughput", TITLE, 20, build)

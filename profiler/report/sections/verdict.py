@@ -1,0 +1,121 @@
+"""The first screen: how much faster, how sure, why it was slow, what changed."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.compare_table import compare_table
+from profiler.report.names import label
+from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
+from profiler.report.sections.breakdown import share_bars
+from profiler.report.sections.idle import blame_summary
+from profiler.report.subject import Subject, View, devices, ratio, views
+from profiler.run.model import Comparison, Ratio
+
+TITLE = "Verdict"
+_HEADLINE = 120
+"""Characters that read well in large type."""
+KEY_MEASURES = (
+    "tokens_per_s",
+    "device_utilization",
+    "syncs_per_step",
+    "h2d_per_step",
+    "d2h_per_step",
+    "allocations_per_step",
+    "host_cpu",
+    "loss",
+)
+
+
+def build(subject: Subject) -> Section:
+    """Verdict, key numbers, and the reason beside the change."""
+    sides = views(subject)
+    warnings = _warnings(subject)
+    verdict = _sentence(subject.verdict or "No verdict was reached.", f"Measured on {devices(sides)}")
+    table = compare_table(subject, KEY_MEASURES, "Before and after" if len(sides) > 1 else "Key measures")
+    ratios = [_ratio_stat(sides[0], view, ratio(subject, view.label, "tokens_per_s")) for view in sides[1:]]
+    why: tuple[Block, ...] = (
+        Text(_why(sides[0])),
+        *share_bars(sides, "Host time of a step, as shares"),
+        *blame_summary(sides[0]),
+    )
+    changed = f"What {sides[-1].label} changes" if len(sides) > 1 else "In numbers"
+    columns = ((_question(sides), why), (changed, (table,)))
+    # the table of three or more sides needs the whole width
+    groups = (Group(columns),) if len(sides) < 3 else tuple(Group((column,)) for column in columns)
+    said = tuple(Text(_in_words(stat)) for stat in ratios)
+    blocks: tuple[Block, ...] = (verdict, *warnings, _stats(sides, ratios), *groups)
+    return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table))
+
+
+def _sentence(verdict: str, label: str) -> Callout:
+    """The verdict; what a long one says after its first colon or its first sentence goes into smaller type."""
+    breaks = [at + 1 for mark in (": ", ". ") if (at := verdict.find(mark)) > 0]
+    if len(verdict) <= _HEADLINE or not breaks:
+        return Callout(verdict, "verdict", label)
+    return Callout(verdict[: min(breaks)], "verdict", label, rest=verdict[min(breaks) + 1 :])
+
+
+def _warnings(subject: Subject) -> tuple[Callout, ...]:
+    if not isinstance(subject, Comparison) or subject.comparable:
+        return ()
+    reasons = "; ".join(subject.reasons) or "no reason was recorded"
+    if subject.forced:
+        text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
+        return (Callout(text, "warning", "Forced"),)
+    return (Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable"),)
+
+
+def _question(sides: tuple[View, ...]) -> str:
+    return f"Why {sides[0].label} takes its time" if len(sides) > 1 else "Where the time goes"
+
+
+def _why(view: View) -> str:
+    """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
+    own = view.any_detail.verdict or next((run.verdict for run in view.runs if run.verdict), "")
+    if own and view.slowdown is not None:  # a single run's verdict stands above already
+        return f"{own} Measured in the breakdown pass."
+    if view.any_detail.idle:
+        first = view.any_detail.idle[0]
+        where = f" at {short_site(first.site)}" if first.site else ""
+        return f"The device idles {percent(first.share_of_wall)} of the time {first.doing}{where}."
+    known = [m for m in view.any_detail.breakdown.values() if m.value]
+    if known:
+        largest = max(known, key=lambda m: m.value or 0.0)
+        return f"The largest part of a step is {largest.name}: {phrase(largest.value or 0.0, 's')}."
+    return "Not known: neither a breakdown nor device idle time was recorded."
+
+
+def _stats(sides: tuple[View, ...], ratios: list[Stat]) -> Stats:
+    """The ratios, the last side's first; of one or two sides what stands behind them too."""
+    if len(sides) > 2:
+        return Stats(tuple(reversed(ratios)))
+    items = list(ratios)
+    for name in ("tokens_per_s", "device_utilization"):
+        for view in sides:
+            cell = measure_cell(view.measure(name), share=name == "device_utilization", spread=len(sides) > 1)
+            title = f"{label(name)}, {view.label}" if len(sides) > 1 else label(name)
+            items.append(Stat(title, cell, tone=view.tone if len(sides) > 1 else ""))
+    return Stats(tuple(items))
+
+
+def _ratio_stat(before: View, after: View, found: Ratio | None) -> Stat:
+    title = f"{after.label} over {before.label}, tokens a second"
+    if found is None or found.value is None:
+        return Stat(title, missing_cell(found.reason if found else "no pair of runs was measured"), tone=after.tone)
+    detail = found.reason or f"{found.n} pair{'s' * (found.n != 1)}"
+    if found.low is not None and found.high is not None:
+        detail = f"95% interval {factor(found.low)[0]} to {factor(found.high)[0]}, {found.n} pairs"
+    if not found.different and not found.reason:
+        detail = f"no difference seen: {detail}"
+    return Stat(title, Cell(*factor(found.value), sort=found.value, note=detail), tone=after.tone)
+
+
+def _in_words(stat: Stat) -> str:
+    """A ratio as a sentence, for where no key number can be drawn large."""
+    if stat.value.missing:
+        return f"{stat.label}: not measured: {stat.value.missing}"
+    return f"{stat.label}: {stat.value.text}{stat.value.unit} ({stat.value.note})"
+
+
+PLUGIN = SectionPlugin("verdict", TITLE, 10, build)

@@ -1,0 +1,113 @@
+"""What a report is about, one view for a single run and for the sides of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from profiler.base.device_names import stated_device
+from profiler.report.blocks import side_tone
+from profiler.report.heldout import HELD_OUT, last_measure
+from profiler.run.model import Analysis, Comparison, Measure, Missing, Ratio, RunInfo, Side
+
+Subject = Comparison | Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One side, or the only run: its light measures and, where there is one, its detailed analysis."""
+
+    label: str
+    tone: str
+    measures: Mapping[str, Measure]
+    runs: tuple[Analysis, ...]
+    detail: Analysis | None
+    slowdown: Measure | None = None
+
+    @property
+    def info(self) -> RunInfo:
+        """Manifest of the first light run, or of the detailed one."""
+        return (self.runs[0] if self.runs else self.any_detail).info
+
+    @property
+    def any_detail(self) -> Analysis:
+        """The detailed analysis, or an empty one."""
+        return self.detail or Analysis(RunInfo(0, "", "", ()), {}, {}, {})
+
+    def measure(self, name: str) -> Measure:
+        """The light measure; where light runs cannot see it, that of the breakdown pass, marked as such.
+
+        Held-out measures are the last of a run, not its mean.
+        """
+        ended = last_measure(name, self.runs or (self.any_detail,)) if name in HELD_OUT else None
+        if ended is not None:
+            return ended
+        light = self.measures.get(name)
+        if light is not None and light.value is not None:
+            return light
+        detailed = self.any_detail.measures.get(name)
+        if detailed is not None and detailed.value is not None:
+            return Measure(
+                name,
+                detailed.value,
+                detailed.unit,
+                detailed.low,
+                detailed.high,
+                n=detailed.n,
+                source="breakdown pass",
+            )
+        return light or detailed or Measure(name, None, "", reason="not recorded in these runs")
+
+    def missing(self) -> tuple[Missing, ...]:
+        """What this side did not measure, each thing once; the breakdown pass, where there is one, sees the most."""
+        analyses = (self.detail,) if self.detail else self.runs
+        return tuple(dict.fromkeys(gap for analysis in analyses for gap in analysis.missing))
+
+    def notes(self) -> tuple[str, ...]:
+        """Doubts about the runs of this side, each once."""
+        analyses = (*self.runs, *((self.detail,) if self.detail else ()))
+        return tuple(dict.fromkeys(note for analysis in analyses for note in analysis.notes))
+
+    def why(self, *words: str, otherwise: str) -> str:
+        """The reason why something is missing: of the first gap whose name has one of `words`, or `otherwise`."""
+        for gap in self.missing():
+            if any(word in gap.what.lower() for word in words):
+                return gap.reason
+        return otherwise
+
+
+def side_view(side: Side, tone: str) -> View:
+    """View of one side of a comparison."""
+    return View(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
+
+
+def views(subject: Subject) -> tuple[View, ...]:
+    """The sides in order, the baseline first; one view for a single run."""
+    if isinstance(subject, Comparison):
+        return tuple(side_view(side, side_tone(index)) for index, side in enumerate(subject.sides))
+    label = subject.info.label or "this run"
+    return (View(label, side_tone(0), subject.measures, (subject,), subject),)
+
+
+def ratio(subject: Subject, label: str, name: str) -> Ratio | None:
+    """The ratio of a side over the baseline, or None where there is none to be had, as of held-out measures."""
+    if isinstance(subject, Comparison) and name not in HELD_OUT:
+        return subject.ratios.get(label, {}).get(name)
+    return None
+
+
+def breakdown_reason(view: View) -> str:
+    """Why a side has no breakdown."""
+    if view.detail is None:
+        return "no breakdown pass was made of this side"
+    return view.why("breakdown", otherwise="this run recorded neither regions nor calls (level light)")
+
+
+def device_name(info: RunInfo) -> str:
+    """The device as a reader knows it; the host device is never called a GPU."""
+    return stated_device(info.facts, info.devices)
+
+
+def devices(items: Iterable[View]) -> str:
+    """The devices of all sides; more than one name where they differ."""
+    return " / ".join(dict.fromkeys(device_name(view.info) for view in items))

@@ -1,0 +1,80 @@
+"""Writes the reports of a comparison or a run: HTML, Markdown and JSON, each whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.base.errors import ProfilerError
+from profiler.report.build import build_report
+from profiler.report.render import html, json, markdown
+from profiler.report.subject import Subject
+from profiler.run.model import Analysis, Comparison
+
+FORMATS = ("html", "md", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the three reports lie."""
+
+    html: Path
+    markdown: Path
+    json: Path
+
+
+def write_comparison(comparison: Comparison, directory: Path) -> Written:
+    """Write compare.html, compare.md and compare.json below `directory`."""
+    return _write(comparison, directory, "compare")
+
+
+def write_analysis(analysis: Analysis, directory: Path) -> Written:
+    """Write report.html, report.md and report.json below `directory`."""
+    return _write(analysis, directory, "report")
+
+
+def rendered(subject: Subject, form: str) -> str:
+    """The report of `subject` as one text in one of FORMATS."""
+    if form == "json":
+        document = json.compare_json(subject) if isinstance(subject, Comparison) else json.analysis_json(subject)
+        return json.render(document)
+    report = build_report(subject)
+    return html.render(report) if form == "html" else markdown.render(report)
+
+
+def _write(subject: Subject, directory: Path, stem: str) -> Written:
+    # all three are rendered before the first is written: a fault leaves the old set as it was
+    texts = {form: rendered(subject, form) for form in FORMATS}
+    paths = {form: directory / f"{stem}.{form}" for form in FORMATS}
+    for form, text in texts.items():
+        write_text(paths[form], text)
+    return Written(paths["html"], paths["md"], paths["json"])
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` with `text` in one move.
+
+    :raises ProfilerError: the folder cannot be made or written, or the disk is full.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline="\n"
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+        temporary.chmod(0o666 & ~_umask())  # a temporary file is private, a report is to be read
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise ProfilerError(f"cannot write the report {path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

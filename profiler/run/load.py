@@ -1,0 +1,141 @@
+"""Any path -> Run: the one door through which a recording enters, whatever recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.base.errors import ProfilerError
+from profiler.run import store, tables
+from profiler.run.archive import unpacked
+from profiler.run.model import Run, RunInfo, Site, Table
+from profiler.run.source import Source, dtype_of, read_source
+
+H = TypeVar("H", bound=Hashable)
+LOST_NAME = "(lost)"
+"""Stands for a name whose text was torn off."""
+_LOST_SITE = Site("(lost)", 0, "")
+
+
+def load(path: Path | str) -> Run:
+    """The run at `path`: a run directory, its run.json, or a .zip of one.
+
+    The rows of a table are in the order in which each process wrote them; the process with the most steps comes first.
+
+    :raises ProfilerError: no such path, not a run, a damaged manifest, or one that a newer version wrote.
+    """
+    path = Path(path)
+    if path.name == tables.MANIFEST:
+        path = path.parent
+    if not path.exists():
+        raise ProfilerError(f"there is no run at {path}")
+    if path.suffix == ".zip" and path.is_file():
+        with unpacked(path) as folder:
+            return replace(load(folder), path=path)
+    if not path.is_dir():  # foreign formats (profiler.run.ingest) will branch off here
+        raise ProfilerError(f"{path} is not a run directory")
+    info = store.read_manifest(path)
+    try:
+        folders = sorted(entry for entry in path.iterdir() if _is_source(entry))
+    except OSError as error:
+        raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
+    sources = sorted(map(read_source, folders), key=lambda source: -len(source.tables["steps"]))
+    return _merge(path, info, sources)
+
+
+def _is_source(folder: Path) -> bool:
+    prefix, _, pid = folder.name.partition("-")
+    return folder.is_dir() and (folder.name == store.RECORDER or (prefix == "source" and pid.isdecimal()))
+
+
+class _Interned(Generic[H]):
+    """One numbering for the texts of all sources."""
+
+    def __init__(self, lost: H) -> None:
+        self._ids: dict[H, int] = {}
+        self._lost = lost
+
+    @property
+    def values(self) -> tuple[H, ...]:
+        return tuple(self._ids)
+
+    def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> tuple[npt.NDArray[np.int32], int]:
+        """The ids of one source in the common numbering, and how many had lost their text; -1 (unknown) stays."""
+        mapped = np.empty_like(column)
+        lost = 0
+        for old in np.unique(column).tolist():
+            where = column == old
+            if old != -1 and old not in texts:
+                lost += int(where.sum())
+            mapped[where] = -1 if old == -1 else self._number(texts.get(old, self._lost))
+        return mapped, lost
+
+    def _number(self, value: H) -> int:
+        return self._ids.setdefault(value, len(self._ids))
+
+
+def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
+    names = _Interned[str](LOST_NAME)
+    sites = _Interned[Site](_LOST_SITE)
+    stacks = _Interned[tuple[Site, ...]]((_LOST_SITE,))
+
+    def id_columns(source: Source) -> tuple[tuple[str, _Interned[Any], dict[int, Any]], ...]:
+        return ("name", names, source.names), ("site", sites, source.sites), ("stack", stacks, source.stacks)
+
+    problems = list(_manifest_problems(info))
+    parts: dict[str, list[Table]] = {table: [] for table in tables.TABLES}
+    for source in sources:
+        problems += source.problems
+        for table, rows in source.tables.items():
+            merged = _with_origin(rows, table, source)
+            columns = merged.dtype.names or ()
+            for column, interned, texts in id_columns(source):
+                if column in columns:
+                    merged[column], lost = interned.remap(merged[column], texts)
+                    if lost:
+                        problems.append(f"{source.name}/{table}.bin: {lost} records have lost their {column}")
+            parts[table].append(merged)
+    return Run(
+        path=path,
+        info=_with_facts(info, sources),
+        names=names.values,
+        sites=sites.values,
+        stack_frames=stacks.values,
+        problems=tuple(problems),
+        **{table: _read_only(parts[table], table) for table in tables.TABLES},
+    )
+
+
+def _with_origin(rows: Table, table: str, source: Source) -> Table:
+    """`rows` in the loaded layout: with the process and rank that wrote them."""
+    merged = np.zeros(len(rows), dtype_of(table))
+    for name in rows.dtype.names or ():
+        merged[name] = rows[name]
+    if "rank" in (merged.dtype.names or ()):
+        merged["pid"], merged["rank"] = source.pid, source.rank
+    return merged
+
+
+def _read_only(parts: list[Table], table: str) -> Table:
+    merged = np.concatenate([np.empty(0, dtype_of(table)), *parts])
+    merged.setflags(write=False)
+    return merged
+
+
+def _with_facts(info: RunInfo, sources: list[Source]) -> RunInfo:
+    """What the process with the most steps said of itself (the first source), over what the manifest says."""
+    said = next((source.facts for source in sources if source.facts), {})
+    return replace(info, facts={**info.facts, **said})
+
+
+def _manifest_problems(info: RunInfo) -> Iterable[str]:
+    if info.state == "running":
+        yield "the run never ended: its recorder was killed, or is still at work"
+    for status in info.collectors:
+        if status.state == "failed":
+            yield f"collector {status.name} failed: {status.reason}"

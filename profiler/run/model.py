@@ -1,0 +1,388 @@
+"""The words of the project as types: what a run is, and what each stage makes of it.
+
+Everything is frozen and plain. Tables are NumPy structured arrays with the fields of `profiler.run.tables`
+plus `pid` where the layout has none; they are read only. Times are integer nanoseconds of CLOCK_MONOTONIC;
+durations in analysed values are float seconds. A `Measure` whose value is None was not measured: its
+`reason` says why. Imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[np.void]
+
+# Host categories of a step, exclusive, in the order in which reports show them.
+HOST_CATEGORIES = (
+    "input",
+    "sync",
+    "copy",
+    "launch",
+    "framework",
+    "compute",
+    "log",
+    "checkpoint",
+    "python",
+    "unattributed",
+)
+# Device categories of a step, exclusive; idle is what remains of the wall time.
+DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
+# What idle time is charged to while the recorder wrote its own records: no doing of the program, so never a cause.
+RECORDING_ITSELF = "recording itself (profiler.marks)"
+
+
+# ---------------------------------------------------------------- recording
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What to record, and how."""
+
+    argv: tuple[str, ...]
+    out: Path
+    level: str = "light"
+    label: str = ""
+    """Name of the side or variant in reports; the program's name when empty."""
+    sample_period: float = 0.1
+    """Seconds between host and GPU samples."""
+    stack_rate: int = 100
+    """Stack samples a second (level standard and above)."""
+    collectors: tuple[str, ...] | None = None
+    """Names of the collectors to run; None: all that the level asks for."""
+    timeout: float | None = None
+    """Seconds after which the target is stopped; None: never."""
+    quiet: bool = False
+    """True: the target's output goes to output.log in the run directory, not to the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """How one collector fared. A collector that is not `ok` says why, and the run goes on."""
+
+    name: str
+    state: str
+    """ok | unavailable | failed | off"""
+    reason: str = ""
+    records: int = 0
+    dropped: int = 0
+    cost_s: float | None = None
+    """CPU seconds that the collector itself took; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The manifest (run.json)."""
+
+    schema: int
+    run_id: str
+    started_at: str
+    """ISO 8601, UTC."""
+    argv: tuple[str, ...]
+    label: str = ""
+    level: str = "light"
+    state: str = "running"
+    """running | complete | failed | interrupted; running in a finished run means that the recorder was killed."""
+    exit_code: int | None = None
+    """Of the target; negative: minus the signal that ended it."""
+    begin: int = 0
+    """ns, CLOCK_MONOTONIC, just before the target was started."""
+    end: int | None = None
+    git_commit: str | None = None
+    host: Mapping[str, Any] = field(default_factory=dict)
+    """cpu, cores, memory_bytes, os, kernel, hostname-free."""
+    devices: tuple[Mapping[str, Any], ...] = ()
+    """GPUs as NVML saw them."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    collectors: tuple[CollectorStatus, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the program said of itself through marks.describe: device, corpus, preset, step, ..."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Site:
+    """A line of the user's own code (or a stack frame)."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One recorded execution, whatever recorded it."""
+
+    path: Path
+    info: RunInfo
+    steps: Table
+    regions: Table
+    calls: Table
+    activities: Table
+    values: Table
+    samples: Table
+    stacks: Table
+    names: tuple[str, ...]
+    """Text of every `name` column."""
+    sites: tuple[Site, ...]
+    """What `calls.site` points to."""
+    stack_frames: tuple[tuple[Site, ...], ...]
+    """What `stacks.stack` points to: frames, outermost first."""
+    problems: tuple[str, ...] = ()
+    """What was damaged or missing at load: torn tables, a recorder that was killed."""
+
+
+# ---------------------------------------------------------------- analysed values
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number with its unit and how sure it is; value None: not measured, and `reason` says why."""
+
+    name: str
+    value: float | None
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    """How many observations (steps, runs, samples) stand behind it."""
+    source: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleBlame:
+    """Device idle time charged to what the host was doing meanwhile."""
+
+    doing: str
+    """In words: 'after the sync', 'in region tokenize', 'python between calls', ..."""
+    category: str
+    """One of HOST_CATEGORIES."""
+    site: Site | None
+    seconds_per_step: float
+    share_of_wall: float
+    gaps_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotSite:
+    """One line of user code with what it asked of the device."""
+
+    site: Site
+    kind: str
+    """Name of the CallKind: sync, h2d, launch, ..."""
+    calls_per_step: float
+    seconds_per_step: float
+    blocked_per_step: float
+    """Seconds of these in which the host was blocked on the device."""
+    bytes_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Something over time; `times` in seconds from the start of the measured window."""
+
+    name: str
+    unit: str
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlameNode:
+    """One frame of a flame graph: `value` seconds inclusive of its children."""
+
+    name: str
+    value: float
+    site: Site | None = None
+    children: tuple[FlameNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlameDiff:
+    """One frame of two flame graphs laid over each other: inclusive seconds on the baseline and on the other side."""
+
+    name: str
+    before: float
+    after: float
+    site: Site | None = None
+    children: tuple[FlameDiff, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that was not measured, and the reason; shown instead of a zero."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What one run says. Names of `measures` are the keys of the JSON report (see docs/json.md)."""
+
+    info: RunInfo
+    measures: Mapping[str, Measure]
+    """tokens_per_s, steps_per_s, step_time, steps, device_utilization (0..1), host_cpu (cores), device_cpu (cores),
+    peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs, h2d, d2h, h2d_bytes, ...)."""
+    breakdown: Mapping[str, Measure]
+    """Host seconds per step of each of HOST_CATEGORIES; exclusive, they sum to step_time."""
+    device_breakdown: Mapping[str, Measure]
+    """Device seconds per step of each of DEVICE_CATEGORIES."""
+    idle: tuple[IdleBlame, ...] = ()
+    """Largest first."""
+    hot: tuple[HotSite, ...] = ()
+    """Largest first."""
+    series: tuple[Series, ...] = ()
+    flame: FlameNode | None = None
+    missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Doubts that the tool has about this run: few steps, other load on the machine, torn tables, ..."""
+    verdict: str = ""
+    """One sentence: why it is slow, or that it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A side over the baseline, from interleaved pairs: geometric mean and 95% interval."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    """Pairs."""
+    different: bool
+    """False: the interval contains 1, no difference seen."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: its unrecorded-as-possible runs, and one detailed run."""
+
+    label: str
+    command: str
+    runs: tuple[Analysis, ...]
+    """Light runs: every ratio comes from these only."""
+    detail: Analysis | None
+    """The breakdown pass: breakdown, blame, flame graph; its times never enter a ratio."""
+    measures: Mapping[str, Measure]
+    """Over the light runs: median, with the lowest and highest run as low and high."""
+    recording_slowdown: Measure
+    """How many times slower a step was in the breakdown pass than in the light runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What was claimed beforehand, and what was measured."""
+
+    what: str
+    claimed: str
+    measured: str
+    source: str
+    """Who claimed it, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row of the ladder before it was measured; the fields are those of LadderRow."""
+
+    label: str
+    kind: str
+    program: str
+    """Label of the recorded program that the row is of: rows with the same set of fixes share one."""
+    against: str = ""
+    """Label of the program that `gain` is held against."""
+    fix: str = ""
+    also: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    removes: str = ""
+    rule: str = ""
+    tokens_per_chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRow:
+    """One set of fixes of the bundled trainer: what it gives, against another set and against as-found."""
+
+    label: str
+    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
+    750 tokens a chunk"""
+    kind: str
+    """baseline | cumulative | without | alone | instead | work | chunk size"""
+    fix: str
+    """The fix that the row is about; empty in the baseline and for chunk sizes."""
+    also: tuple[str, ...]
+    """Fixes that had to be left out, or taken in, with it."""
+    fixes: tuple[str, ...]
+    """All fixes that were on, in the order of the ladder."""
+    removes: str
+    """The cost that `fix` removes, in words."""
+    rule: str
+    """Name of the rule that finds that cost."""
+    measures: Mapping[str, Measure]
+    """Over its runs: median, with the lowest and highest run as low and high."""
+    gain: Ratio
+    """tokens_per_s, paired by round: cumulative: over the row before it; without: fixed over this row, which is what
+    the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
+    against: str
+    """What `gain` is held against: as-found, fixed or the label of the row before; empty where there is no gain."""
+    total: Ratio
+    """tokens_per_s over as-found; None with its reason in rows that do other work."""
+    analysis: Analysis | None = None
+    """Its last run, for series such as the loss."""
+    tokens_per_chunk: int | None = None
+    """None: the trainer's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Every fix of the bundled trainer, alone, on top of the others and left out; recorded in interleaved rounds."""
+
+    rows: tuple[LadderRow, ...]
+    """The baseline first; then by kind, in the order of the ladder."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """Fixes that cannot run here, each with the reason."""
+    rounds: int = 0
+    """Complete rounds: each of them ran every program once, and the full set twice."""
+    interrupted: bool = False
+    """True: fewer rounds than were asked for."""
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two or more sides; the first is the baseline."""
+
+    title: str
+    created_at: str
+    sides: tuple[Side, ...]
+    ratios: Mapping[str, Mapping[str, Ratio]]
+    """side label -> measure name -> ratio over the baseline."""
+    pairs: int
+    comparable: bool
+    reasons: tuple[str, ...]
+    """Why the sides are not comparable."""
+    forced: bool
+    """True: not comparable, and compared all the same because the user said --anyway."""
+    verdict: str
+    floor: Side | None = None
+    """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
+    differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Rows of the environment that differ: name, value per side."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Rows that are the same on all sides."""
+    method: tuple[str, ...] = ()
+    """How it was measured, sentence by sentence."""
+    flame_diff: FlameDiff | None = None
+    """The flame graphs of the baseline and the last side laid over each other."""
+    ladder: Ladder | None = None
+    """Every fix measured by itself; only of the bundled trainer, on request."""

@@ -1,0 +1,110 @@
+"""Reads one source folder of a run: the tables and texts that one process wrote, torn tails cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from profiler.base.errors import ProfilerError
+from profiler.run import store, tables
+from profiler.run.model import Site, Table
+
+T = TypeVar("T")
+_NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
+_OWN_PID: Final = ("samples", "stacks")  # the recorder wrote these about other processes
+
+
+def dtype_of(table: str, *, loaded: bool = True) -> np.dtype[np.void]:
+    """The layout of `table` on disk, or as loaded: with `pid` and `rank` where the file's layout has no pid."""
+    fields = [(name, _NUMPY[code]) for name, code in tables.TABLES[table]]
+    if loaded and table not in _OWN_PID:
+        fields += [("pid", "<i8"), ("rank", "<i4")]
+    return np.dtype(fields)
+
+
+@dataclass
+class Source:
+    """What one process left: ids in its tables point into its own texts."""
+
+    name: str
+    pid: int = 0
+    rank: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    sites: dict[int, Site] = field(default_factory=dict)
+    stacks: dict[int, tuple[Site, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_source(folder: Path) -> Source:
+    """Everything in `folder`; what is damaged is left out and named in `problems`."""
+    source = Source(folder.name)
+    try:
+        if folder.name != store.RECORDER:
+            _read_meta(folder, source)
+        if (folder / tables.STOPPED).exists():
+            source.problems.append(f"{folder.name}: could not write on to the end; its later records are missing")
+        for table in tables.TABLES:
+            source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
+        source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
+        source.sites = _read_texts(folder / tables.SITES, _site, source.problems)
+        source.stacks = _read_texts(folder / tables.STACK_TEXTS, _frames, source.problems)
+    except OSError as error:
+        raise ProfilerError(f"cannot read {error.filename or folder}: {error.strerror}") from error
+    return source
+
+
+def _site(line: Mapping[str, Any]) -> Site:
+    return Site(str(line["file"]), int(line["line"]), str(line["function"]))
+
+
+def _frames(line: Mapping[str, Any]) -> tuple[Site, ...]:
+    return tuple(Site(str(file), int(number), str(function)) for file, number, function in line["frames"])
+
+
+def _read_meta(folder: Path, source: Source) -> None:
+    source.pid = int(folder.name.rpartition("-")[2])
+    try:
+        meta = json.loads((folder / tables.SOURCE_META).read_text(encoding="utf-8"))
+        store.check_schema(meta["schema"], str(folder))
+        source.pid, source.rank = int(meta["pid"]), int(meta["rank"])
+        source.facts = dict(meta["facts"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        source.problems.append(f"{folder.name}/{tables.SOURCE_META}: missing or damaged ({type(error).__name__})")
+
+
+def _read_table(path: Path, table: str, problems: list[str]) -> Table:
+    """The whole records of `path`; a missing file is an empty table."""
+    dtype = dtype_of(table, loaded=False)
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return np.empty(0, dtype)
+    if torn := size % dtype.itemsize:
+        problems.append(f"{path.parent.name}/{path.name}: {torn} bytes of a torn record cut off")
+    return np.fromfile(path, dtype, count=size // dtype.itemsize)
+
+
+def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[str]) -> dict[int, T]:
+    """id -> value of a .jsonl; lines that cannot be read are left out and named."""
+    texts: dict[int, T] = {}
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return texts
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+            texts[int(record["id"])] = parse(record)
+        except (ValueError, KeyError, TypeError):
+            what = "torn last line" if number == len(lines) else f"damaged line {number}"
+            problems.append(f"{path.parent.name}/{path.name}: {what} left out")
+    return texts

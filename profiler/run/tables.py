@@ -1,0 +1,146 @@
+"""The fixed-width tables of a run directory: one layout for the writer (struct) and the reader (NumPy).
+
+Light on purpose: the recorded program imports this through `profiler.marks`, so nothing beyond the
+standard library may be imported here. All times are integer nanoseconds of CLOCK_MONOTONIC. Records are
+little-endian and packed. A change of any layout raises `SCHEMA` and adds a line to HISTORY.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+SCHEMA: Final = 1
+HISTORY: Final = {1: "first layout"}
+
+
+class CallKind(IntEnum):
+    """What the host asked of a device."""
+
+    LAUNCH = 0
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    MEMSET = 4
+    ALLOC = 5
+    FREE = 6
+    SYNC = 7
+    EVENT = 8
+    OTHER = 9
+
+
+class ActivityKind(IntEnum):
+    """What occupied a device's queue."""
+
+    KERNEL = 0
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    MEMSET = 4
+    COMMUNICATION = 5
+
+
+class ValueKind(IntEnum):
+    """How the values of one name add up."""
+
+    COUNTER = 0
+    """Amount in that step: summed over steps."""
+    GAUGE = 1
+    """State at that moment: averaged, or the last taken."""
+
+
+# field, struct code (all little-endian: q int64, i int32, d float64)
+STEPS: Final = (
+    ("index", "q"),  # from 0, over the whole process, warm-up included
+    ("begin", "q"),  # ns: the boundary before
+    ("end", "q"),  # ns: the boundary that closed it
+    ("tokens", "q"),
+    ("thread_cpu", "q"),  # ns of CPU of the thread that closed the step
+    ("process_cpu", "q"),  # ns of CPU of the whole process, device threads included
+    ("device_cpu", "q"),  # ns of CPU of the threads that are a device (the host device's worker); else 0
+    ("tid", "q"),
+    ("warmup", "i"),  # 1: not to be measured
+)
+REGIONS: Final = (
+    ("begin", "q"),
+    ("end", "q"),
+    ("tid", "q"),
+    ("name", "i"),
+    ("depth", "i"),  # 0: outermost on its thread
+)
+CALLS: Final = (
+    ("begin", "q"),
+    ("end", "q"),
+    ("blocked", "q"),  # ns within [begin, end] in which the host was blocked on the device; ends at `end`
+    ("bytes", "q"),
+    ("correlation", "q"),  # joins the activity that it caused; 0: none
+    ("tid", "q"),
+    ("kind", "i"),  # CallKind
+    ("name", "i"),
+    ("site", "i"),  # -1: unknown
+    ("stream", "i"),
+)
+ACTIVITIES: Final = (
+    ("begin", "q"),
+    ("end", "q"),
+    ("bytes", "q"),
+    ("correlation", "q"),
+    ("kind", "i"),  # ActivityKind
+    ("name", "i"),
+    ("stream", "i"),
+    ("device", "i"),
+)
+VALUES: Final = (
+    ("time", "q"),
+    ("step", "q"),  # index of the step that it belongs to; -1: outside any
+    ("value", "d"),
+    ("name", "i"),
+    ("kind", "i"),  # ValueKind
+)
+SAMPLES: Final = (
+    ("time", "q"),
+    ("pid", "q"),
+    ("tid", "q"),  # 0: the whole process, or the machine where pid is 0 too
+    ("value", "d"),
+    ("name", "i"),
+    ("pad", "i"),
+)
+STACKS: Final = (
+    ("begin", "q"),
+    ("end", "q"),  # begin of the next sample of this thread: the span this stack stands for
+    ("pid", "q"),
+    ("tid", "q"),
+    ("stack", "i"),  # index into stacks.jsonl of the same source
+    ("active", "i"),  # 1: on a CPU, 0: idle (blocked), -1: not known
+)
+
+TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "steps": STEPS,
+    "regions": REGIONS,
+    "calls": CALLS,
+    "activities": ACTIVITIES,
+    "values": VALUES,
+    "samples": SAMPLES,
+    "stacks": STACKS,
+}
+
+
+def packer(table: str) -> struct.Struct:
+    """The struct that writes one record of `table`."""
+    return struct.Struct("<" + "".join(code for _, code in TABLES[table]))
+
+
+# Manifest and file names.
+MANIFEST: Final = "run.json"
+SOURCE_META: Final = "source.json"
+NAMES: Final = "names.jsonl"
+SITES: Final = "sites.jsonl"
+STACK_TEXTS: Final = "stacks.jsonl"
+STOPPED: Final = "stopped"  # an empty file: this process could not write on (it needs no room on a full disk)
+
+# How the recorder tells a recorded program what to do.
+ENV_RUN: Final = "PROFILER_RUN_DIR"
+ENV_LEVEL: Final = "PROFILER_LEVEL"
+ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
+LEVELS: Final = ("light", "standard", "full")

@@ -1,0 +1,61 @@
+"""CUDA graphs: launches recorded once, and put into the queue again by a single call.
+
+Never run on a GPU: `make gpu` has the tests of it. What is checked without one is the logic of the device around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+
+class CudaGraph:
+    """A recorded graph; `CudaDevice.capture` makes it, `CudaDevice.replay` runs it.
+
+    The device reads and writes the same memory at each replay, so the graph keeps the buffers that it was given.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._graph = torch.cuda.CUDAGraph()
+        self.launches = 0
+        """Kernels and products that it holds."""
+        self.held: list[Any] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[Any]:
+        """Record what is put into the stream that comes, and run none of it."""
+        stream = self._torch.cuda.Stream()  # the default stream cannot be captured
+        # thread_local: what another thread does meanwhile, such as taking pinned memory, does not spoil the capture
+        with self._torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+            yield stream
+
+    def put(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call while recording."""
+        call(*arguments, **named)
+
+    def replay(self) -> None:
+        """Put all of it into the current stream."""
+        self._graph.replay()
+
+
+class KeptCalls(CudaGraph):
+    """Stands for a graph where tensors are on the CPU: calls are kept, and made at each replay."""
+
+    def __init__(self) -> None:
+        self.launches = 0
+        self.held = []
+        self._calls: list[Callable[[], Any]] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[Any]:
+        yield None
+
+    def put(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        self._calls.append(partial(call, *arguments, **named))
+
+    def replay(self) -> None:
+        for call in self._calls:
+            call()

@@ -1,0 +1,338 @@
+"""The host device: a real asynchronous device made of a CPU core. Not a model of one, and never called a GPU.
+
+It has its own memory, a FIFO queue, and a worker thread that runs compiled kernels and matrix products in
+order while the host goes on; copies and blocking waits are real. `host_queue` is the queue itself. One host
+thread may use it: the one that opened it.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Never
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from profiler import marks
+from reference_trainer.devices import host_queue as queue
+from reference_trainer.devices.host_records import Recorder
+from reference_trainer.devices.native import sem_init
+from reference_trainer.devices.pinned import pinned_address, pinned_view
+from reference_trainer.devices.protocol import Counts, check_view
+from reference_trainer.errors import TrainerError
+from reference_trainer.jit import njit
+from reference_trainer.kernels import Kernel
+from reference_trainer.kernels import empty as empty_kernel
+from reference_trainer.kernels import matmul as matmul_kernel
+
+WORKER_POLL_NS = 200_000  # the worker polls that long for the next command before it sleeps
+BLOCKING_POLL_NS = 10_000  # a blocking wait polls that long: a sleep and a wake cost more than that
+_ALIGNMENT = 64  # bytes: a cache line, and what AVX-512 loads at once
+_GRANULE = 512  # bytes to which an allocation is rounded up, as torch's caching allocator does
+_UNRECORDED = (0, -1)
+_now = marks.now
+
+
+@njit("void(int64)", cache=True)
+def _init_semaphores(block: int) -> None:
+    sem_init(block + queue.WORKER_SEMAPHORE, 0, 0)
+    sem_init(block + queue.HOST_SEMAPHORE, 0, 0)
+
+
+@njit(cache=True)
+def _address(array: np.ndarray) -> int:
+    """Where an array's data lies: a fifth of the time of `array.ctypes.data`."""
+    return array.ctypes.data
+
+
+class _Memory:
+    """Aligned bytes with their address (asking NumPy for it costs half a microsecond)."""
+
+    __slots__ = ("address", "bytes")
+
+    def __init__(self, size: int) -> None:
+        raw = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % _ALIGNMENT
+        self.bytes = raw[start : start + size]
+        self.address = self.bytes.ctypes.data
+
+
+class HostBuffer:
+    """Memory of the host device; goes back to its pool when the last reference goes.
+
+    The pool is ordered by the queue, as CUDA's caching allocator is: whoever gets the memory next can only
+    use it through commands that come later in the same queue.
+    """
+
+    __slots__ = ("_memory", "_pool", "address", "dtype", "nbytes", "shape")
+
+    def __init__(self, pool: list[_Memory], memory: _Memory, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._pool = pool
+        self._memory = memory
+        self.address = memory.address
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = prod(shape) * dtype.itemsize
+
+    def __del__(self) -> None:
+        self._pool.append(self._memory)
+
+    def rows(self, begin: int, end: int) -> HostView:
+        return _rows(self, begin, end)
+
+    def view(self, begin: int, shape: Sequence[int]) -> HostView:
+        return HostView(self, begin, tuple(shape))
+
+
+class HostView:
+    """A part of a buffer, or of another view; keeps it alive."""
+
+    __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
+    address: int
+    dtype: np.dtype
+    nbytes: int
+    shape: tuple[int, ...]
+
+    def __init__(self, of: HostBuffer | HostView, begin: int, shape: tuple[int, ...]) -> None:
+        check_view(of.shape, begin, shape)
+        self._of = of
+        self.address = of.address + begin * of.dtype.itemsize
+        self.shape = shape
+        self.dtype = of.dtype
+        self.nbytes = prod(shape) * of.dtype.itemsize
+
+    def rows(self, begin: int, end: int) -> HostView:
+        return _rows(self, begin, end)
+
+    def view(self, begin: int, shape: Sequence[int]) -> HostView:
+        return HostView(self, begin, tuple(shape))
+
+
+def _rows(of: HostBuffer | HostView, begin: int, end: int) -> HostView:
+    if not 0 <= begin <= end <= of.shape[0]:
+        raise ValueError(f"rows {begin} to {end} of {of.shape[0]}")
+    return HostView(of, begin * prod(of.shape[1:]), (end - begin, *of.shape[1:]))
+
+
+class HostDevice:
+    """See `reference_trainer.devices.protocol.Device`.
+
+    :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
+    :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
+    :param double: reals are fp64, compiled anew in every process: for checks of the mathematics.
+    """
+
+    kind = "host"
+    note = ""
+    """What whoever chose this device should know; in the report."""
+
+    def __init__(self, *, blocking_wait: bool = False, empty_kernels: bool = False, double: bool = False) -> None:
+        if not sys.platform.startswith("linux"):
+            raise TrainerError(f"device host needs Linux, this is {platform.system()}: use --device cuda")
+        import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
+
+        threadpool_limits(limits=1, user_api="blas")  # the device is one core
+        self.label = "host device (CPU)"
+        self.real = np.dtype(np.float64 if double else np.float32)
+        self._double = double
+        self._block = _Memory(queue.BLOCK_BYTES)
+        self._block.bytes[:] = 0
+        self._queue = self._block.address
+        self._words = self._block.bytes[: queue.RING].view(np.int64)
+        self._staging = _Memory(queue.STAGING_BYTES)
+        _init_semaphores(self._queue)
+        self._words[queue.STAGING // 8] = self._staging.address
+        self._words[queue.WORKER_POLL_NS // 8] = WORKER_POLL_NS
+        self._words[queue.HOST_POLL_NS // 8] = BLOCKING_POLL_NS if blocking_wait else -1
+        self._words[queue.TID // 8] = threading.get_native_id()
+        self._copy = queue.copy_kernel.address
+        self._substitute = empty_kernel.KERNEL.address if empty_kernels else 0
+        self._pools: defaultdict[int, list[_Memory]] = defaultdict(list)
+        self._allocations = 0
+        self._reserved = 0
+        self._worker = threading.Thread(target=queue.work, args=(self._queue,), name="host-device", daemon=True)
+        self._worker.start()
+        active = marks.recorder()
+        records = Recorder(active, self._words, self.counts, self._worker) if active else None
+        # Any: it is there whenever `begin` is not 0, and to ask twice would cost every call.
+        self._records: Any = records if records and records.detailed else None
+
+    # ------------------------------------------------------------ memory
+
+    def empty(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        buffer = self._allocate(tuple(shape), np.dtype(dtype or self.real))
+        if begin:
+            queue.allocated(self._queue, buffer.nbytes, begin, site)
+            records.ended()
+        return buffer
+
+    def _allocate(self, shape: tuple[int, ...], kind: np.dtype) -> HostBuffer:
+        size = (prod(shape) * kind.itemsize + _GRANULE - 1) // _GRANULE * _GRANULE
+        pool = self._pools[size]
+        if pool:
+            memory = pool.pop()
+        else:
+            memory = _Memory(size)
+            self._reserved += size
+        self._allocations += 1
+        return HostBuffer(pool, memory, shape, kind)
+
+    def zeros(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        return self._fresh(np.zeros(tuple(shape), dtype or self.real), begin, site)
+
+    def pinned(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
+        kind = np.dtype(dtype or self.real)
+        return pinned_view(_Memory(prod(shape) * kind.itemsize).bytes.view(kind).reshape(tuple(shape)))
+
+    # ------------------------------------------------------------ queue
+
+    def upload(self, array: np.ndarray) -> HostBuffer:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        return self._fresh(array, begin, site)
+
+    def _fresh(self, array: np.ndarray, begin: int, site: int) -> HostBuffer:
+        buffer = self._allocate(array.shape, array.dtype)
+        allocated = begin and _now()
+        self._upload(buffer, array, begin, site, allocated=allocated)
+        return buffer
+
+    def upload_into(self, buffer: HostBuffer, array: np.ndarray, row: int = 0) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._upload(buffer, array, begin, site, row=row)
+
+    def _upload(
+        self, buffer: HostBuffer, array: np.ndarray, begin: int, site: int, *, allocated: int = 0, row: int = 0
+    ) -> None:
+        name = self._records.name("memcpy H2D") if begin else 0
+        pinned, size = pinned_address(array), array.nbytes
+        source = pinned or _address(array)
+        offset = row and row * (buffer.nbytes // buffer.shape[0])
+        if offset + size > buffer.nbytes or not array.flags.c_contiguous:
+            raise ValueError(f"upload of {size} bytes into {buffer.nbytes - offset}: must fit, and be contiguous")
+        target = buffer.address + offset
+        queue.upload(self._queue, self._copy, target, source, size, pinned != 0, name, begin, site, allocated)
+        if begin:
+            self._records.ended()
+
+    def prefetch_into(self, buffer: HostBuffer, array: np.ndarray) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._upload(buffer, array, begin, site)  # one worker copies and computes
+
+    def download(self, buffer: HostBuffer) -> np.ndarray:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        array = np.empty(buffer.shape, buffer.dtype)
+        self._download(array, buffer, begin, site)
+        return array
+
+    def download_into(self, array: np.ndarray, buffer: HostBuffer, row: int = 0) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._download(array, buffer, begin, site, row)
+
+    def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int, row: int = 0) -> None:
+        name = self._records.name("memcpy D2H") if begin else 0
+        destination, size = pinned_address(array) or _address(array), array.nbytes
+        offset = row and row * (buffer.nbytes // buffer.shape[0])
+        if offset + size > buffer.nbytes or not array.flags.c_contiguous:
+            raise ValueError(f"download of {size} bytes from {buffer.nbytes - offset}: must be there, and contiguous")
+        queue.download(self._queue, self._copy, destination, buffer.address + offset, size, name, begin, site)
+        if begin:
+            self._records.ended()
+
+    def fetch_into(self, array: np.ndarray, buffer: HostBuffer) -> int:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        name = records.name("memcpy D2H") if begin else 0
+        destination, size = pinned_address(array), array.nbytes
+        if size > buffer.nbytes or not destination:
+            raise ValueError(f"fetch of {size} bytes from {buffer.nbytes}: must be there, and go to pinned memory")
+        ticket: int = queue.fetch(self._queue, self._copy, destination, buffer.address, size, name, begin, site)
+        if begin:
+            records.ended()
+        return ticket
+
+    def launch(self, kernel: Kernel, *arguments: HostBuffer | int) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._launch(kernel, arguments, begin, site)
+
+    def matmul(self, out: HostBuffer, a: HostBuffer, b: HostBuffer, rows: int, flags: int = 0) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
+        rest = matmul_kernel.host_arguments(self.real.itemsize, flags)
+        self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *rest), begin, site)
+
+    def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
+        values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]
+        name = self._records.name(kernel.name) if begin else 0
+        function = self._substitute or (kernel.double_address if self._double else kernel.address)
+        queue.launch(self._queue, function, name, begin, site, *values)
+        if begin:
+            self._records.ended()
+
+    def capture(self, function: Callable[[], object]) -> Never:
+        raise TrainerError("a graph of launches needs device cuda: leave the fix cuda-graph out, or take --device cuda")
+
+    def replay(self, graph: Never) -> None:
+        """There are none."""
+
+    def synchronize(self) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._wait(self._word(queue.HEAD), "synchronize", begin, site)
+
+    def mark(self) -> int:
+        return self._word(queue.HEAD)
+
+    def wait(self, ticket: int) -> None:
+        records = self._records
+        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        self._wait(ticket, "event synchronize", begin, site)
+
+    def _wait(self, sequence: int, what: str, begin: int, site: int) -> None:
+        name = self._records.name(what) if begin else 0
+        queue.wait(self._queue, sequence, name, begin, site)
+        if begin:
+            self._records.ended()
+
+    def close(self) -> None:
+        if self._worker.is_alive():
+            queue.stop(self._queue)
+            self._worker.join()
+
+    # ------------------------------------------------------------ counters
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that the device has taken from the system."""
+        return self._reserved
+
+    def counts(self) -> Counts:
+        return Counts(
+            syncs=self._word(queue.SYNCS),
+            h2d=self._word(queue.H2D),
+            d2h=self._word(queue.D2H),
+            h2d_bytes=self._word(queue.H2D_BYTES),
+            d2h_bytes=self._word(queue.D2H_BYTES),
+            launches=self._word(queue.LAUNCHES),
+            allocations=self._allocations,
+            crossings=self._word(queue.CROSSINGS),
+            busy_ns=self._word(queue.BUSY_NS),
+        )
+
+    def _word(self, offset: int) -> int:
+        return int(self._words[offset // 8])

@@ -1,0 +1,140 @@
+"""What the trainer may ask of a device; `host` and `cuda` both answer it.
+
+A device runs what is put into its queue in order, while the host goes on. Only downloads, `wait` and `synchronize`
+block. Memory is the device's own; host arrays are NumPy. Reals are fp32 (fp64 on a host device opened so, for checks),
+indices int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from reference_trainer.kernels import Kernel
+
+
+class Buffer(Protocol):
+    """Device memory. Given back to the device's pool when the last reference goes."""
+
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def rows(self, begin: int, end: int) -> Self:
+        """Rows [begin, end), the same memory: to be made once and kept, as it costs up to 100 us on CUDA."""
+
+    def view(self, begin: int, shape: Sequence[int]) -> Self:
+        """The elements from `begin` on, counted row by row, in another shape: the same memory, to be kept likewise."""
+
+
+def check_view(of: tuple[int, ...], begin: int, shape: tuple[int, ...]) -> None:
+    """A ValueError where a view does not lie within what it is of."""
+    if begin < 0 or begin + prod(shape) > prod(of):
+        raise ValueError(f"elements {begin} to {begin + prod(shape)} of {prod(of)}")
+
+
+B = TypeVar("B", bound=Buffer)
+"""The buffers of one device: of no use to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the host has asked of a device since it was opened; exact."""
+
+    syncs: int
+    h2d: int
+    d2h: int
+    h2d_bytes: int
+    d2h_bytes: int
+    launches: int
+    """A replayed graph is one, whatever kernels it holds; what is only captured is none."""
+    allocations: int
+    crossings: int
+    busy_ns: int | None
+    """Time in which the queue was occupied, where the device itself can tell; else None."""
+
+
+class Device(Protocol[B]):
+    """An asynchronous device with one queue."""
+
+    kind: str
+    label: str
+    note: str
+    """What whoever chose this device should know; in the report."""
+    real: np.dtype
+    """Of all real numbers, and of a buffer where nothing else is said."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that the device has taken for its buffers."""
+
+    def empty(self, shape: Sequence[int], dtype: str | None = None) -> B:
+        """A fresh, uninitialised buffer (counted as an allocation)."""
+
+    def zeros(self, shape: Sequence[int], dtype: str | None = None) -> B:
+        """A fresh buffer of zeros."""
+
+    def upload(self, array: np.ndarray) -> B:
+        """Copy `array` to a fresh buffer without blocking."""
+
+    def upload_into(self, buffer: B, array: np.ndarray, row: int = 0) -> None:
+        """Copy `array` to `buffer`, from row `row` on, without blocking; a pinned array must not change meanwhile."""
+
+    def prefetch_into(self, buffer: B, array: np.ndarray) -> None:
+        """`upload_into` of a pinned array beside what is in the queue, where it can; what is put in later waits.
+
+        Nothing in the queue may use `buffer` any more.
+        """
+
+    def pinned(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
+        """Host memory that the device can read by itself."""
+
+    def download(self, buffer: B) -> np.ndarray:
+        """Copy `buffer` to a fresh host array; blocks (a sync)."""
+
+    def download_into(self, array: np.ndarray, buffer: B, row: int = 0) -> None:
+        """Copy `buffer`, from its row `row` on, to `array`; blocks (a sync)."""
+
+    def fetch_into(self, array: np.ndarray, buffer: B) -> Any:
+        """Copy the head of `buffer` to the pinned `array` without blocking; a ticket to `wait` for."""
+
+    def mark(self) -> Any:
+        """A ticket for all that is in the queue now."""
+
+    def wait(self, ticket: Any) -> None:
+        """Block until what the ticket stands for has happened (a sync); what was put in later goes on."""
+
+    def launch(self, kernel: Kernel, *arguments: B | int) -> None:
+        """Put a kernel of `reference_trainer.kernels` into the queue; arguments are buffers and ints."""
+
+    def matmul(self, out: B, a: B, b: B, rows: int, flags: int = 0) -> None:
+        """A matrix product over `rows` tokens; `flags` as in `reference_trainer.kernels.matmul`.
+
+        0: out[:rows] = a[:rows] @ b, for a (M, K), b (K, N), out (M, N). TRANSPOSE_B: out[:rows] = a[:rows] @ b.T, for
+        b (N, K). TRANSPOSE_A: out = a[:rows].T @ b[:rows]. ACCUMULATE, added to any of them: out +=.
+        """
+
+    def capture(self, function: Callable[[], object]) -> Any:
+        """Record what `function` launches, without running it: a graph, to be put in whole by `replay`.
+
+        Its arguments, sizes and buffers are those of now for ever. The function must have run once before, so that its
+        kernels are compiled and have their memory, and it may only launch and multiply. Waits for the queue (a sync).
+
+        :raises TrainerError: the device has no graphs, or the function did something else.
+        """
+
+    def replay(self, graph: Any) -> None:
+        """Put a captured graph into the queue: one launch."""
+
+    def synchronize(self) -> None:
+        """Block until the queue is empty."""
+
+    def counts(self) -> Counts:
+        """The counters; does not block."""
+
+    def close(self) -> None:
+        """Finish the queue and stop."""

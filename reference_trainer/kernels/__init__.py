@@ -1,0 +1,63 @@
+"""Kernels, one a file: a body for the host device, and its launch on CUDA.
+
+Scalar recurrences are written once (`elementwise`) and compiled for both devices; loops, reductions and
+tilings are each device's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from reference_trainer.jit import cfunc
+
+
+class Kernel:
+    """A named piece of device work.
+
+    :param name: what reports call it.
+    :param host: body for the host device, `host(command)`; reads its arguments with `kernels.arguments`.
+    :param cuda: `cuda(device, *arguments)`: launches it on the current stream, with the same arguments.
+    :param fastmath: LLVM's fast-math flags that the host body may use.
+    """
+
+    def __init__(
+        self, name: str, *, host: Callable[[int], None], cuda: Callable[..., None], fastmath: set[str] | bool = False
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.cuda = cuda
+        self.fastmath = fastmath
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return cfunc("void(int64)", cache=True, fastmath=self.fastmath, error_model="numpy")(self.host)
+
+    @cached_property
+    def _double(self) -> Any:
+        """The body with arguments, helpers and constants in fp64; not cached: its cache key is that of fp32."""
+        from reference_trainer.kernels import arguments, elementwise
+
+        names = {
+            name: np.float64(str(value)) if isinstance(value, np.float32) else value
+            for name, value in self.host.__globals__.items()
+        }
+        for stand_in in (arguments.IN_DOUBLE, elementwise.IN_DOUBLE):
+            names.update((name, value) for name, value in stand_in.items() if name in names)
+        assert isinstance(self.host, FunctionType)
+        body = FunctionType(self.host.__code__, names, self.host.__name__)
+        return cfunc("void(int64)", fastmath=self.fastmath, error_model="numpy")(body)
+
+    @cached_property
+    def double_address(self) -> int:
+        """Address of the host body in fp64, compiled at first use: for checks."""
+        return self._double.address
+
+    @cached_property
+    def address(self) -> int:
+        """Address of the host body, compiled (or read from the cache) at first use."""
+        return self._compiled.address

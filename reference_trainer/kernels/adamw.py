@@ -1,0 +1,102 @@
+"""AdamW with clipped gradients; step count and learning rate are kept on the device, so no step needs the host."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from reference_trainer.kernels import Kernel
+from reference_trainer.kernels.arguments import number, vector
+from reference_trainer.kernels.elementwise import (
+    adam_step,
+    adam_update,
+    clip_share,
+    learning_rate,
+    one_minus_power,
+    scheduled_rate,
+    share_of_gradient,
+    without_power,
+)
+from reference_trainer.kernels.on_cuda import compiled_as, on_cuda, threads_for
+
+gpu: Any = None  # numba.cuda, put here by on_cuda
+rate_at: Any = None  # likewise
+share_of: Any = None
+one_minus: Any = None
+updated: Any = None
+
+_MOST_BLOCKS = 4096  # so that what each thread computes of the step alone is shared by many parameters
+
+STEP, RATE, BETA1, BETA2, EPS, WEIGHT_DECAY, WARMUP, TOTAL, LEAST_SHARE, LARGEST_NORM, LAST_RATE, NORM = range(12)
+"""What the elements of step_state are. STEP, LAST_RATE and NORM are written by the kernel, the others by its user."""
+
+_ONE = np.float32(1)
+
+
+def host(command):
+    """One step: (params, m, v) by AdamW from grads * min(1, LARGEST_NORM / (norm + 1e-6)), which are not changed.
+
+    The first P_decay parameters decay by (1 - rate * WEIGHT_DECAY) before. The norm and the learning rate are left in
+    step_state. A norm that is no number makes all parameters so, as in torch.
+
+    Arguments: params (P,), grads (P,), m (P,), v (P,), norm (1,), step_state (12,), P, P_decay.
+    """
+    size, decayed = number(command, 6), number(command, 7)
+    params, grads = vector(command, 0, size), vector(command, 1, size)
+    m, v = vector(command, 2, size), vector(command, 3, size)
+    norm, state = vector(command, 4, 1)[0], vector(command, 5, 12)
+    step = state[STEP] + _ONE
+    rate = scheduled_rate(step, state[RATE], state[WARMUP], state[TOTAL], state[LEAST_SHARE])
+    state[STEP] = step
+    state[LAST_RATE] = rate
+    state[NORM] = norm
+    clip = clip_share(norm, state[LARGEST_NORM])
+    moved = rate / one_minus_power(state[BETA1], step)
+    spread = _ONE / math.sqrt(one_minus_power(state[BETA2], step))
+    beta1, beta2, eps = _ONE - state[BETA1], _ONE - state[BETA2], state[EPS]
+    for part in range(2):
+        begin, end = (decayed, size) if part else (0, decayed)
+        decay = _ONE if part else _ONE - rate * state[WEIGHT_DECAY]
+        p, g, m1, m2 = params[begin:end], grads[begin:end], m[begin:end], v[begin:end]
+        for i in range(len(p)):
+            p[i], m1[i], m2[i] = adam_step(p[i], clip * g[i], m1[i], m2[i], beta1, beta2, eps, moved, decay, spread)
+
+
+@on_cuda("void(float32[::1], float32[::1])", rate_at=learning_rate)
+def open_step(state, norm):
+    """One thread counts the step and sets its rate, before all the others read them."""
+    step = state[STEP] + np.float32(1)
+    state[STEP] = step
+    state[LAST_RATE] = rate_at(step, state[RATE], state[WARMUP], state[TOTAL], state[LEAST_SHARE])
+    state[NORM] = norm[0]
+
+
+@on_cuda(
+    "void(float32[::1], float32[::1], float32[::1], float32[::1], float32[::1], int64, int64)",
+    share_of=compiled_as(share_of_gradient),
+    one_minus=compiled_as(without_power),
+    updated=compiled_as(adam_update),
+)
+def update(params, grads, m, v, state, size, decayed):
+    """A thread every so many parameters: 16 bytes read and 12 written for each."""
+    step, rate = state[STEP], state[LAST_RATE]
+    clip = share_of(state[NORM], state[LARGEST_NORM])
+    moved = rate / one_minus(state[BETA1], step)
+    spread = np.float32(1) / math.sqrt(one_minus(state[BETA2], step))
+    decay = np.float32(1) - rate * state[WEIGHT_DECAY]
+    beta1, beta2, eps = np.float32(1) - state[BETA1], np.float32(1) - state[BETA2], state[EPS]
+    for i in range(gpu.grid(1), size, gpu.gridsize(1)):
+        kept = decay if i < decayed else np.float32(1)
+        params[i], m[i], v[i] = updated(params[i], clip * grads[i], m[i], v[i], beta1, beta2, eps, moved, kept, spread)
+
+
+def cuda(device, params, grads, m, v, norm, step_state, size, decayed):
+    device.start(open_step, 1, 1, step_state, norm)
+    threads = threads_for(size)
+    blocks = min(_MOST_BLOCKS, -(-size // threads))
+    device.start(update, blocks, threads, params, grads, m, v, step_state, size, decayed)
+
+
+KERNEL = Kernel("adamw", host=host, cuda=cuda, fastmath={"contract"})

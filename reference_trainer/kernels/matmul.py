@@ -1,0 +1,65 @@
+"""Matrix product of the host device, by the BLAS that SciPy ships (through Numba's own binding); CUDA has torch's."""
+
+from __future__ import annotations
+
+from numba import types
+
+from reference_trainer.devices.host_queue import ARGUMENTS
+from reference_trainer.kernels import Kernel
+from reference_trainer.kernels.arguments import number
+
+TRANSPOSE_A, TRANSPOSE_B, ACCUMULATE = 1, 2, 4
+
+# kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc: pointers as addresses
+_gemm = types.ExternalFunction("numba_xxgemm", types.intc(*[types.char] * 3, *[types.intp] * 3, *[types.intp] * 8))
+_ONES = {4: 0x3F800000, 8: 0x3FF0000000000000}
+"""1.0 as the bits of a float of so many bytes: BLAS takes the address of its factors."""
+_ALPHA, _BETA = ARGUMENTS + 8 * 8, ARGUMENTS + 8 * 9
+_N, _T = ord("n"), ord("t")
+
+
+def host(command):
+    """out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
+
+    Arguments: out, a, b, M, K, N, flags, kind ('s' or 'd'), 1.0, 1.0 or 0.0.
+    """
+    rows, inner, columns, flags = number(command, 3), number(command, 4), number(command, 5), number(command, 6)
+    transpose_a, transpose_b = flags & TRANSPOSE_A, flags & TRANSPOSE_B
+    # BLAS counts column by column: what it is told of is the transposed product
+    _gemm(
+        number(command, 7),
+        _T if transpose_b else _N,
+        _T if transpose_a else _N,
+        columns,
+        rows,
+        inner,
+        command + _ALPHA,
+        number(command, 2),
+        inner if transpose_b else columns,
+        number(command, 1),
+        rows if transpose_a else inner,
+        command + _BETA,
+        number(command, 0),
+        columns,
+    )
+
+
+def host_arguments(itemsize: int, flags: int) -> tuple[int, int, int, int]:
+    """What follows the sizes: flags, kind, and BLAS's two factors."""
+    one = _ONES[itemsize]
+    return flags, ord("s" if itemsize == 4 else "d"), one, one if flags & ACCUMULATE else 0
+
+
+def sizes(a_shape: tuple[int, ...], b_shape: tuple[int, ...], rows: int, flags: int) -> tuple[int, int, int]:
+    """M, K, N of a product whose token dimension is `rows` long."""
+    if flags & TRANSPOSE_A:
+        return a_shape[1], rows, b_shape[1]
+    inner, columns = reversed(b_shape) if flags & TRANSPOSE_B else b_shape
+    return rows, inner, columns
+
+
+def cuda(device, out, a, b, rows, flags):
+    device.matrix_product(out, a, b, rows, flags)
+
+
+KERNEL = Kernel("matmul", host=host, cuda=cuda)

@@ -1,0 +1,174 @@
+"""One leaky-integrator layer over a whole chunk: gates, linear recurrence over time, residual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reference_trainer.kernels import Kernel
+from reference_trainer.kernels.arguments import matrix, number, vector
+from reference_trainer.kernels.elementwise import leaky_integrator, leaky_step, retention
+from reference_trainer.kernels.on_cuda import on_cuda, threads_for
+from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_before, time_blocks
+
+gpu: Any = None  # numba.cuda, put here by on_cuda
+step: Any = None  # likewise
+keep_of: Any = None
+before: Any = None
+
+_WARP = 32  # threads of a CUDA block of a serial scan: one warp, so that the channels spread over all multiprocessors
+
+
+def host(command):
+    """h_t = a_t h_{t-1} + (1 - a_t) v_t and x_t += h_t, in place.
+
+    Arguments: x (T, D), projected (T, 2D) = x @ [W_gate | W_value] before bias, bias (layers, 2D),
+    state (layers, D) carried from chunk to chunk, modulator (1,) added to the gate's bias, T, D, layer, layers.
+    """
+    tokens, width, layer, layers = number(command, 5), number(command, 6), number(command, 7), number(command, 8)
+    x = matrix(command, 0, tokens, width)
+    projected = matrix(command, 1, tokens, 2 * width)
+    bias = matrix(command, 2, layers, 2 * width)[layer]
+    state = matrix(command, 3, layers, width)[layer]
+    modulator = vector(command, 4, 1)[0]
+    for t in range(tokens):
+        for j in range(width):
+            gate = projected[t, j] + bias[j] + modulator
+            h = leaky_step(state[j], gate, projected[t, width + j] + bias[width + j])
+            state[j] = h
+            x[t, j] += h
+
+
+@on_cuda(
+    "void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[::1],"
+    " int64, int64, int64, int64, int64, int64, int64)",
+    keep_of=retention,
+)
+def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, layer, length, blocks, modulated, saving):
+    """(A, B) of each block of time, in `ends` as `fold_before` has it; a thread a block and channel."""
+    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
+    block = gpu.blockIdx.x // groups
+    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    if j >= width:
+        return
+    gates = gpu.local.array(TILE, np.float32)
+    values = gpu.local.array(TILE, np.float32)
+    gate_bias = bias[layer, j]
+    if modulated:
+        gate_bias += modulator[0]
+    value_bias = bias[layer, width + j]
+    kept = np.float32(1)
+    h = np.float32(0)
+    if block == 0:
+        h = state[layer, j]
+        ends[2 * blocks * width + j] = h
+        if saving:
+            saved[layer, j] = h
+    end = min((block + 1) * length, tokens)
+    begin = block * length
+    while begin + TILE <= end:
+        for i in range(TILE):
+            gates[i] = projected[begin + i, j]
+            values[i] = projected[begin + i, width + j]
+        for i in range(TILE):
+            keep = keep_of(gates[i] + gate_bias)
+            kept *= keep
+            h = keep * h + (np.float32(1) - keep) * (values[i] + value_bias)
+        begin += TILE
+    for t in range(begin, end):
+        keep = keep_of(projected[t, j] + gate_bias)
+        kept *= keep
+        h = keep * h + (np.float32(1) - keep) * (projected[t, width + j] + value_bias)
+    ends[block * width + j] = h
+    ends[(blocks + block) * width + j] = kept
+
+
+@on_cuda(
+    "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
+    " float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64, int64, int64, int64)",
+    step=leaky_integrator,
+    before=fold_before,
+)
+def scan_block(
+    y,
+    x,
+    projected,
+    bias,
+    state,
+    saved,
+    hidden,
+    modulator,
+    ends,
+    tokens,
+    width,
+    layer,
+    length,
+    blocks,
+    modulated,
+    saving,
+):
+    """One block of time of one channel a thread, from the state before it; with one block, of a whole channel.
+
+    y may be x. Only with `saving` are `saved` and `hidden` written, only with `modulated` is `modulator` read.
+    """
+    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
+    block = gpu.blockIdx.x // groups
+    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    if j >= width:
+        return
+    gates = gpu.local.array(TILE, np.float32)
+    values = gpu.local.array(TILE, np.float32)
+    inputs = gpu.local.array(TILE, np.float32)
+    gate_bias = bias[layer, j]
+    if modulated:
+        gate_bias += modulator[0]
+    value_bias = bias[layer, width + j]
+    if blocks == 1:
+        h = state[layer, j]
+        if saving:
+            saved[layer, j] = h
+    else:
+        h = before(ends, block, blocks, width, j)
+    end = min((block + 1) * length, tokens)
+    begin = block * length
+    while begin + TILE <= end:
+        for i in range(TILE):
+            gates[i] = projected[begin + i, j]
+            values[i] = projected[begin + i, width + j]
+            inputs[i] = x[begin + i, j]
+        for i in range(TILE):
+            h = step(h, gates[i] + gate_bias, values[i] + value_bias)
+            y[begin + i, j] = inputs[i] + h
+            if saving:
+                hidden[begin + i, j] = h
+        begin += TILE
+    for t in range(begin, end):
+        h = step(h, projected[t, j] + gate_bias, projected[t, width + j] + value_bias)
+        y[t, j] = x[t, j] + h
+        if saving:
+            hidden[t, j] = h
+    if end == tokens:
+        state[layer, j] = h
+
+
+def launch_scan(device, y, x, projected, bias, state, saved, hidden, modulator, tokens, width, layer):
+    """The scan in blocks of time where that is quicker; `modulator` None: none, `hidden` None: nothing is kept."""
+    blocks, length = time_blocks(tokens, width)
+    threads = threads_for(width, GROUP if blocks > 1 else _WARP)
+    grid = blocks * -(-width // threads)
+    ends = device.scratch((2 * blocks + 1) * width)
+    modulated, saving = int(modulator is not None), int(hidden is not None)
+    # what the flags rule out is never touched, but has to be there
+    modulator, saved, hidden = modulator or ends, saved or state, hidden or x
+    sizes = tokens, width, layer, length, blocks, modulated, saving
+    if blocks > 1:
+        device.start(scan_ends, grid, threads, ends, projected, bias, state, saved, modulator, *sizes)
+    device.start(scan_block, grid, threads, y, x, projected, bias, state, saved, hidden, modulator, ends, *sizes)
+
+
+def cuda(device, x, projected, bias, state, modulator, tokens, width, layer, layers):
+    launch_scan(device, x, x, projected, bias, state, None, None, modulator, tokens, width, layer)
+
+
+KERNEL = Kernel("scan", host=host, cuda=cuda, fastmath={"contract"})

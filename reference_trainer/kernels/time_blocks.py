@@ -1,0 +1,80 @@
+"""A recurrence over time, cut into blocks of it that a GPU works on side by side.
+
+Per channel h_t = a_t h_{t-1} + u_t is serial in time, so that one thread a channel is all that can work: 256 channels
+are 8 warps for the 132 multiprocessors of an H200. But a block of time maps the state before it to the state behind it
+by h -> A h + B, where A is the product of its a_t and B what it ends with when begun with 0, and neither needs another
+block (Blelloch, Prefix Sums and Their Applications, 1990):
+
+    first launch     all blocks at once: (A, B) of each; the first one begins with the carried state, so its B is exact
+    second launch    all blocks at once: the state before block n is folded from (A, B) of the blocks before it, and
+                     then the block is done as if it were alone
+
+The gradient is the same with time reversed. What it costs: the first launch reads what a_t and u_t are made of once
+more, so a forward pass moves 24 bytes an element of (T, D) instead of 16 (one that keeps 28 instead of 20, backward 32
+instead of 24), and does its exponentials twice. The fold reads 2 numbers for each block before it, which the
+second-level cache holds: blocks times channels are about THREADS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+gpu: Any = None  # numba.cuda, put here by on_cuda
+
+TILE = 16
+"""Time steps whose loads are in flight together; up to 4 registers each."""
+THREADS = 1 << 15
+"""Channels times blocks to aim at. 16 loads of each of 3 numbers by 2^15 threads are 6 MB in flight; an H200 needs some
+3 MB (4.8 TB/s of its data sheet times 0.7 us of latency). Not measured on a GPU."""
+SHORTEST = 32
+"""Time steps of a block at least: the fold and a launch should not cost more than the block."""
+SERIAL_WIDTH = 12_288
+"""Channels from which on a thread for each is enough: 2/3 of those 3 MB are then in flight, and a serial scan moves 2/3
+of the bytes. Where the two break even was not measured on a GPU; tests/benchmarks/bench_gpu.py times both."""
+GROUP = 64
+"""Most channels, and threads, of a CUDA block."""
+
+
+def time_blocks(tokens: int, width: int) -> tuple[int, int]:
+    """Into how many blocks of time a chunk is cut, and how long they are (the last may be shorter); 1: serial."""
+    wanted = 1 if width >= SERIAL_WIDTH else min(-(-THREADS // width), tokens // SHORTEST)
+    if wanted <= 1:
+        return 1, tokens
+    length = -(-tokens // (wanted * TILE)) * TILE
+    return -(-tokens // length), length
+
+
+def fold_before(compiled):
+    """before(ends, block, blocks, width, channel): the state that a block begins with, compiled by `compiled`.
+
+    `ends` holds B of each block (blocks, width), then A likewise, then the state (width,) before the first block, which
+    B of the first block has in it.
+    """
+
+    @compiled
+    def before(ends, block, blocks, width, channel):
+        if block == 0:
+            return ends[2 * blocks * width + channel]
+        h = ends[channel]
+        for n in range(1, block):
+            place = n * width + channel
+            h = ends[blocks * width + place] * h + ends[place]
+        return h
+
+    return before
+
+
+def fold_behind(compiled):
+    """behind(ends, block, blocks, width, channel): the same with time reversed, 0 behind the last block."""
+
+    @compiled
+    def behind(ends, block, blocks, width, channel):
+        carry = np.float32(0)
+        for back in range(blocks - 1 - block):
+            place = (blocks - 1 - back) * width + channel
+            carry = ends[blocks * width + place] * carry + ends[place]
+        return carry
+
+    return behind

@@ -1,0 +1,1 @@
+"""The language-model trainer: text in chunks, a recurrent model, as found and fixed."""

@@ -1,0 +1,171 @@
+"""`python -m reference_trainer.lm`: train the language model, as found or cured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_trainer.devices import NAMES
+from reference_trainer.edge import guarded
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.output import check_output, write_output
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings, flag
+
+if TYPE_CHECKING:
+    from reference_trainer.lm.result import Summary
+
+_PATHS: Final = ("corpus", "shards", "metrics", "checkpoint")
+"""Settings that are paths."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm", description=__doc__)
+    add = parser.add_argument
+    add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
+    add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
+    add("--preset", default=defaults.preset, help="tiny, small or base (default: %(default)s)")
+    add("--device", default=defaults.device, help=f"{', '.join(NAMES)} (default: %(default)s: CUDA where there is one)")
+    add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="default: %(default)s")
+    add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="default: %(default)s")
+    add(
+        "--corpus",
+        help=".txt or .jsonl, plain, .gz or .zst, or a folder of these, or hub:NAME; default: Python's own docs",
+    )
+    add("--seed", type=int, default=defaults.seed, help="of the initial weights (default: %(default)s)")
+    add("--max-chunks", type=int, help="measure so many chunks instead of --seconds")
+    add("--seconds", type=float, default=defaults.seconds, help="measured time (default: %(default)s)")
+    add(
+        "--warmup-seconds", type=float, default=defaults.warmup_seconds, help="default: %(default)s, at least one chunk"
+    )
+    add("--empty-kernels", action="store_true", help="launch empty kernels: the least that the calls can cost")
+    add(
+        "--shards",
+        help="folder of pre-tokenized shards, for the fix pretokenize (default: made in the cache)",
+    )
+    add(
+        "--metrics",
+        help="write loss, accuracy and speed to this file (metrics_history.json): a row for every reading of the "
+        "metrics, every step, every 16 with quiet-logging",
+    )
+    _add_learning(parser.add_argument_group("learning, with the fix learn"))
+    add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
+    add("--test", action="store_true", help="check that as-found and fixed agree on three short chunks, and stop")
+    add("--result", help="write the summary to this file as JSON")
+    add("--verbose", action="store_true", help="say what every chunk's tokenization took")
+    return parser
+
+
+def _add_learning(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--lr", type=float, help="highest learning rate")
+    add("--warmup-steps", type=int, help="steps over which the learning rate rises to it")
+    add("--total-steps", type=int, help="step from which on the learning rate stays at its least")
+    add("--weight-decay", type=float, help="of matrices; biases do not decay")
+    add("--clip-norm", type=float, help="gradients of a larger norm are scaled down to it")
+    add(
+        "--evaluate-every",
+        type=int,
+        metavar="CHUNKS",
+        help=f"look at held-out text after so many; 0: at the end (default: {EVALUATE_EVERY})",
+    )
+    add("--checkpoint", metavar="DIR", help="write checkpoints to this folder; the last one is kept")
+    add(
+        "--checkpoint-every",
+        type=int,
+        metavar="CHUNKS",
+        help=f"fewest from one to the next (default: {CHECKPOINT_EVERY})",
+    )
+    add("--resume", action="store_true", help="go on from the checkpoint; --max-chunks counts those before it too")
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    named = Settings.__dataclass_fields__.keys() - _PATHS
+    given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
+    if arguments.variant is None:
+        given.pop("variant")
+    if arguments.fixes is not None:
+        if arguments.variant is not None:
+            raise TrainerError("--variant means nothing beside --fixes: leave one out")
+        names = (name.strip() for name in arguments.fixes.split(","))
+        given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
+    given.update((name, _path(arguments, name)) for name in _PATHS)
+    return Settings(**given)
+
+
+def _path(arguments: argparse.Namespace, name: str) -> Path | None:
+    """An empty text is no path: a shell variable that was not set, and `Path` would take it for the folder here."""
+    text = getattr(arguments, name)
+    if text == "":
+        raise TrainerError(f"{flag(name)} is empty: name a path, or leave {flag(name)} out")
+    return None if text is None else Path(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the command line asks for; the exit code."""
+    settings, result = _settings(arguments), _path(arguments, "result")
+    if arguments.test:
+        from reference_trainer.lm.selftest import agree
+
+        line, equal = agree(settings)
+        print(line)
+        return 0 if equal else 1
+    if arguments.list_fixes:
+        from reference_trainer.devices import kind_of
+        from reference_trainer.lm.plan import listing
+
+        print(json.dumps(listing(kind_of(settings.device)[0])))
+        return 0
+    return _train(settings, result)
+
+
+def _train(settings: Settings, result: Path | None) -> int:
+    from reference_trainer.lm.loop import train
+    from reference_trainer.lm.result import NotWrittenError
+
+    if result:  # better known before the training than after
+        check_output("--result", result)
+    fault: TrainerError | None = None
+    try:
+        summary = train(settings, progress=lambda line: print(line, flush=True))
+    except NotWrittenError as error:
+        summary, fault = error.summary, error
+    for line in _lines(summary):
+        print(line)
+    if result:
+        values = {name: value if isfinite(value or 0) else None for name, value in asdict(summary).items()}
+        write_output("--result", result, json.dumps(values) + "\n")
+    if fault:
+        raise fault
+    return 0
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    """What is printed at the end."""
+    learned = "" if summary.loss is None else f", loss {summary.loss:.4f}, accuracy {summary.accuracy:.4f}"
+    yield (
+        f"{summary.tokens_per_s:,.0f} tokens/s: {summary.tokens:,} tokens in {summary.chunks} chunks, "
+        f"{summary.seconds:.2f} s{learned}"
+    )
+    if summary.heldout_loss is not None:
+        yield (
+            f"held-out cross-entropy {summary.heldout_loss:.2f} nats (ln V = {summary.uniform_loss:.2f}, "
+            f"bigram {summary.bigram_loss:.2f}), accuracy {summary.heldout_accuracy:.1%} "
+            f"(bigram {summary.bigram_accuracy:.1%})"
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; user errors become one line."""
+    arguments = _parser().parse_args(argv)
+    return guarded(lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

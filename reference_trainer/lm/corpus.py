@@ -1,0 +1,155 @@
+"""The text that is trained on, cut into samples: Python's own documentation, files, or a data set of the hub.
+
+A corpus is held in memory whole, so that getting a sample costs next to nothing inside the measured loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm import hub
+from reference_trainer.lm.text_files import Tally, find_files, read_documents
+
+SEPARATOR: Final = "\n\n"
+"""Between two documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Text to train on."""
+
+    name: str
+    """What reports call it: the file's or folder's name, or the built-in text with its Python version."""
+    text: str
+    """All documents, in order, joined by SEPARATOR."""
+    sha256: str
+    """Of the text in UTF-8, hexadecimal."""
+    documents: int
+    skipped: int = 0
+    """Broken .jsonl lines that were left out."""
+    first_skipped: str = ""
+    """file:line of the first of these and what is wrong with it."""
+
+
+def load_corpus(path: Path | None = None, *, hub_chars: int = hub.MAX_CHARS) -> Corpus:
+    """Read a corpus; None: the English language reference that ships inside every CPython (pydoc_data.topics).
+
+    `path` is a .txt or a .jsonl (field `text`), either of them plain, .gz or .zst, or a folder of these, which
+    is read recursively in the order of sorted paths. A broken .jsonl line is skipped and counted. Or it is the name
+    of a data set, `hub:NAME[@CONFIGURATION][:SPLIT[:FIELD]]`, NAME of the Hugging Face hub or a local folder.
+
+    :param hub_chars: of a data set, at most so many characters from its beginning; the corpus's name says so if it
+        has more.
+    :raises TrainerError: nothing there, no text in it, not UTF-8, damaged or cut short, or too many broken lines.
+    """
+    if path is None:
+        return _builtin()
+    tally = Tally()
+    if str(path).startswith(hub.PREFIX):
+        return _hub(path, hub_chars, tally)
+    documents = [text for file in find_files(path) for text in read_documents(file, tally) if text.strip()]
+    _must_hold_text(path, documents, tally)
+    return _corpus(path.resolve().name, documents, tally)
+
+
+def _must_hold_text(path: Path, documents: list[str], tally: Tally) -> None:
+    if not documents:
+        broken = f"; {tally.broken} broken lines, the first at {tally.first}" if tally.broken else ""
+        raise TrainerError(f"corpus {path} holds no text{broken}")
+
+
+def _builtin() -> Corpus:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise TrainerError(
+            "this Python has no module pydoc_data.topics, the built-in corpus; name a text with --corpus FILE"
+        ) from None
+    return _corpus(f"python-docs-{platform.python_version()}", [topics[key] for key in sorted(topics)], Tally())
+
+
+def _hub(path: Path, most: int, tally: Tally) -> Corpus:
+    wanted = hub.parse(str(path))
+    name, used = wanted.title, 0
+    documents: list[str] = []
+    for document in hub.stream_documents(wanted, tally):
+        if not document.strip():
+            continue
+        begin = used + len(SEPARATOR) if documents else 0
+        used = begin + len(document)
+        if used > most:
+            name = f"{name}, first {most:,} characters"
+            if begin < most:
+                documents.append(document[: most - begin])
+            break
+        documents.append(document)
+    tally.check()
+    _must_hold_text(path, documents, tally)
+    return _corpus(name, documents, tally)
+
+
+def _corpus(name: str, documents: list[str], tally: Tally) -> Corpus:
+    text = SEPARATOR.join(documents)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Corpus(name, text, digest, len(documents), tally.broken, tally.first)
+
+
+class Samples:
+    """The corpus as consecutive samples of at most `sample_chars` characters, cut at white space where there is any.
+
+    Sample i is `samples[i]` for any i >= 0: past the end they begin again (epochs wrap). All are cut
+    beforehand, so that the loop only indexes a list. A last piece shorter than half a sample is left out,
+    so that samples are of like length.
+    """
+
+    def __init__(self, corpus: Corpus, sample_chars: int, samples_per_chunk: int = 1) -> None:
+        """:raises TrainerError: a size below 1, or a text too short for one chunk."""
+        if sample_chars < 1 or samples_per_chunk < 1:
+            raise TrainerError(
+                f"a sample needs at least 1 character and a chunk 1 sample, not {sample_chars} and {samples_per_chunk}"
+            )
+        self.samples_per_chunk = samples_per_chunk
+        self._samples = list(_cut(corpus.text, sample_chars))
+        if len(self._samples) < samples_per_chunk:
+            raise TrainerError(
+                f"corpus {corpus.name} is too short for one chunk: {samples_per_chunk} samples of {sample_chars} "
+                f"characters need {samples_per_chunk * sample_chars} characters of text, it has {len(corpus.text)}"
+            )
+
+    @property
+    def epoch_length(self) -> int:
+        """Samples until the text begins again."""
+        return len(self._samples)
+
+    @property
+    def longest(self) -> int:
+        """Characters of the longest sample."""
+        return max(map(len, self._samples))
+
+    def __getitem__(self, index: int) -> str:
+        return self._samples[index % len(self._samples)]
+
+    def chunk(self, index: int) -> list[str]:
+        """The samples of chunk `index`, from 0; chunks follow one another without a gap, over the end too."""
+        first = index * self.samples_per_chunk
+        return [self[number] for number in range(first, first + self.samples_per_chunk)]
+
+
+def _cut(text: str, sample_chars: int) -> Iterator[str]:
+    shortest = max(1, sample_chars // 2)
+    begin = 0
+    while len(text) - begin >= shortest:
+        end = begin + sample_chars
+        if end < len(text):
+            gap = max(text.rfind(" ", begin + shortest, end), text.rfind("\n", begin + shortest, end))
+            end = gap + 1 if gap >= 0 else end
+        sample = text[begin:end]
+        if sample.strip():  # nothing but white space has no tokens
+            yield sample
+        begin = end

@@ -1,0 +1,82 @@
+"""Text that is never trained on, and what bigram counts of the rest make of it: what learning is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import sample_chars
+from reference_trainer.lm.corpus import Corpus, Samples
+from reference_trainer.lm.tokenizer import Tokenizer
+
+SHARE: Final = 0.05
+"""Of a corpus's chunks, the last ones: held out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The whole chunks of a corpus, by their index: [0, training) are learned from, over and over."""
+
+    training: int
+    held_out: int
+
+    def learned(self, step: int) -> int:
+        """Index of the chunk that step `step` >= 0 learns from."""
+        return step % self.training
+
+    @property
+    def judged(self) -> range:
+        """Indices of the held-out chunks."""
+        return range(self.training, self.training + self.held_out)
+
+
+def split(corpus: Corpus, tokenizer: Tokenizer, tokens_per_chunk: int, samples_per_chunk: int) -> Split:
+    """The split of a corpus into chunks of that size; it depends on nothing else.
+
+    :raises TrainerError: the corpus has fewer than two whole chunks.
+    """
+    chars = sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk)
+    chunks = Samples(corpus, chars, samples_per_chunk).epoch_length // samples_per_chunk
+    if chunks < 2:
+        raise TrainerError(
+            f"corpus {corpus.name} is one chunk of {tokens_per_chunk} tokens: none is left to be held out; "
+            "give more text, or less --tokens-per-chunk"
+        )
+    held_out = max(1, round(SHARE * chunks))
+    return Split(chunks - held_out, held_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a model that knows only how often tokens follow each other reaches on text it has not seen."""
+
+    loss: float
+    """Mean cross-entropy in nats a token, each count raised by one so that nothing is impossible."""
+    accuracy: float
+    """Share of tokens that are the most frequent successor of the one before them."""
+
+
+def bigram_baseline(training: Iterable[np.ndarray], held_out: Sequence[np.ndarray], vocabulary: int) -> Baseline:
+    """Bigram counts of the chunks `training` (T + 1,), judged on the chunks `held_out`; no table of V^2 is made."""
+    pairs, counts = np.unique(np.concatenate([_pairs(ids, vocabulary) for ids in training]), return_counts=True)
+    before, after = np.divmod(pairs, vocabulary)
+    seen = np.bincount(before, counts, vocabulary)
+    guesses = np.full(vocabulary, np.argmax(np.bincount(after, counts, vocabulary)))  # for a token not seen before
+    order = np.lexsort((-after, counts))  # the last one wins: the most frequent, the lowest id of equals
+    guesses[before[order]] = after[order]
+
+    judged = np.concatenate([_pairs(ids, vocabulary) for ids in held_out])
+    place = np.minimum(np.searchsorted(pairs, judged), len(pairs) - 1)
+    count = np.where(pairs[place] == judged, counts[place], 0)
+    current, following = np.divmod(judged, vocabulary)
+    losses = np.log(seen[current] + vocabulary) - np.log(count + 1)
+    return Baseline(float(losses.mean()), float(np.mean(guesses[current] == following)))
+
+
+def _pairs(ids: np.ndarray, vocabulary: int) -> np.ndarray:
+    """Each token with the one after it, as one number."""
+    return ids[:-1].astype(np.int64) * vocabulary + ids[1:]

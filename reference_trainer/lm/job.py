@@ -1,0 +1,98 @@
+"""What is to be trained: all that was asked for, checked and at hand before anything begins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_trainer.devices import kind_of
+from reference_trainer.devices.protocol import Device
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.corpus import Corpus, load_corpus
+from reference_trainer.lm.model import ModelConfig, preset
+from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+
+if TYPE_CHECKING:
+    from reference_trainer.lm.optimizer import Optimizer
+
+_OPTIONS: Final = {
+    "rate": "lr",
+    "warmup": "warmup_steps",
+    "total": "total_steps",
+    "weight_decay": "weight_decay",
+    "largest_norm": "clip_norm",
+}
+"""Setting of the optimizer -> that of the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run's settings, and what they stand for."""
+
+    settings: Settings
+    names: tuple[str, ...]
+    """Of the fixes."""
+    chosen: Plan
+    config: ModelConfig
+    corpus: Corpus
+    tokenizer: Tokenizer
+
+    @property
+    def label(self) -> str:
+        """The variant's name, or those of the fixes."""
+        return self.settings.variant if self.settings.fixes is None else "+".join(self.names) or "as-found"
+
+
+def prepare(settings: Settings) -> Job:
+    """Load text and tokenizer. Bad input is a TrainerError."""
+    kind, _ = kind_of(settings.device)
+    names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
+    chosen = plan(names, kind)
+    if settings.empty_kernels and chosen.learn:
+        raise TrainerError("--empty-kernels: nothing is learned with them, leave out fix 'learn'")
+    if not chosen.learn and (given := settings.learning_options()):
+        raise TrainerError(f"{given[0]} means nothing without fix 'learn': add it to --fixes, or leave {given[0]} out")
+    if settings.shards is not None and chosen.tokenize != "shards":
+        raise TrainerError("--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards out")
+    if chosen.learn:
+        optimizer(settings)  # better refused before the text is read
+    config = preset(settings.preset)
+    corpus = load_corpus(settings.corpus)
+    return Job(settings, names, chosen, config, corpus, train_or_load(corpus, config.vocabulary))
+
+
+def optimizer(settings: Settings) -> Optimizer:
+    """AdamW as the settings have it, and where they say nothing as it comes.
+
+    :raises TrainerError: a setting that is out of its range.
+    """
+    from reference_trainer.lm.optimizer import Optimizer
+
+    given = {name: getattr(settings, option) for name, option in _OPTIONS.items()}
+    return Optimizer(**{name: value for name, value in given.items() if value is not None})
+
+
+def facts(job: Job, device: Device) -> dict[str, Any]:
+    """What the profiler is told of the run: what it is, and by what it may be compared."""
+    settings = job.settings
+    return {
+        "trainer": "reference_trainer.lm",
+        "variant": job.label,
+        "fixes": list(job.names),
+        "device": device.kind,
+        "device_label": device.label,
+        "corpus": job.corpus.name,
+        "corpus_sha256": job.corpus.sha256,
+        "tokenizer": job.tokenizer.fingerprint,
+        "preset": settings.preset,
+        "model": asdict(job.config),
+        "tokens_per_chunk": settings.tokens_per_chunk,
+        "samples_per_chunk": settings.samples_per_chunk,
+        "seed": settings.seed,
+        "dtype": "float32",
+        "step": "chunk",
+        "work": "empty kernels" if settings.empty_kernels else "learning" if job.chosen.learn else "forward",
+        "device_note": device.note,
+    }

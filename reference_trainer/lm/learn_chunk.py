@@ -1,0 +1,166 @@
+"""The learning chunk: cross-entropy, backpropagation through the recurrence, AdamW; all of it on the device.
+
+A step is one chunk. Gradients reach back to its beginning; the state is carried on. Per step one upload, one download
+and one sync, nothing allocated, and never more logits than those of a tile of tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from profiler import marks
+from reference_trainer.devices.protocol import Buffer, Device
+from reference_trainer.kernels import adamw, grad_norm, learned
+from reference_trainer.lm.model import ModelConfig, Weights
+from reference_trainer.lm.network import Network
+from reference_trainer.lm.optimizer import Optimizer
+from reference_trainer.lm.parameters import Parameters, unflatten
+from reference_trainer.lm.result import IN_FLIGHT, Result
+
+RESULTS: Final = 4  # what `kernels.learned` leaves
+
+
+class LearnChunk:
+    """Learns from chunks of at most `capacity` predictions; see `reference_trainer.lm.result.Forward`.
+
+    :param optimizer: settings of AdamW.
+    :param tile: tokens whose logits are in memory together; 0: as suits the device.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ModelConfig,
+        weights: Weights,
+        capacity: int,
+        *,
+        optimizer: Optimizer | None = None,
+        tile: int = 0,
+    ) -> None:
+        self._device = device
+        self._capacity = capacity
+        self._parameters = Parameters(device, config, weights)
+        self._step_state = device.upload((optimizer or Optimizer()).step_state(device.real))
+        self._state, self._evaluation_state = (device.zeros((config.layers, config.width)) for _ in range(2))
+        self._network = Network(device, config, self._parameters, capacity, tile=tile)
+        self._norm = device.zeros((1,))
+        self._results = device.zeros((RESULTS,))
+        # Two of what the host shares with the device: while it reads or writes one, the device has the other.
+        slots = range(IN_FLIGHT)
+        self._ids = [device.empty((capacity + 1,), "int32") for _ in slots]
+        self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
+        self._fetched = [device.pinned((RESULTS,)) for _ in slots]
+        self._submitted = self._submitted_tokens = 0
+        self._flying: deque[tuple[Any, np.ndarray, int]] = deque()
+
+    # ------------------------------------------------------------ a step
+
+    def submit(self, ids: np.ndarray) -> None:
+        """Put a step on the chunk `ids` (T + 1,) into the device's queue and return."""
+        if len(self._flying) == IN_FLIGHT:
+            raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
+        device, tokens, slot = self._device, self._length(ids), self._submitted % IN_FLIGHT
+        with marks.region("forward"):
+            staged, on_device, fetched = self._staged[slot][: tokens + 1], self._ids[slot], self._fetched[slot]
+            staged[:] = ids
+            device.prefetch_into(on_device, staged)
+            self._network.forward(on_device, tokens, self._state)
+        with marks.region("backward"):
+            self._network.decode(on_device, tokens, learn=True)
+            self._network.backward(on_device, tokens)
+        with marks.region("optimizer"):
+            self._update()
+            self._close(on_device, tokens)
+            self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
+        self._submitted += 1
+        self._submitted_tokens = tokens
+
+    def collect(self) -> Result:
+        """Wait for the oldest chunk submitted: the one sync, after which its loss and accuracy are here."""
+        ticket, fetched, tokens = self._flying.popleft()
+        self._device.wait(ticket)
+        loss, accuracy, rate, norm = map(float, fetched)
+        return Result(tokens, loss, accuracy, tokens, {"learning_rate": rate, "gradient_norm": norm})
+
+    def flush(self) -> Result | None:
+        """Every chunk gave its metrics back itself."""
+        return None
+
+    def _length(self, ids: np.ndarray) -> int:
+        """Predictions of a chunk; no kernel would notice that they are too many."""
+        if not 1 <= len(ids) - 1 <= self._capacity:
+            raise ValueError(f"{len(ids) - 1} predictions in a chunk, there must be 1 to {self._capacity}")
+        return len(ids) - 1
+
+    def _update(self) -> None:
+        """Clip the gradients and take a step."""
+        device, parameters = self._device, self._parameters
+        size, decayed = parameters.layout.size, parameters.layout.decayed
+        device.launch(grad_norm.KERNEL, self._norm, parameters.flat_gradients, size)
+        device.launch(
+            adamw.KERNEL,
+            parameters.flat,
+            parameters.flat_gradients,
+            parameters.first_moments,
+            parameters.second_moments,
+            self._norm,
+            self._step_state,
+            size,
+            decayed,
+        )
+
+    def _close(self, ids: Buffer, tokens: int) -> None:
+        self._device.launch(
+            learned.KERNEL,
+            self._results,
+            self._network.losses,
+            self._network.predictions,
+            ids,
+            self._step_state,
+            tokens,
+        )
+
+    # ------------------------------------------------------------ beside the steps
+
+    def evaluate(self, chunks: Iterable[np.ndarray]) -> Result:
+        """Loss and accuracy over `chunks` one after the other, from a state of zero; nothing is learned."""
+        device, tokens, loss, accuracy = self._device, 0, 0.0, 0.0
+        device.upload_into(self._evaluation_state, np.zeros(self._evaluation_state.shape, device.real))
+        for ids in chunks:
+            length = self._length(ids)
+            on_device = device.upload(ids)
+            self._network.forward(on_device, length, self._evaluation_state)
+            self._network.decode(on_device, length, learn=False)
+            self._close(on_device, length)
+            results = device.download(self._results)
+            loss += float(results[0]) * length
+            accuracy += float(results[1]) * length
+            tokens += length
+        return Result(tokens, loss / tokens, accuracy / tokens, tokens)
+
+    def predictions(self) -> np.ndarray:
+        """The predicted ids (T,) of the chunk submitted last: a further download, for checks only."""
+        return self._device.download(self._network.predictions)[: self._submitted_tokens]
+
+    def weights(self) -> Weights:
+        """The weights as they are now: a download."""
+        return unflatten(self._device.download(self._parameters.flat), self._parameters.layout)
+
+    def gradients(self) -> Weights:
+        """The gradients of the chunk submitted last, in the shape of weights: a download, for checks only."""
+        return unflatten(self._device.download(self._parameters.flat_gradients), self._parameters.layout)
+
+    def everything(self) -> dict[str, Buffer]:
+        """All that the next steps depend on, by name: what a checkpoint holds. Read it while no chunk is in flight."""
+        parameters = self._parameters
+        return {
+            "parameters": parameters.flat,
+            "first_moments": parameters.first_moments,
+            "second_moments": parameters.second_moments,
+            "step_state": self._step_state,
+            "state": self._state,
+        }

@@ -1,0 +1,170 @@
+"""What a run that learns does beside its steps: where it begins, held-out text, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from profiler import marks
+from reference_trainer.devices.protocol import Device
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.checkpoint import Origin
+from reference_trainer.lm.chunks import Source
+from reference_trainer.lm.goal import goal_of
+from reference_trainer.lm.heldout import split
+from reference_trainer.lm.history import COLUMNS, History
+from reference_trainer.lm.job import Job, optimizer
+from reference_trainer.lm.learn_chunk import LearnChunk
+from reference_trainer.lm.model import initial_weights
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY
+from reference_trainer.lm.snapshots import HISTORY, Place, Snapshots, open_place
+
+
+def origin(job: Job) -> Origin:
+    """What a checkpoint of this run is of."""
+    return Origin(
+        model=asdict(job.config),
+        corpus_sha256=job.corpus.sha256,
+        tokenizer=job.tokenizer.fingerprint,
+        tokens_per_chunk=job.settings.tokens_per_chunk,
+        samples_per_chunk=job.settings.samples_per_chunk,
+        optimizer=asdict(optimizer(job.settings)),
+        seed=job.settings.seed,
+        dtype="float32",
+    )
+
+
+def place_of(job: Job, folder: Path) -> Place:
+    """Where the run's checkpoints are, looked at before anything else is done; to be closed.
+
+    :raises TrainerError: see `open_place`; or the checkpoint is at the end of what was asked for.
+    """
+    place = open_place(folder, origin(job), resume=job.settings.resume)
+    most = job.settings.max_chunks
+    if place.begun and most is not None and place.begun.step >= most:
+        place.close()
+        raise TrainerError(f"--max-chunks {most}: the checkpoint in {folder} is of step {place.begun.step}: raise it")
+    return place
+
+
+class Learning:
+    """A model that learns, and the course of its run. Close it: a thread may be writing a checkpoint.
+
+    :param say: gets a line now and then.
+    :ivar first: steps done before, of a run that goes on.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        source: Source,
+        device: Device,
+        history: History,
+        *,
+        place: Place | None,
+        say: Callable[[str], None],
+    ) -> None:
+        settings = job.settings
+        self._job = job
+        self._device = device
+        self._split = split(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
+        self.goal = goal_of(source, self._split, settings.tokens_per_chunk, job.config.vocabulary)
+        self._every = EVALUATE_EVERY if settings.evaluate_every is None else settings.evaluate_every
+        self._optimizer = optimizer(settings)
+        weights = initial_weights(job.config, settings.seed)
+        self.model = LearnChunk(device, job.config, weights, settings.tokens_per_chunk, optimizer=self._optimizer)
+        self._buffers = self.model.everything()
+        begun = place.begun if place else None
+        self.first = begun.step if begun else 0
+        self._snapshots: Snapshots | None = None
+        if begun:
+            self._check({name: array.shape for name, array in begun.arrays.items()})
+            self._begin = dict(begun.arrays)
+            history.restore(self._begin.pop(HISTORY))
+            say(f"going on after step {begun.step}, from {settings.checkpoint}")
+            if begun.device != device.kind:
+                say(f"that step was done on device {begun.device}: losses here differ from those there by rounding")
+        else:
+            self._begin = {name: device.download(buffer) for name, buffer in self._buffers.items()}
+        if place:
+            every = settings.checkpoint_every or CHECKPOINT_EVERY
+            self._snapshots = Snapshots(device, place, self._buffers, history.head, every=every, say=say)
+
+    def _check(self, found: dict[str, tuple[int, ...]]) -> None:
+        expected = {name: tuple(buffer.shape) for name, buffer in self._buffers.items()}
+        if found != {**expected, HISTORY: (self.first, len(COLUMNS))}:
+            raise TrainerError(f"{self._job.settings.checkpoint}: the checkpoint is not of this program: begin anew")
+
+    def facts(self) -> dict[str, Any]:
+        """What the profiler is told of it."""
+        return {
+            "vocabulary": self._job.config.vocabulary,
+            "uniform_loss": self.goal.uniform_loss,
+            "bigram_loss": self.goal.baseline.loss,
+            "bigram_accuracy": self.goal.baseline.accuracy,
+            "training_chunks": self._split.training,
+            "heldout_chunks": len(self.goal.held_out),
+            "evaluate_every": self._every,
+            "checkpoint_every": self._snapshots.every if self._snapshots else None,
+            "optimizer": asdict(self._optimizer),
+            "resumed_after": self.first,
+        }
+
+    def chunk(self, step: int) -> int:
+        """Chunk of the text that the step after `step` steps learns from."""
+        return self._split.learned(step)
+
+    def restart(self) -> None:
+        """Forget the warm-up: parameters, moments, step count and state as they were, or as in the checkpoint."""
+        for name, buffer in self._buffers.items():
+            self._device.upload_into(buffer, self._begin[name])
+        self._device.synchronize()
+        self._begin.clear()
+
+    def pauses(self, step: int) -> bool:
+        """Whether held-out text is looked at after `step` steps: no further chunk may be in flight then."""
+        return self._every > 0 and step % self._every == 0
+
+    def evaluate(self) -> dict[str, float]:
+        """Loss and accuracy on the held-out text, by the names of their gauges."""
+        with marks.region("evaluate"):
+            result = self.model.evaluate(self.goal.held_out)
+        assert result.loss is not None
+        assert result.accuracy is not None
+        return {"heldout_loss": result.loss, "heldout_accuracy": result.accuracy}
+
+    def reached(self) -> dict[str, Any]:
+        """What the model is worth now, beside what it had to beat; the profiler is told."""
+        found, baseline = self.evaluate(), self.goal.baseline
+        marks.describe(**found)
+        beaten = {"bigram_loss": baseline.loss, "bigram_accuracy": baseline.accuracy}
+        return {**found, **beaten, "uniform_loss": self.goal.uniform_loss}
+
+    def submitted(self, step: int) -> None:
+        """Step `step` is in the queue."""
+        if self._snapshots:
+            self._snapshots.submitted(step)
+
+    def collected(self, step: int) -> None:
+        """Step `step` is done, and in the history."""
+        if self._snapshots:
+            self._snapshots.collected(step)
+
+    def finish(self, step: int) -> None:
+        """`step` was the last: save it.
+
+        :raises TrainerError: it cannot be written.
+        """
+        if self._snapshots:
+            self._snapshots.finish(step)
+
+    def rescued(self) -> str:
+        """In words which checkpoint there is, of a run that ends early; empty: none."""
+        return self._snapshots.rescued() if self._snapshots else ""
+
+    def close(self) -> None:
+        """Let a checkpoint that is being written be written."""
+        if self._snapshots:
+            self._snapshots.close()

@@ -1,0 +1,247 @@
+"""The training loop: chunk after chunk, each a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from profiler import marks
+from reference_trainer.devices import open_device
+from reference_trainer.devices.protocol import Device
+from reference_trainer.edge import obey
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import Source
+from reference_trainer.lm.history import History
+from reference_trainer.lm.job import Job, facts, prepare
+from reference_trainer.lm.model import initial_weights
+from reference_trainer.lm.pipeline import Pipeline
+from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
+from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.sources import open_source
+
+if TYPE_CHECKING:
+    from reference_trainer.lm.learning import Learning
+    from reference_trainer.lm.snapshots import Place
+
+
+def train(settings: Settings, progress: Callable[[str], None] | None = None) -> Summary:
+    """Run the trainer; `progress` gets a line now and then. Bad input is a TrainerError."""
+    say = progress or _silent
+    job, history = prepare(settings), History(settings.metrics)
+    options = {"blocking_wait": job.chosen.blocking_wait, "empty_kernels": settings.empty_kernels}
+    if job.corpus.skipped:
+        say(f"skipped {job.corpus.skipped} broken lines of {job.corpus.name}; the first: {job.corpus.first_skipped}")
+    with ExitStack() as stack:
+        checkpoints = stack.enter_context(_checkpoints(job))
+        source = stack.enter_context(closing(open_source(settings, job.chosen, job.corpus, job.tokenizer)))
+        device = stack.enter_context(closing(open_device(settings.device, **options)))
+        marks.describe(**facts(job, device))
+        if device.note:
+            say(device.note)
+        say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {job.corpus.name}")
+        if not job.chosen.learn:
+            weights = initial_weights(job.config, settings.seed)
+            forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.chosen)
+            return _Loop(job, source, device, forward, history=history).run(say)
+        from reference_trainer.lm.learning import Learning
+
+        learning = stack.enter_context(closing(Learning(job, source, device, history, place=checkpoints, say=say)))
+        marks.describe(**learning.facts())
+        return _Loop(job, source, device, learning.model, history=history, learning=learning).run(say)
+
+
+def _checkpoints(job: Job) -> AbstractContextManager[Place | None]:
+    """Where they are, if any are to be written: looked at before the device is opened."""
+    if job.settings.checkpoint is None:
+        return nullcontext()
+    from reference_trainer.lm.learning import place_of
+
+    return closing(place_of(job, job.settings.checkpoint))
+
+
+def _silent(line: str) -> None:
+    """Progress that nobody reads."""
+
+
+class _Loop:
+    """One run over the chunks: warm-up, then the measured steps.
+
+    Both begin and end with no chunk in flight: all the work of the measured chunks is measured, and no other.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        source: Source,
+        device: Device,
+        forward: Forward,
+        *,
+        history: History,
+        learning: Learning | None = None,
+    ) -> None:
+        self._settings = job.settings
+        self._source = source
+        self._device = device
+        self._history = history
+        self._forward = forward
+        self._learning = learning
+        self._depth = IN_FLIGHT if job.chosen.prefetch else 1
+        self._submitted = self._collected = 0  # chunks
+        self._last: int | None = None
+        """Chunk after which none is submitted; None: not known yet."""
+        self._before = 0
+        """Chunks of the warm-up."""
+        self._tokens = 0
+        self._began = 0.0
+        self._held_out: dict[str, float] = {}
+        """What is to be reported with the next step."""
+        self._note = ""
+
+    def run(self, say: Callable[[str], None]) -> Summary:
+        marks.open_step()
+        self._warm_up()
+        self._begin()
+        try:
+            summary = self._measure(say)
+        except BaseException as error:
+            kept = self._rescue()
+            if isinstance(error, KeyboardInterrupt) and kept:
+                raise KeyboardInterrupt(f"interrupted after step {self._step_number}; {kept}") from None
+            raise
+        return self._finish(summary)
+
+    def _measure(self, say: Callable[[str], None]) -> Summary:
+        """All measured steps, and of a model that learned, what it reached."""
+        metrics, first, said = Metrics(), self._collected, self._began
+        while not self._ended:
+            self._look_at_held_out_text()
+            metrics.add(self._step(warmup=False))
+            now = time.perf_counter()
+            if now - said > 1:
+                said = now
+                with marks.region("log"):
+                    say(f"chunk {self._step_number}: {self._tokens / (now - self._began):,.0f} tokens/s{self._note}")
+        seconds = time.perf_counter() - self._began
+        loss, accuracy = (None, None) if self._settings.empty_kernels else metrics.means()
+        steps = self._collected - first
+        summary = Summary(steps, self._tokens, seconds, self._tokens / seconds, loss, accuracy)
+        return replace(summary, **self._learning.reached()) if self._learning else summary
+
+    @property
+    def _step_number(self) -> int:
+        """From 1, without the warm-up; in a run that goes on, with those before it."""
+        return self._collected - self._before
+
+    @property
+    def _ended(self) -> bool:
+        return self._last is not None and self._collected >= self._last
+
+    def _end_after(self, seconds: float, now: float) -> None:
+        """Submit no more once so much time has passed since `_began`; what is in flight is still a step."""
+        if self._last is None and now - self._began >= seconds:
+            self._last = self._submitted
+
+    def _warm_up(self) -> None:
+        seconds = self._settings.warmup_seconds
+        self._last = None if seconds else 1
+        self._began = time.perf_counter()
+        while not self._ended:
+            self._step(warmup=True)
+
+    def _begin(self) -> None:
+        """What was summed up in the warm-up is not measured, and what was learned in it is forgotten."""
+        self._forward.flush()
+        self._before, most = self._collected, self._settings.max_chunks
+        if self._learning:
+            self._learning.restart()
+            self._submitted = self._collected = self._learning.first
+            self._before = 0
+            marks.open_step()
+        self._last = None if most is None else self._before + most
+        self._tokens = 0
+        self._began = time.perf_counter()
+
+    def _look_at_held_out_text(self) -> None:
+        """Between two steps and in none; the clock stands still meanwhile."""
+        if self._learning and self._learning.pauses(self._collected):
+            began = time.perf_counter()
+            self._held_out = self._learning.evaluate()
+            self._note = f", held-out cross-entropy {self._held_out['heldout_loss']:.2f}"
+            marks.open_step()
+            self._began += time.perf_counter() - began
+
+    def _finish(self, summary: Summary) -> Summary:
+        """Write what is left to be written: all of it that can be.
+
+        :raises NotWrittenError: some of it could not.
+        """
+        faults = []
+        try:
+            self._history.write()
+        except TrainerError as error:
+            faults.append(str(error))
+        try:
+            if self._learning:
+                self._learning.finish(self._collected)
+        except TrainerError as error:
+            faults.append(str(error))
+        if faults:
+            raise NotWrittenError("; ".join(faults), summary)
+        return summary
+
+    def _rescue(self) -> str:
+        """Of a run that ends early keep what there is; in words what that is."""
+        kept = self._history.rescue(), self._learning.rescued() if self._learning else ""
+        return ", ".join(filter(None, kept))
+
+    # ------------------------------------------------------------ a step
+
+    def _step(self, *, warmup: bool) -> Result:
+        obey()
+        self._fill(warmup=warmup)
+        with marks.region("results"):
+            result = self._forward.collect()
+            self._collected += 1
+            self._tokens += result.tokens
+            self._end_after(self._settings.warmup_seconds if warmup else self._settings.seconds, time.perf_counter())
+            if result.loss is None and self._ended and not warmup:
+                result = self._with_unread(result)
+            if result.loss is not None and not self._settings.empty_kernels:
+                self._report(result, warmup=warmup)
+            marks.gauge("device_memory", self._device.reserved_bytes)
+        if self._learning and not warmup:
+            self._learning.collected(self._collected)
+        marks.step(tokens=result.tokens, warmup=warmup)
+        return result
+
+    def _with_unread(self, last: Result) -> Result:
+        """The last measured chunk, with the metrics that were summed up and not read yet."""
+        unread = self._forward.flush()
+        if unread is None:
+            return last
+        return replace(last, loss=unread.loss, accuracy=unread.accuracy, covers=unread.covers)
+
+    def _fill(self, *, warmup: bool) -> None:
+        """Submit what may be in flight: a chunk, and with prefetch the next, while the device works on this one."""
+        learning = self._learning
+        while self._submitted - self._collected < self._depth and self._submitted != self._last:
+            if learning and self._submitted > self._collected and learning.pauses(self._submitted):
+                return  # first that is looked at, with nothing in flight
+            self._forward.submit(self._source.ids(learning.chunk(self._submitted) if learning else self._submitted))
+            self._submitted += 1
+            if learning and not warmup:
+                learning.submitted(self._submitted)
+
+    def _report(self, result: Result, *, warmup: bool) -> None:
+        assert result.loss is not None
+        assert result.accuracy is not None
+        values = {"loss": result.loss, "accuracy": result.accuracy, **self._held_out}
+        self._held_out = {}
+        for name, value in (*values.items(), *result.rates.items()):
+            marks.gauge(name, value)
+        if not warmup:
+            speed = self._tokens / (time.perf_counter() - self._began)
+            self._history.add(self._step_number, tokens_per_s=speed, lr=result.rates.get("learning_rate"), **values)

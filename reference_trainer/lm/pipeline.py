@@ -1,0 +1,219 @@
+"""One chunk through the four stages, each done the way that the plan says: as found, cured, and everything between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiler import marks
+from reference_trainer.devices.protocol import Device
+from reference_trainer.kernels import accumulate, modulate
+from reference_trainer.lm.model import ModelConfig, Weights
+from reference_trainer.lm.plan import Plan
+from reference_trainer.lm.result import IN_FLIGHT, Result
+from reference_trainer.lm.stages import Stage
+from reference_trainer.lm.stages.decode import DecodeChunk, DecodeTokens
+from reference_trainer.lm.stages.embed import EmbedChunk, EmbedTokens
+from reference_trainer.lm.stages.loss import LossChunk, LossOnDevice, LossTokens
+from reference_trainer.lm.stages.recurrence import RecurrenceChunk, RecurrenceTokens
+from reference_trainer.lm.stages.work import Work
+
+QUIET_CHUNKS = 16
+"""Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flying:
+    """A chunk that was submitted and not collected."""
+
+    tokens: int
+    ticket: Any
+    """To wait for; None: the metrics are to be downloaded, which waits."""
+    metrics: np.ndarray | None
+    """Where loss and accuracy will be; None: they are not on their way."""
+    covers: int
+    """Tokens that the metrics are of; 0: they are not read with this chunk."""
+
+
+class Pipeline:
+    """Forward over chunks of at most `capacity` predictions; the state is carried from chunk to chunk."""
+
+    def __init__(self, device: Device, config: ModelConfig, weights: Weights, capacity: int, plan: Plan) -> None:
+        self._device = device
+        self._plan = plan
+        self._work = work = Work(device, config, weights, capacity, plan)
+        self._loss = _loss(work)
+        self._segments = _segments(
+            work,
+            (
+                EmbedChunk(work, weights) if plan.embed == "chunk" else EmbedTokens(work, weights),
+                RecurrenceChunk(work) if plan.recurrence == "chunk" else RecurrenceTokens(work),
+                DecodeChunk(work) if plan.decode == "chunk" else DecodeTokens(work),
+                self._loss,
+            ),
+        )
+        self._needs_ids = plan.embed == "chunk" or plan.loss == "device"
+        self._results = device.zeros((3,))
+        self._totals = device.zeros((2,))
+        # Two of what the host shares with the device: while it reads or writes one, the device has the other.
+        slots = range(IN_FLIGHT if plan.zero_copy else 0)
+        self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
+        self._fetched = [device.pinned((3,)) for _ in slots]
+        self._pooled_ids = work.pooled((capacity + 1,), "int32") if self._needs_ids else None
+        self._ids = [device.empty((capacity + 1,), "int32") for _ in range(IN_FLIGHT if plan.prefetch else 0)]
+        self._graphs: dict[int, Any] = {}
+        self._launched: set[int] = set()
+        self._submitted = 0
+        self._flying: deque[_Flying] = deque()
+        self._known: Result | None = None  # where the host itself found the loss
+        self._unread = [0, 0]  # chunks and tokens whose metrics were summed up and not fetched yet
+
+    def submit(self, ids: np.ndarray) -> None:
+        """Run the chunk `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once the host is done with it."""
+        if len(self._flying) == IN_FLIGHT:
+            raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
+        with marks.region("forward"):
+            work, tokens = self._work, len(ids) - 1
+            work.tokens, work.ids = tokens, ids
+            if self._needs_ids:
+                work.ids_on_device = self._upload_ids(ids)
+            self._run(tokens)
+            right = self._loss.right()
+            if right is None:
+                self._flying.append(self._fetch(tokens))
+            else:
+                self._known = Result(tokens, 1 - right / tokens, right / tokens, tokens)
+            self._submitted += 1
+
+    def collect(self) -> Result:
+        """Wait for the oldest chunk submitted; its loss and accuracy, unless they are read only now and then."""
+        if not self._flying:
+            assert self._known is not None
+            return self._known
+        flying = self._flying.popleft()
+        metrics = flying.metrics
+        if flying.ticket is not None:
+            self._device.wait(flying.ticket)
+        if metrics is None:
+            if not flying.covers:
+                return Result(flying.tokens, None, None, 0)
+            metrics = self._device.download(self._totals if self._plan.quiet else self._results)
+        scale = 1 / flying.covers if self._plan.quiet else 1.0
+        return Result(flying.tokens, float(metrics[0]) * scale, float(metrics[1]) * scale, flying.covers)
+
+    def flush(self) -> Result | None:
+        """Metrics of all chunks since they were read last, where there are such; waits for the device."""
+        _, covers = self._unread
+        if not covers:
+            return None
+        self._unread = [0, 0]
+        totals = self._device.download(self._totals)
+        return Result(0, float(totals[0]) / covers, float(totals[1]) / covers, covers)
+
+    def predictions(self) -> np.ndarray:
+        """The predicted ids (T,) of the chunk submitted last: maybe a further download, for checks only."""
+        work = self._work
+        if len(work.predicted):
+            return np.array(work.predicted, np.int32)
+        return self._device.download(work.prediction)[: work.tokens]
+
+    def _run(self, tokens: int) -> None:
+        """Launch all kernels of the chunk: one by one, or where it is a full one, by the graph that holds them."""
+        if not self._plan.graph or tokens < self._work.capacity:
+            self._launch()
+            return
+        slot = self._submitted % IN_FLIGHT  # the ids of the next chunk lie elsewhere: each place has its graph
+        graph = self._graphs.get(slot)
+        if graph is None and slot in self._launched:
+            graph = self._graphs[slot] = self._device.capture(self._launch)
+        if graph is None:  # the first launches compile, and make what a capture must not make
+            self._launched.add(slot)
+            self._launch()
+        else:
+            self._device.replay(graph)
+
+    def _launch(self) -> None:
+        work = self._work
+        for run in self._segments:
+            run()
+        self._device.launch(modulate.KERNEL, self._results, work.correct, work.modulator, work.tokens)
+
+    def _upload_ids(self, ids: np.ndarray) -> Any:
+        work, device = self._work, self._device
+        if not self._staged and self._pooled_ids is None:
+            return device.upload(ids)
+        if not self._staged:
+            device.upload_into(self._pooled_ids, ids)
+            return self._pooled_ids
+        slot = self._submitted % IN_FLIGHT
+        staged = self._staged[slot][: len(ids)]
+        staged[:] = ids
+        if self._ids:
+            device.prefetch_into(self._ids[slot], staged)
+            return self._ids[slot]
+        buffer = self._pooled_ids or device.empty((work.capacity + 1,), "int32")
+        device.upload_into(buffer, staged)
+        return buffer
+
+    def _fetch(self, tokens: int) -> _Flying:
+        """Ask for the chunk's metrics, or, when quiet, for those of the last so many chunks at once."""
+        device, covers, source = self._device, tokens, self._results
+        if self._plan.quiet:
+            chunks, before = self._unread
+            device.launch(accumulate.KERNEL, self._totals, self._results, tokens, int(chunks == 0))
+            self._unread = [chunks + 1, before + tokens]
+            if chunks + 1 < QUIET_CHUNKS:
+                return _Flying(tokens, device.mark(), None, 0)
+            self._unread, covers, source = [0, 0], before + tokens, self._totals
+        if not self._fetched:
+            return _Flying(tokens, None, None, covers)
+        metrics = self._fetched[self._submitted % IN_FLIGHT][: source.shape[0]]
+        return _Flying(tokens, device.fetch_into(metrics, source), metrics, covers)
+
+
+def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:
+    if work.plan.loss == "device":
+        return LossOnDevice(work)
+    return LossTokens(work) if work.plan.decode == "tokens" and not work.plan.asynchronous else LossChunk(work)
+
+
+def _segments(work: Work, stages: Sequence[Stage]) -> list[Callable[[], None]]:
+    """What to run for a chunk, one after the other: stages that go token by token share one loop."""
+    segments: list[Callable[[], None]] = []
+    together: list[Stage] = []
+    for stage in (*stages, None):
+        if stage is not None and not stage.batched:
+            together.append(stage)
+            continue
+        if together:
+            segments.append(_token_loop(work, tuple(together)))
+            together = []
+        if stage is not None:
+            segments.append(_whole(stage))
+    return segments
+
+
+def _whole(stage: Stage) -> Callable[[], None]:
+    def run() -> None:
+        stage.begin()
+        stage.chunk()
+
+    return run
+
+
+def _token_loop(work: Work, stages: tuple[Stage, ...]) -> Callable[[], None]:
+    steps = tuple(stage.token for stage in stages)
+
+    def run() -> None:
+        with marks.region("token loop"):
+            for stage in stages:
+                stage.begin()
+            for t in range(work.tokens):
+                for step in steps:
+                    step(t)
+
+    return run

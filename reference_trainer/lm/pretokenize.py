@@ -1,0 +1,108 @@
+"""`python -m reference_trainer.lm.pretokenize`: tokenize a corpus once, into shards that training maps into memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reference_trainer.edge import guarded
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import sample_chars
+from reference_trainer.lm.corpus import Samples, load_corpus
+from reference_trainer.lm.model import preset
+from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.shard_check import finished_shards
+from reference_trainer.lm.shard_index import Index, Origin, counted
+from reference_trainer.lm.shard_writer import SHARD_TOKENS, locked, write_shards
+from reference_trainer.lm.tokenizer import train_or_load
+
+_REFRESH_S = 0.1  # of the progress bar
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm.pretokenize", description=__doc__)
+    add = parser.add_argument
+    add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
+    add("--out", type=Path, required=True, help="folder of the shards; what is finished in it is kept")
+    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="threads (default: %(default)s, the cores)")
+    add("--preset", default=defaults.preset, help="tiny, small or base: gives the vocabulary (default: %(default)s)")
+    add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="as in training (default: %(default)s)")
+    add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="likewise (default: %(default)s)")
+    add("--shard-tokens", type=int, default=SHARD_TOKENS, help="tokens of a file (default: %(default)s)")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the command line asks for; the exit code."""
+    for name in ("workers", "tokens_per_chunk", "samples_per_chunk", "shard_tokens"):
+        if getattr(arguments, name) < 1:
+            raise TrainerError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least 1")
+    vocabulary = preset(arguments.preset).vocabulary
+    corpus = load_corpus(arguments.corpus)
+    if corpus.skipped:
+        print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
+    tokenizer = train_or_load(corpus, vocabulary)
+    chars = sample_chars(tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
+    samples = Samples(corpus, chars, arguments.samples_per_chunk)
+    origin = Origin(tokenizer.fingerprint, corpus.sha256, chars)
+    wanted = Index(origin, corpus.name, vocabulary, arguments.shard_tokens)
+    finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
+    with locked(arguments.out):
+        kept = finished_shards(arguments.out)
+        began = time.perf_counter()
+        with _bar(samples.epoch_length) as bar:
+            index = write_shards(arguments.out, wanted, samples, tokenizer, workers=arguments.workers, progress=bar)
+        took = time.perf_counter() - began
+    print(
+        f"{corpus.name}: {counted(index.tokens, 'token')} in {counted(index.samples, 'sample')}, "
+        f"{counted(len(index.shards), 'shard')} of {index.dtype.name} in {arguments.out}"
+        f"{f' ({kept:,} kept, {len(index.shards) - kept:,} made)' if kept else ''}; {took:.2f} s"
+    )
+    return 0
+
+
+@contextmanager
+def _bar(samples: int) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr, where that is a terminal: a function that takes the samples and tokens so far."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("tokenizing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("samples, {task.fields[tokens]:,} tokens"),
+        TimeRemainingColumn(),
+    )
+    # drawn when there is something to say: a thread that redraws would take the GIL from the workers
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("", total=samples, tokens=0)
+        shown = 0.0
+
+        def show(done: int, tokens: int) -> None:
+            nonlocal shown
+            if time.monotonic() - shown >= _REFRESH_S:
+                shown = time.monotonic()
+                progress.update(task, completed=done, tokens=tokens, refresh=True)
+
+        yield show
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; user errors become one line."""
+    arguments = _parser().parse_args(argv)
+    goes_on = "interrupted: finished shards are kept, the same command goes on from there"
+    return guarded(lambda: run(arguments), interrupted=goes_on)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

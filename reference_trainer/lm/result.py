@@ -1,0 +1,96 @@
+"""What a chunk gives back, what several do, and a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from reference_trainer.errors import TrainerError
+
+IN_FLIGHT = 2
+"""Chunks: one that the device works on, and the next, so that it never waits for the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A chunk's metrics."""
+
+    tokens: int
+    """Predictions of the chunk."""
+    loss: float | None
+    """Mean loss a token: 0/1, or cross-entropy in nats where the model learns; None: not read with this chunk."""
+    accuracy: float | None
+    covers: int
+    """Tokens that loss and accuracy are the means of; more than the chunk's where several are read together."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """What else a learning step reports: learning rate, norm of the gradient."""
+
+
+class Forward(Protocol):
+    """One way to run a chunk."""
+
+    def submit(self, ids: np.ndarray) -> None:
+        """Begin with the chunk `ids` (T + 1,) int32."""
+
+    def collect(self) -> Result:
+        """Wait for the oldest chunk that was not collected yet."""
+
+    def flush(self) -> Result | None:
+        """Metrics that no chunk has given back yet, where there are such; the device has nothing left to do then."""
+
+
+class Metrics:
+    """Means over the tokens whose metrics were read."""
+
+    def __init__(self) -> None:
+        self._loss = self._accuracy = 0.0
+        self._covers = 0
+
+    def add(self, result: Result | None) -> None:
+        """Take in what a chunk gave back; nothing, where it gave no metrics."""
+        if result is not None and result.loss is not None and result.accuracy is not None:
+            self._loss += result.loss * result.covers
+            self._accuracy += result.accuracy * result.covers
+            self._covers += result.covers
+
+    def means(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy."""
+        if not self._covers:
+            return None, None
+        return self._loss / self._covers, self._accuracy / self._covers
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run measured by itself, recorded or not."""
+
+    chunks: int
+    tokens: int
+    seconds: float
+    """In the steps: looks at held-out text are beside them."""
+    tokens_per_s: float
+    loss: float | None
+    """Mean loss per token: 0/1, or cross-entropy in nats where the model learns; None with empty kernels."""
+    accuracy: float | None
+    heldout_loss: float | None = None
+    """Cross-entropy in nats after the last step, on text that is not learned from; None where nothing is learned."""
+    heldout_accuracy: float | None = None
+    bigram_loss: float | None = None
+    """What bigram counts of the training text reach on the same text."""
+    bigram_accuracy: float | None = None
+    uniform_loss: float | None = None
+    """ln V: what a model that knows nothing reaches."""
+
+
+class NotWrittenError(TrainerError):
+    """A run that is done, and of which something could not be written.
+
+    :ivar summary: of the run.
+    """
+
+    def __init__(self, message: str, summary: Summary) -> None:
+        super().__init__(message)
+        self.summary = summary

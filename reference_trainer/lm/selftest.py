@@ -1,0 +1,46 @@
+"""`--test`: do as-found and fixed compute the same on this machine, with this text and these weights?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from reference_trainer.devices import open_device
+from reference_trainer.lm.chunks import Chunks
+from reference_trainer.lm.corpus import load_corpus
+from reference_trainer.lm.model import initial_weights, preset
+from reference_trainer.lm.pipeline import Pipeline
+from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.tokenizer import train_or_load
+
+CHUNKS = 3
+MOST_TOKENS = 500  # a chunk: the token loop takes its time at the larger presets
+MOST_DIFFERENT = 0.005  # share of predictions: where two logits are equal but for rounding, either may win
+
+
+def agree(settings: Settings) -> tuple[str, bool]:
+    """A line that says whether both ways predict the same, and whether they do."""
+    short = replace(settings, tokens_per_chunk=min(settings.tokens_per_chunk, MOST_TOKENS))
+    config = preset(short.preset)
+    corpus = load_corpus(short.corpus)
+    tokenizer = train_or_load(corpus, config.vocabulary)
+    chunks = Chunks(corpus, tokenizer, short.tokens_per_chunk, short.samples_per_chunk, batch=True)
+    weights = initial_weights(config, short.seed)
+    device = open_device(short.device)
+    try:
+        cured = plan(variant_fixes("fixed", device.kind), device.kind)
+        slow, quick = (Pipeline(device, config, weights, short.tokens_per_chunk, chosen) for chosen in (Plan(), cured))
+        different = total = 0
+        for index in range(CHUNKS):
+            ids = chunks.ids(index)
+            for way in (slow, quick):
+                way.submit(ids)
+                way.collect()
+            different += int(np.sum(slow.predictions() != quick.predictions()))
+            total += len(ids) - 1
+        line = f"as-found and fixed predict the same for {total - different} of {total} tokens on {device.label}"
+        return line, different <= MOST_DIFFERENT * total
+    finally:
+        device.close()

@@ -1,0 +1,117 @@
+"""All settings of a training run in one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from reference_trainer.errors import TrainerError
+
+EVALUATE_EVERY: Final = 20
+"""Steps: held-out text of 30,000 tokens takes as long as some three steps of 3,000, beside the measured time."""
+CHECKPOINT_EVERY: Final = 100
+"""Steps: what kill -9 can lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to train, how, and for how long."""
+
+    variant: str = "as-found"
+    """A named set of fixes: as-found or fixed."""
+    fixes: tuple[str, ...] | None = None
+    """Fixes by name instead of a variant's."""
+    preset: str = "tiny"
+    device: str = "auto"
+    tokens_per_chunk: int = 3000
+    """Most predictions of a chunk; its samples are cut such that they hold about as many tokens."""
+    samples_per_chunk: int = 8
+    corpus: Path | None = None
+    """None: the documentation that ships inside CPython."""
+    seed: int = 0
+    max_chunks: int | None = None
+    """Measured chunks; a model that learns is done after so many, those before a checkpoint among them. None: as many
+    as `seconds` hold."""
+    seconds: float = 3.0
+    """Measured time, when `max_chunks` is None."""
+    warmup_seconds: float = 0.3
+    """Chunks before the measured ones, at least one: first calls load compiled code and fill the pools."""
+    empty_kernels: bool = False
+    """Launch empty kernels: the least that the pattern of calls can cost. Losses mean nothing then."""
+    shards: Path | None = None
+    """Folder of pre-tokenized shards, for the fix pretokenize; None: made before training, in the user's cache."""
+    metrics: Path | None = None
+    """File that gets a row for every reading of the metrics (every step, every 16 with the fix quiet-logging),
+    metrics_history.json say."""
+    verbose: bool = False
+
+    # What follows is for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
+    lr: float | None = None
+    """Highest learning rate."""
+    warmup_steps: int | None = None
+    """Steps over which it rises to that."""
+    total_steps: int | None = None
+    """Step from which on it stays at its least."""
+    weight_decay: float | None = None
+    clip_norm: float | None = None
+    """Gradients of a larger norm are scaled down to it."""
+    evaluate_every: int | None = None
+    """Steps from one look at held-out text to the next; 0: only at the end. None: EVALUATE_EVERY."""
+    checkpoint: Path | None = None
+    """Folder of the checkpoint; None: none is written."""
+    checkpoint_every: int | None = None
+    """Fewest steps between two. None: CHECKPOINT_EVERY."""
+    resume: bool = False
+    """Go on from the checkpoint."""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise TrainerError(f"{flag(name)} {value}: must be at least {least}")
+        for name in ("seconds", "lr", "clip_norm"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise TrainerError(f"{flag(name)} {value}: must be a number{_UNIT.get(name, '')} above 0")
+        for name in ("warmup_seconds", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise TrainerError(f"{flag(name)} {value}: must be a number{_UNIT.get(name, '')}, 0 or more")
+        for name in ("resume", "checkpoint_every"):
+            if getattr(self, name) and self.checkpoint is None:
+                raise TrainerError(f"{flag(name)} means nothing without a folder of checkpoints: add --checkpoint DIR")
+
+    def learning_options(self) -> list[str]:
+        """Those options that were given and mean something only where the model learns, as on the command line."""
+        given = ((name, getattr(self, name)) for name in _LEARNING)
+        return [flag(name) for name, value in given if value is not None and value is not False]
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+_LEAST: Final = {
+    "tokens_per_chunk": 1,
+    "samples_per_chunk": 1,
+    "max_chunks": 1,
+    "seed": 0,
+    "warmup_steps": 0,
+    "total_steps": 1,
+    "evaluate_every": 0,
+    "checkpoint_every": 1,
+}
+_UNIT: Final = {"seconds": " of seconds", "warmup_seconds": " of seconds"}
+_LEARNING: Final = (
+    "lr",
+    "warmup_steps",
+    "total_steps",
+    "weight_decay",
+    "clip_norm",
+    "evaluate_every",
+    "checkpoint",
+    "checkpoint_every",
+    "resume",
+)

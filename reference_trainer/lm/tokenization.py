@@ -1,0 +1,144 @@
+"""`python -m reference_trainer.lm.tokenization`: measure the ways of getting tokens out of text, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from reference_trainer.edge import guarded
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.corpus import Corpus, load_corpus
+from reference_trainer.lm.model import preset
+from reference_trainer.lm.parallel_tokenize import available_cores
+from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.tokenization_rounds import Measured, Spread, measure
+from reference_trainer.lm.tokenization_ways import Case, Way, ways
+from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+
+SCHEMA: Final = "tokenization/1"
+"""Of the JSON. Its number rises when a key changes its meaning or goes."""
+MOST_CHARS: Final = 20_000_000
+"""Of a longer corpus the beginning is measured: shards of it are written, to the user's cache."""
+LEAST_TOKENS: Final = 16
+"""Of a chunk, on average: one of a single token is nothing to train on."""
+SECONDS: Final = 10.0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm.tokenization", description=__doc__)
+    add = parser.add_argument
+    add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--vocabulary", type=int, help="tokens of the vocabulary")
+    size.add_argument("--preset", default=defaults.preset, help="vocabulary of tiny, small or base (%(default)s)")
+    add("--samples", type=int, default=defaults.samples_per_chunk, help="samples of a chunk (default: %(default)s)")
+    add("--sample-chars", type=int, help=f"default: such that a chunk has about {defaults.tokens_per_chunk} tokens")
+    add("--seconds", type=float, default=SECONDS, help="measured time, about (default: %(default)s)")
+    add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the command line asks for; the exit code."""
+    for name, least in (("vocabulary", 1), ("samples", 1), ("sample_chars", 1), ("workers", 1)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise TrainerError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    if not 0 < arguments.seconds < float("inf"):
+        raise TrainerError(f"--seconds {arguments.seconds}: must be a number of seconds above 0")
+    vocabulary = arguments.vocabulary or preset(arguments.preset).vocabulary
+    corpus = _beginning(load_corpus(arguments.corpus))
+    case = _case(arguments, corpus, train_or_load(corpus, vocabulary))
+    all_ways = tuple(ways(case))
+    document = _document(case, all_ways, measure(case, all_ways, arguments.seconds))
+    print(json.dumps(document) if arguments.json else "\n".join(_table(document)))
+    return 0
+
+
+def _beginning(corpus: Corpus) -> Corpus:
+    if len(corpus.text) <= MOST_CHARS:
+        return corpus
+    text = corpus.text[:MOST_CHARS]
+    return replace(corpus, text=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _case(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -> Case:
+    tokens = Settings().tokens_per_chunk
+    if arguments.sample_chars is not None:
+        tokens = round(arguments.sample_chars * arguments.samples / tokenizer.chars_per_token)
+        if tokens < LEAST_TOKENS:
+            raise TrainerError(
+                f"--sample-chars {arguments.sample_chars}: {arguments.samples} of them have about {tokens} tokens, "
+                f"a chunk needs {LEAST_TOKENS}: raise it, or --samples"
+            )
+    return Case(corpus, tokenizer, tokens, arguments.samples, arguments.workers)
+
+
+def _document(case: Case, all_ways: Sequence[Way], found: dict[str, Measured]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "corpus": case.corpus.name,
+        "corpus_sha256": case.corpus.sha256,
+        "corpus_chars": len(case.corpus.text),
+        "tokenizer": case.tokenizer.fingerprint,
+        "vocabulary": case.tokenizer.vocab_size,
+        "samples_per_chunk": case.samples_per_chunk,
+        "sample_chars": case.sample_chars,
+        "cores": available_cores(),
+        "rounds": max(measured.ratio.n for measured in found.values()),
+        "baseline": all_ways[0].name,
+        "ways": [
+            {
+                "name": way.name,
+                "library": way.library,
+                "how": way.how,
+                "threads": way.threads,
+                "same_ids": way.same,
+                "tokenizes": way.tokenizes,
+                "measured": asdict(found[way.name]) if way.name in found else None,
+            }
+            for way in all_ways
+        ],
+        "not_measured": {f"ways.{i}.measured": way.missing for i, way in enumerate(all_ways) if way.missing},
+    }
+
+
+def _table(document: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"{document['corpus']}, {document['vocabulary']} tokens, chunks of {document['samples_per_chunk']} samples of "
+        f"{document['sample_chars']} characters; {document['rounds']} rounds, median (range)"
+    )
+    yield (
+        f"{'way':<24}{'threads':>7}{'samples/s':>34}{'tokens/s':>15}{'ms a sample':>13}  "
+        f"over {document['baseline']} (95%)"
+    )
+    for i, way in enumerate(document["ways"]):
+        begin = f"{way['name']:<24}{way['threads']:>7}"
+        if way["measured"] is None:
+            yield f"{begin}  not measured: {document['not_measured'][f'ways.{i}.measured']}"
+            continue
+        found = way["measured"]
+        rate, ratio = Spread(**found["samples_per_s"]), found["ratio"]
+        samples = f"{rate.median:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})"
+        yield (
+            f"{begin}{samples:>34}{found['tokens_per_s']['median']:>15,.0f}{found['ms_per_sample']['median']:>13.4f}  "
+            f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; user errors become one line."""
+    arguments = _parser().parse_args(argv)
+    return guarded(lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Text to token ids: a SentencePiece model, trained once on the corpus and cached by the hash of its content.
+
+The model is a unigram one: it trains more slowly than byte-pair encoding on this much text, in the order of a
+second, but encodes several times faster, and encoding is what a training loop pays for (figures: docs/log.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.corpus import Corpus
+
+SETTINGS: Final[dict[str, Any]] = {
+    "model_type": "unigram",
+    # The rarest characters become <unk>: whole alphabets seen once would fill a small vocabulary.
+    "character_coverage": 0.9995,
+    # Threads add up the likelihoods in another order and give another model: one, so that a corpus has one model.
+    "num_threads": 1,
+}
+TRAINING_CHARS: Final = 10_000_000
+"""Of a longer corpus, evenly spread lines of about this many characters in all are trained on."""
+LINE_CHARS: Final = 1_000
+"""Longer lines are split: SentencePiece drops lines above 4,192 bytes, and a character has at most 4."""
+HEAD_CHARS: Final = 50_000
+"""So much of the corpus is encoded to say how many characters a token has."""
+
+_ERRORS_ONLY: Final = 2  # minloglevel of SentencePiece
+_log: Final = logging.getLogger(__name__)
+
+
+class Tokenizer:
+    """A trained SentencePiece model. Any text can be encoded: what it has no piece for becomes one <unk>."""
+
+    def __init__(self, model: bytes, head: str) -> None:
+        """`head`: text to measure `chars_per_token` on."""
+        from sentencepiece import SentencePieceProcessor
+
+        self._processor = SentencePieceProcessor(model_proto=model)
+        self.fingerprint: str = hashlib.sha256(model).hexdigest()[:16]
+        """The same for the same model: runs with different ones are not comparable."""
+        self.vocab_size: int = self._processor.vocab_size()
+        self.chars_per_token: float = len(head) / max(1, len(self.encode(head)))
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of one text, each in [0, vocab_size)."""
+        return self._processor.encode(text)
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 1) -> list[list[int]]:
+        """The token ids of each text, in one call of the library, which does not hold the GIL meanwhile."""
+        return self._processor.encode(list(texts), num_threads=num_threads)
+
+    def encode_arrays(self, texts: Sequence[str], threads: Any = None) -> list[np.ndarray]:
+        """The token ids of each text as int32: no object a token is made, which takes time and needs the GIL.
+
+        :param threads: of `library_threads`, which share out the texts in one call; None: text by text in this thread,
+            which is quicker than to hand them to a single other one.
+        """
+        encode = self._processor.encode
+        if threads is None:
+            return [encode(text, return_type="numpy") for text in texts]
+        return encode(list(texts), num_threads=1, thread_pool=threads, return_type="numpy")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids; white space comes back as single spaces."""
+        return self._processor.decode(list(ids))
+
+
+def train_or_load(corpus: Corpus, vocab_size: int, cache: Path | None = None) -> Tokenizer:
+    """The tokenizer of a corpus: from the cache, or trained now and put there.
+
+    :param cache: folder of the trained models; None: training-profiler/tokenizers in the user's cache folder.
+    :raises TrainerError: the corpus is too small for the vocabulary, or has more characters than it can hold.
+    """
+    path = (cache or cache_folder()) / f"{_key(corpus, vocab_size)}.model"
+    head = corpus.text[:HEAD_CHARS]
+    model = _load(path)
+    if model is None:
+        model = _train(corpus, vocab_size)
+        _store(path, model)
+    return Tokenizer(model, head)
+
+
+def library_threads(count: int) -> Any:
+    """Threads that share out the texts of a call of `Tokenizer.encode_arrays`; they end when nobody holds them."""
+    from sentencepiece import ThreadPool
+
+    return ThreadPool(count)
+
+
+def cache_folder() -> Path:
+    """Where trained models are kept: below $XDG_CACHE_HOME, or ~/.cache where that is not set."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
+    return root / "training-profiler" / "tokenizers"
+
+
+def _key(corpus: Corpus, vocab_size: int) -> str:
+    """Hash of all that the model depends on."""
+    import sentencepiece
+
+    parts = [corpus.sha256, vocab_size, SETTINGS, TRAINING_CHARS, LINE_CHARS, sentencepiece.__version__]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _load(path: Path) -> bytes | None:
+    """A cached model, or None where there is none that is whole: its first 32 bytes are the SHA-256 of the rest."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, model = content[:32], content[32:]
+    if hashlib.sha256(model).digest() == digest:
+        return model
+    _log.warning("cached tokenizer %s is damaged; training it again", path)
+    return None
+
+
+def _store(path: Path, model: bytes) -> None:
+    """Put a model into the cache, whole or not at all: two processes that train at once write the same bytes."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".new", delete=False) as file:
+            temporary = file.name
+            file.write(hashlib.sha256(model).digest() + model)
+        Path(temporary).replace(path)
+    except OSError as error:  # a cache is a convenience: training goes on without
+        _log.warning("tokenizer not cached in %s: %s", path.parent, error.strerror or error)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _train(corpus: Corpus, vocab_size: int, settings: dict[str, Any] = SETTINGS) -> bytes:
+    """Train a model; the same corpus, vocabulary and settings give the same bytes."""
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(_lines(corpus.text)),
+            model_writer=model,
+            vocab_size=vocab_size,
+            minloglevel=_ERRORS_ONLY,
+            **settings,
+        )
+    except RuntimeError as error:
+        raise TrainerError(_explain(str(error), corpus, vocab_size)) from None
+    return model.getvalue()
+
+
+def _lines(text: str) -> list[str]:
+    lines = [
+        line[begin : begin + LINE_CHARS] for line in text.splitlines() for begin in range(0, len(line), LINE_CHARS)
+    ]
+    return lines[:: max(1, -(-len(text) // TRAINING_CHARS))]
+
+
+def _explain(message: str, corpus: Corpus, vocab_size: int) -> str:
+    """What SentencePiece's own words mean for the user."""
+    what = f"no vocabulary of {vocab_size} tokens can be made from corpus {corpus.name}"
+    if largest := re.search(r"value <= (\d+)", message):
+        return f"{what}: its {len(corpus.text)} characters allow at most {largest[1]}; give more text or a smaller one"
+    if characters := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return f"{what}: its letters and signs alone need at least {characters[1]} tokens"
+    return f"{what}: {message}"

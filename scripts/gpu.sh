@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# On a machine with a CUDA device: the GPU tests, the comparison at preset base, and the GPU benchmark, in 10 minutes.
+#
+#     gpu.sh PYTHON [options of compare]
+#
+# Uses that Python's own packages and needs no network. Wheels in $WHEELS (default wheels/: py-spy, say) are unpacked for
+# this run only. Leaves in $OUT (default reports/gpu/): environment.txt, tests.txt, compare.html, .md and .json,
+# bench_gpu.json, and the recorded runs in runs.tar.gz (unpacked: reports/runs/TIME-gpu). A stage that fails does not keep
+# the next from running; the exit code says it.
+set -euo pipefail
+
+# Seconds that each stage may take, so that all three fit into 10 minutes.
+tests_limit=170 compare_limit=280 bench_limit=120
+
+python=$1
+shift
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+out=${OUT:-reports/gpu} wheels=${WHEELS:-wheels} failed=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+    echo "error: $*" >&2
+    exit 2
+}
+
+# Runs a stage: stage NAME LIMIT COMMAND... The signal is Ctrl-C's: compare then reports the pairs that are complete.
+stage() {
+    local name=$1 limit=$2 code=0
+    shift 2
+    echo "== $name (at most $limit s)" >&2
+    timeout --foreground --signal=INT --kill-after=20 "$limit" "$@" || code=$?
+    case $code in
+        0) return 0 ;;
+        124 | 137) echo "$name: stopped after $limit s" >&2 ;;
+        *) echo "$name: exit code $code" >&2 ;;
+    esac
+    return 1
+}
+
+if compgen -G "$wheels/*.whl" >/dev/null; then
+    "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$scratch/site" "$wheels"/*.whl ||
+        fail "the wheels in $wheels cannot be installed"
+    export PYTHONPATH="$scratch/site${PYTHONPATH:+:$PYTHONPATH}" PATH="$scratch/site/bin:$PATH"
+fi
+# A CUDA toolkit that is on the PATH only: where Numba looks for libnvvm.
+if [ -z "${CUDA_HOME:-}" ] && nvcc=$(command -v nvcc); then
+    CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    export CUDA_HOME
+fi
+
+probe='from reference_trainer.devices.cuda_probe import unavailable; print(unavailable())'
+reason=$("$python" -c "$probe" 2>&1) || fail "$python cannot run the trainer: $(tail -n 1 <<<"$reason")"
+[ -z "$reason" ] || fail "no CUDA device for $python: $reason"
+
+mkdir -p "$out"
+{
+    date -u
+    uname -srm
+    echo "$(nproc) CPU cores"
+    echo "commit $(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    nvidia-smi || echo "nvidia-smi not found"
+    "$python" -VV
+    "$python" -m pip list --format=freeze --disable-pip-version-check || true
+} >"$out/environment.txt" 2>&1
+
+if "$python" -c 'import pytest, pytest_timeout' 2>/dev/null; then
+    tests=(tests/gpu tests/reference_trainer/lm/test_equivalence.py)
+    stage tests "$tests_limit" "$python" -m pytest "${tests[@]}" -m gpu -q -p no:cacheprovider |
+        tee "$out/tests.txt" || failed=1
+else
+    echo "not run: $python has no pytest with pytest-timeout" | tee "$out/tests.txt"
+fi
+
+runs=reports/runs/$(date -u +%Y%m%d-%H%M%S)-gpu
+stage compare "$compare_limit" "$python" -m profiler compare --device cuda --preset base --out "$runs" "$@" || failed=1
+for report in compare.html compare.md compare.json; do
+    [ ! -e "$runs/$report" ] || cp "$runs/$report" "$out/"
+done
+[ ! -d "$runs" ] || tar -czf "$out/runs.tar.gz" -C "$(dirname "$runs")" "$(basename "$runs")"
+
+stage benchmark "$bench_limit" "$python" tests/benchmarks/bench_gpu.py --preset base >"$scratch/bench_gpu.json" ||
+    failed=1
+[ ! -s "$scratch/bench_gpu.json" ] || cp "$scratch/bench_gpu.json" "$out/"
+
+echo "results: $out"
+exit "$failed"

@@ -1,0 +1,188 @@
+"""Gains of a ladder's rows: what each is held against, what has no ratio and why, and what is too small to see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler.analyse.comparison import compare
+from profiler.analyse.ladder import ITSELF, OTHER_WORK, ladder, ladder_method
+from profiler.record.ladder import plan_ladder
+from profiler.run.model import Ladder, LadderRow
+from tests.fakes.ladders import fix_list, light_run, made_up, speeds
+
+GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8, "shards": 1.5, "learn": 0.5}
+ALIKE = 0.01
+"""The made-up rounds spread a program's speed by 0.2%."""
+
+
+def row(found: Ladder, kind: str, fix: str) -> LadderRow:
+    [one] = [row for row in found.rows if (row.kind, row.fix) == (kind, fix)]
+    return one
+
+
+@pytest.fixture(scope="module")
+def found() -> Ladder:
+    return made_up(GAINS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fix", "gain", "total"),
+    [
+        ("cumulative", "batch", 1.1, 1.1),
+        ("cumulative", "async", 4, 4.4),  # over + parallel
+        ("cumulative", "prefetch", 0.8, 7.04),
+        ("without", "prefetch", 0.8, 8.8),  # the full set is slower with it
+        ("without", "async", 6.4, 1.1),  # with embed and prefetch, which require it
+        ("without", "parallel", 1, 7.04),
+        ("alone", "embed", 8, 8),  # with async
+        ("instead", "shards", 1.5 / 1.1, 9.6),  # over fixed
+    ],
+)
+def test_a_gain_is_over_the_right_row(found: Ladder, kind: str, fix: str, gain: float, total: float) -> None:
+    one = row(found, kind, fix)
+    assert one.gain.value == pytest.approx(gain, rel=ALIKE)
+    assert one.total.value == pytest.approx(total, rel=ALIKE)
+    assert one.gain.n == 3
+
+
+def test_ratios_are_paired_by_round() -> None:
+    # every round doubles or triples all speeds; medians and unpaired ratios would spread by as much
+    one = row(made_up(GAINS), "without", "embed")
+    assert one.gain.low is not None
+    assert one.gain.high is not None
+    assert one.gain.high / one.gain.low < 1.02
+    assert (one.measures["tokens_per_s"].high or 0) / (one.measures["tokens_per_s"].low or 1) > 2.5
+
+
+def test_no_effect_is_recognisable(found: Ladder) -> None:
+    assert not row(found, "without", "parallel").gain.different
+    assert row(found, "without", "prefetch").gain.different
+    one_round = row(made_up(GAINS, rounds=1), "without", "async")
+    assert one_round.gain.value == pytest.approx(6.4, rel=ALIKE)
+    assert (one_round.gain.different, one_round.gain.low) == (False, None), "one round has no interval"
+
+
+def test_the_baseline_is_held_against_itself(found: Ladder) -> None:
+    sizes = [one for one in found.rows if one.kind == "chunk size"]
+    for one in (found.rows[0], sizes[-1]):
+        assert (one.gain.value, one.gain.low, one.gain.high) == (1, 1, 1)
+        assert (one.gain.reason, one.gain.different) == (ITSELF, False)
+    assert [one.tokens_per_chunk for one in sizes] == [750, 3000]
+    assert sizes[0].gain.value == pytest.approx(1, rel=ALIKE), "another chunk size is compared all the same"
+
+
+def test_other_work_has_no_ratio(found: Ladder) -> None:
+    one = row(found, "work", "learn")
+    for ratio in (one.gain, one.total):
+        assert (ratio.value, ratio.reason) == (None, OTHER_WORK)
+    assert one.measures["tokens_per_s"].value == pytest.approx(2 * 1000 * 1.1 * 8 * 0.5, rel=ALIKE)
+
+
+def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    other = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
+    programs["without parallel"] = replace(programs["without parallel"], light=other)
+    one = row(ladder(plan.rows, programs), "without", "parallel")
+    assert (one.gain.value, one.gain.reason) == (None, "not comparable: corpus: b against not stated")
+    assert one.total.reason == "not comparable: corpus: not stated against b"
+    forced = row(ladder(plan.rows, programs, anyway=True), "without", "parallel")
+    assert forced.gain.value is not None
+
+
+def test_chunk_sizes_may_differ_in_their_size_only() -> None:
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    other = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
+    programs["750 tokens a chunk"] = replace(programs["750 tokens a chunk"], light=other)
+    sizes = [one for one in ladder(plan.rows, programs).rows if one.kind == "chunk size"]
+    assert sizes[0].gain.reason == "not comparable: preset: not stated against base"
+
+
+def test_measures_are_over_the_runs_and_the_last_run_is_kept(found: Ladder) -> None:
+    one = row(found, "alone", "async")
+    speed = one.measures["tokens_per_s"]
+    assert (speed.value, speed.n) == (pytest.approx(8000, rel=ALIKE), 3)
+    assert one.analysis is not None
+    assert one.analysis.measures["tokens_per_s"].value == pytest.approx(12000, rel=ALIKE)
+
+
+def test_rows_that_differ_on_purpose_leave_the_sides_comparable(found: Ladder) -> None:
+    programs = speeds(plan_ladder(fix_list()), GAINS)
+    done = compare([programs["as-found"], programs["fixed"]], ladder=found)
+    assert done.comparable
+    assert done.ladder is found
+    assert done.method[-len(ladder_method(found)) :] == ladder_method(found)
+
+
+def distinct_pairs() -> int:
+    """Of programs, of the rows with a like-for-like gain."""
+    rows = [row for row in plan_ladder(fix_list()).rows if row.kind != "work"]
+    return len({frozenset((row.program, row.against)) for row in rows if row.program != row.against})
+
+
+def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    fixed = programs["fixed"]
+    # the first run of a round is four times too slow by turns, the second by the other turns
+    hiccups = [1, 0.25, 1], [0.25, 1, 0.25]
+    rates = [run.measures["tokens_per_s"].value or 0 for run in fixed.light]
+    light, again = (
+        tuple(light_run(rate * factor, tokens_per_chunk=3000) for rate, factor in zip(rates, factors, strict=True))
+        for factors in hiccups
+    )
+    programs["fixed"] = replace(fixed, light=light, again=again)
+    one = row(ladder(plan.rows, programs), "without", "async")
+    assert one.gain.value == pytest.approx(6.4 / 2, rel=ALIKE)
+    assert (one.gain.n, one.gain.different) == (3, True)
+    assert one.gain.high is not None
+    assert one.gain.low is not None
+    assert one.gain.high / one.gain.low < 1.02, "each round has one hiccup in two runs, so rounds agree"
+    last = [row for row in ladder(plan.rows, programs).rows if row.kind == "cumulative"][-1]
+    assert last.measures["tokens_per_s"].n == 6
+
+
+def test_a_second_run_that_measured_nothing_leaves_the_first() -> None:
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    empty = tuple(replace(run, measures={}) for run in programs["fixed"].light)
+    programs["fixed"] = replace(programs["fixed"], again=empty)
+    assert row(ladder(plan.rows, programs), "without", "async").gain.value == pytest.approx(6.4, rel=ALIKE)
+
+
+def test_a_row_shows_its_breakdown_pass_where_there_is_one() -> None:
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    detail = light_run(7.0)
+    programs["+ batch"] = replace(programs["+ batch"], detail=detail)
+    found = ladder(plan.rows, programs)
+    assert row(found, "cumulative", "batch").analysis is detail
+    assert row(found, "instead", "shards").analysis is programs["shards"].light[-1]
+
+
+def test_the_method_says_rounds_and_chance(found: Ladder) -> None:
+    first, second, third, fourth = ladder_method(found)
+    assert "once in each of 3 rounds, and the full set twice; each round was in an order of its own" in first
+    assert "share their numerator" in second
+    assert "correlated" in second
+    assert "left out together with them" in third
+    pairs = distinct_pairs()
+    gains = sum(one.gain.low is not None and one.kind != "baseline" for one in found.rows) - 1  # the default size
+    assert pairs < gains, "rows of the same two programs count once"
+    assert f"One in twenty of the {pairs} intervals, each of two different programs, excludes 1" in fourth
+    cut_off = ladder_method(made_up(GAINS, rounds=1, interrupted=True))
+    assert "1 round, then it was interrupted, and the full set twice;" in cut_off[0]
+    assert len(cut_off) == 3, "one round has no intervals to speak of"
+
+
+def test_what_was_not_recorded_is_no_ratio() -> None:
+    plan = plan_ladder(fix_list())
+    programs = {label: replace(side, light=()) for label, side in speeds(plan, GAINS).items()}
+    found = ladder(plan.rows, programs, unavailable=plan.unavailable)
+    assert found.rounds == 0
+    assert {one.gain.value for one in found.rows} == {None}
+    assert all(one.gain.reason and one.analysis is None for one in found.rows)
+    assert found.unavailable == (("graph", "no CUDA here"),)

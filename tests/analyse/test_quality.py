@@ -1,0 +1,70 @@
+"""The tool's doubts about a run, each with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler.analyse import analyse
+from profiler.run.model import CollectorStatus
+from tests.recorded.builders import MS, RunBuilder, S
+
+
+def notes(builder: RunBuilder) -> tuple[str, ...]:
+    return analyse(builder.build()).notes
+
+
+def stepped(lengths: Sequence[int], **options: object) -> RunBuilder:
+    builder = RunBuilder(level="light", **options)  # type: ignore[arg-type]
+    edge = 0
+    for length in lengths:
+        builder.step(edge, edge + length)
+        edge += length
+    return builder
+
+
+def test_a_steady_run_raises_no_doubt() -> None:
+    assert notes(stepped([200 * MS] * 10)) == ()
+
+
+def test_few_steps_and_little_time() -> None:
+    assert notes(stepped([100 * MS] * 3)) == (
+        "only 3 measured steps: 5 or more make a mean",
+        "only 0.3 s were measured: below 1 s a single interruption shows",
+    )
+    assert notes(stepped([2 * S]))[0] == "only 1 measured step: 5 or more make a mean"
+
+
+def test_drift_and_spread() -> None:
+    assert notes(stepped([200 * MS] * 3 + [220 * MS] * 3 + [250 * MS] * 3)) == (
+        "steps drift: the last third takes 25% more time than the first",
+    )
+    found = notes(stepped([100 * MS, 300 * MS] * 6))
+    assert found == ("step times spread by 52% of their mean (standard deviation)",)
+
+
+def test_load_of_others_and_steal() -> None:
+    builder = stepped([200 * MS] * 10, host={"cores": 4})
+    for time in range(0, 2000, 100):
+        builder.sample("machine.cpu_util", time * MS, 0.5, pid=0)
+        builder.sample("machine.steal", time * MS, 0.05, pid=0)
+        builder.sample("process.cpu", time * MS, 0.7, pid=1)
+        builder.sample("process.cpu", time * MS, 0.3, pid=2)
+    assert notes(builder) == (
+        "other virtual machines took 5.0% of the CPU time of this one (steal)",
+        "other programs used 1 of the machine's 4 cores meanwhile",
+    )
+
+
+def test_what_the_recording_lacks() -> None:
+    lost = CollectorStatus("stacks", "ok", records=900, dropped=100)
+    gone = CollectorStatus("gpu", "unavailable", "no NVIDIA driver found")
+    builder = stepped([200 * MS] * 10, collectors=(lost, gone), problems=("calls.bin: 7 bytes torn",), state="failed")
+    builder.gauge("activities_dropped", 1234, step=3)
+    analysis = analyse(builder.build())
+    assert analysis.notes == (
+        "the run failed: only its first part is here",
+        "calls.bin: 7 bytes torn",
+        "collector stacks dropped 100 of 1,000 records",
+        "the device dropped 1,234 activity records: its idle time is overstated",
+    )
+    assert ("collector gpu", "no NVIDIA driver found") in {(gap.what, gap.reason) for gap in analysis.missing}

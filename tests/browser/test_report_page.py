@@ -1,0 +1,230 @@
+"""Opens reports in Chromium: quiet, alone, fitting, sortable, zoomable, and text stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.report.write import write_analysis, write_comparison
+from tests.browser import browsing
+from tests.report import ladders, samples
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(browsing.executable() is None, reason=f"none of {', '.join(browsing.NAMES)} is on PATH"),
+]
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
+WIDTHS = (1440, 420)
+SCHEMES = ("light", "dark")
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "comparison": lambda folder: write_comparison(samples.comparison(after=samples.HOSTILE), folder / "c").html,
+    "three sides": lambda folder: write_comparison(samples.three_sides(), folder / "t").html,
+    "empty": lambda folder: write_comparison(samples.empty_comparison(), folder / "e").html,
+    "ladder": lambda folder: write_comparison(ladders.with_ladder(), folder / "l").html,
+    "learning": lambda folder: write_analysis(ladders.learner(), folder / "g").html,
+    "run": lambda folder: write_analysis(samples.analysis(), folder / "r").html,
+}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    pytest.importorskip("playwright.sync_api")
+    with browsing.browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    return {name: make(folder) for name, make in MAKERS.items()}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_quiet_alone_and_fitting(chromium: Any, files: dict[str, Path], name: str, width: int, scheme: str) -> None:
+    with browsing.opened(chromium, files[name], width=width, scheme=scheme) as watched:
+        page = watched.page
+        page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_function("window.scrollY > 0")
+        assert watched.complaints == []
+        assert [address for address in watched.requests if not address.startswith("file://")] == []
+        assert len(watched.requests) == 1, watched.requests
+        assert watched.overflow() <= 0, wide_elements(page)
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        dark = sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(","))) < 3 * 128
+        assert dark == (scheme == "dark"), background
+
+
+def wide_elements(page: Any) -> list[str]:
+    """What sticks out, for the failure message."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('body *')]
+        .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .well, .contents'))
+        .map((e) => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`).slice(0, 8)"""
+    )
+    return found
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["comparison", "empty", "ladder", "learning"])
+def test_contrast_of_text(chromium: Any, files: dict[str, Path], name: str, scheme: str) -> None:
+    """WCAG 2.1 contrast of every visible text against the nearest opaque background: 4.5, or 3 where large."""
+    with browsing.opened(chromium, files[name], scheme=scheme) as watched:
+        poor = watched.page.evaluate(CONTRAST)
+    assert poor == []
+
+
+def test_the_table_sorts_and_says_so(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["comparison"]) as watched:
+        page = watched.page
+        table = page.locator("#hot table").first
+        head = table.locator("thead th").nth(3)
+        column = "(t) => [...t.tBodies[0].rows].map((r) => Number(r.cells[3].dataset.sort))"
+        head.locator("button").click()
+        falling = table.evaluate(column)
+        assert falling == sorted(falling, reverse=True)
+        assert head.get_attribute("aria-sort") == "descending"
+        head.locator("button").focus()
+        page.keyboard.press("Enter")
+        rising = table.evaluate(column)
+        assert rising == sorted(rising) != falling
+        assert head.get_attribute("aria-sort") == "ascending"
+        assert table.locator("[aria-sort]").count() == 1
+
+
+def test_what_was_not_measured_sorts_last_both_ways(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["comparison"]) as watched:
+        table = watched.page.locator("#breakdown table").first
+        button = table.locator("thead th").nth(1).locator("button")
+        absent = "(t) => [...t.tBodies[0].rows].map((r) => r.cells[1].hasAttribute('data-none') ? 1 : 0)"
+        for _ in range(2):
+            button.click()
+            flags = table.evaluate(absent)
+            assert flags == sorted(flags)
+            assert sum(flags) == 3
+
+
+def test_flame_graph_zooms_searches_and_comes_back(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["comparison"]) as watched:
+        figure = watched.page.locator("[data-flame]").first
+        frame = figure.locator(".fr", has_text="recurrent_step").first
+        whole = figure.locator(".graph").evaluate("(g) => g.clientWidth")
+        before = frame.bounding_box()["width"]
+        shown = figure.locator(".fr:visible").count()
+        frame.click()
+        assert before < 0.5 * whole
+        assert frame.bounding_box()["width"] == pytest.approx(whole, abs=2)
+        assert figure.locator(".fr:visible").count() < shown
+        assert "as_found.py:71" in figure.locator("output").inner_text()
+        watched.page.keyboard.press("Escape")
+        assert frame.bounding_box()["width"] == pytest.approx(before, abs=1)
+        assert figure.locator(".fr:visible").count() == shown
+        figure.locator("input").fill("synchronize")
+        assert figure.locator(".fr.hit").count() == 1
+        assert "1 frames match, 23.6%" in figure.locator("output").inner_text()
+        frame.click()
+        figure.locator("[data-reset]").click()
+        assert frame.bounding_box()["width"] == pytest.approx(before, abs=1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_flame_graph_keeps_still_under_the_pointer(chromium: Any, files: dict[str, Path], width: int) -> None:
+    with browsing.opened(chromium, files["comparison"], width=width) as watched:
+        page = watched.page
+        graph = page.locator("[data-flame] .graph").first
+        long, short = page.locator(".fr", has_text="<script>").first, page.locator(".fr", has_text="main").first
+        graph.scroll_into_view_if_needed()
+        place = "(g) => g.getBoundingClientRect().top + scrollY"
+        before = graph.evaluate(place)
+        for frame in (long, short, long):
+            frame.dispatch_event("mouseover")
+            assert graph.evaluate(place) == before
+
+
+def test_flame_graph_by_keyboard(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["comparison"]) as watched:
+        figure = watched.page.locator("[data-flame]").first
+        figure.locator(".fr").first.focus()
+        labels = []
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Enter"):
+            watched.page.keyboard.press(key)
+            labels.append(watched.page.evaluate("document.activeElement.textContent"))
+        assert labels == ["main", "learn_chunk", "tokenize", "learn_chunk", "main", "learn_chunk", "learn_chunk"]
+        zoom = figure.locator(".graph").evaluate("(g) => Number(g.style.getPropertyValue('--zw'))")
+        assert zoom == pytest.approx(0.171 / 0.1865, abs=1e-3)
+
+
+def test_the_theme_can_be_changed(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["run"], scheme="light") as watched:
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = watched.page.evaluate(background)
+        watched.page.locator("#theme").click()
+        dark = watched.page.evaluate(background)
+        assert light != dark
+        watched.page.locator("#theme").click()
+        assert watched.page.evaluate(background) == light
+
+
+def test_hostile_names_stay_text(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["comparison"]) as watched:
+        page = watched.page
+        assert watched.complaints == []
+        assert page.title() == "SYNTHETIC: as-found and fixed"
+        assert page.locator("script").count() == 1
+        assert page.locator("img").count() == 0
+        assert samples.HOSTILE in page.locator("#verdict").inner_text()
+        page.locator(".fr", has_text="<script>").first.click()
+        page.locator("[data-flame] input").first.fill(samples.HOSTILE_ATTRIBUTE)
+        assert page.locator("script").count() == 1
+        assert page.locator("img").count() == 0
+        assert watched.complaints == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_waterfall_is_readable(chromium: Any, files: dict[str, Path], width: int) -> None:
+    """Names and factors do not lie on each other, bars stay on their track, gridlines stand over their labels."""
+    with browsing.opened(chromium, files["ladder"], width=width) as watched:
+        figure = watched.page.locator("#ladder .falls")
+        boxes = figure.locator(".stair").evaluate_all(
+            """(rows) => rows.map((row) => ['.name', '.worth', '.track'].map((one) => {
+                const range = document.createRange(), e = row.querySelector(one);
+                range.selectNodeContents(e);
+                const text = (one === '.track' ? e : range).getBoundingClientRect();
+                return [text.left, text.top, text.right, text.bottom];
+            }))"""
+        )
+        assert len(boxes) == 14
+        for several in boxes:
+            for index, a in enumerate(several):
+                for b in several[index + 1 :]:
+                    apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 1 or b[3] <= a[1] + 1
+                    assert apart, several
+        outside = figure.evaluate(
+            """(f) => [...f.querySelectorAll('.track i')].filter((i) => i.checkVisibility()).filter((i) => {
+                const a = i.getBoundingClientRect(), t = i.parentElement.getBoundingClientRect();
+                return a.left < t.left - 6 || a.right > t.right + 6;
+            }).length"""
+        )
+        assert outside == 0
+        axis, track = (figure.locator(one).first.bounding_box() for one in (".axis div", ".track"))
+        assert (axis["x"], axis["width"]) == pytest.approx((track["x"], track["width"]), abs=1)
+        sizes = figure.evaluate(
+            "(f) => [...f.querySelectorAll('*')].map((e) => parseFloat(getComputedStyle(e).fontSize))"
+        )
+        assert min(sizes) >= 12
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_without_script(chromium: Any, files: dict[str, Path], width: int) -> None:
+    with browsing.opened(chromium, files["comparison"], width=width, script=False) as watched:
+        page = watched.page
+        assert page.locator("main > section").count() == 11
+        assert page.locator(".fr").first.is_visible()
+        assert not page.locator(".tools").first.is_visible()
+        assert not page.locator("#theme").is_visible()
+        assert page.locator("button:visible").count() == 0
+        assert "fixed trains 51× as many" in page.locator("#verdict").inner_text()

@@ -1,0 +1,364 @@
+"""`compare` on the command line: what it records, reports, refuses, and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.record import bundled, pairs
+from tests.fakes.ladders import document
+from tests.fakes.programs import ROOT
+from tests.fakes.recordings import FakeRecord, write_run
+
+BEFORE_AFTER = ("--before", f"{sys.executable} slow.py", "--after", f"{sys.executable} fast.py")
+REPORTS = {"compare.html", "compare.md", "compare.json"}
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """`compare` in an empty folder; whatever it leaves is in `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments: str | Path) -> Done:
+        code = main(["compare", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
+    """Instead of recording: steps of 40 ms before and of 10 ms after."""
+    made = FakeRecord(step_ms={"before": 40, "after": 10})
+    monkeypatch.setattr(pairs, "record", made)
+    return made
+
+
+def rounds_said(err: str) -> list[int]:
+    """Rounds that a log was told of; each with the time left, but for the first."""
+    said = [re.fullmatch(r"round (\d) of 3(, about \d+ (s|min) left)?", line) for line in err.splitlines()]
+    assert [bool(one and one[2]) for one in said] == [number > 0 for number in range(len(said))], err
+    return [int(one[1]) for one in said if one]
+
+
+def report(out: Path) -> dict[str, Any]:
+    return json.loads((out / "compare.json").read_text())
+
+
+def test_two_commands_are_recorded_in_pairs_and_reported(
+    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
+) -> None:
+    done = compare(*BEFORE_AFTER, "--pairs", "3", "--out", "here")
+    assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
+    assert len(fake.specs) == 2 + 3 * 2 + 2
+    found = report(tmp_path / "here")
+    ratio = found["throughput_ratio"]
+    assert ratio["low"] < ratio["value"] < ratio["high"]
+    assert ratio["value"] == pytest.approx(4, rel=0.01)
+    assert found["pairs"] == 3
+    assert found["before"]["breakdown"]["sync"] is None, "nothing recorded it, so it is not 0"
+    for wanted in ("after runs ", "× (95% ", "report: here/compare.html"):
+        assert wanted in done.out
+    assert {path.name for path in (tmp_path / "here").iterdir() if path.is_file()} == REPORTS
+    assert (tmp_path / "reports/runs/latest").resolve() == tmp_path / "here"
+
+
+def test_without_out_a_new_directory_of_runs_is_made(
+    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        assert compare(*BEFORE_AFTER, "--pairs", "1").code == 0
+    directories = sorted(path for path in (tmp_path / "reports/runs").iterdir() if not path.is_symlink())
+    assert len(directories) == 2
+    assert all(path.name.split("-")[2] == "compare" for path in directories)
+    assert (tmp_path / "reports/runs/latest").resolve() == directories[-1]
+
+
+def interrupt() -> dict[str, Any]:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_after_a_round_reports_what_is_there(
+    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
+) -> None:
+    fake.hooks = {"02-before": interrupt}
+    done = compare(*BEFORE_AFTER, "--pairs", "5", "--out", "here")
+    assert done.code == 130
+    assert report(tmp_path / "here")["pairs"] == 1
+    assert "one pair: no interval" in done.out
+
+
+def test_ctrl_c_before_a_round_is_complete_says_so(
+    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
+) -> None:
+    fake.hooks = {"01-after": interrupt}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 130
+    assert done.err == "round 1 of 5\nerror: interrupted before a pair was complete; what ran is kept in here\n"
+    assert (tmp_path / "here/01-before/run.json").exists()
+    assert not (tmp_path / "here/compare.html").exists()
+
+
+def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(
+    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
+) -> None:
+    other = {"facts": {"device": "host", "step": "batch"}}
+    fake.hooks = {f"0{number}-after": lambda: other for number in (1, 2)} | {"detail-after": lambda: other}
+    done = compare(*BEFORE_AFTER, "--pairs", "2", "--out", "here")
+    assert done.code == 3
+    errors = done.err.splitlines()[2:]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: not comparable: step: chunk against batch")
+    assert not REPORTS & {path.name for path in (tmp_path / "here").iterdir()}
+    assert (tmp_path / "here/02-after/run.json").exists()
+    assert not (tmp_path / "reports/runs/latest").exists()
+
+
+# ---------------------------------------------------------------- the ladder of fixes
+
+
+@pytest.fixture
+def ladder(monkeypatch: pytest.MonkeyPatch, fake: FakeRecord) -> FakeRecord:
+    """The bundled trainer lists made-up fixes, and is recorded as 40 ms a step as found, 10 ms with anything."""
+    monkeypatch.setattr(bundled, "_listed", lambda argv: json.dumps(document()))
+    fake.step_ms = {"as-found": 40, "without parallel": 10.0, "750 tokens a chunk": 40}
+    fake.hooks = {f"{n:02}-chunk-750": lambda: {"facts": FACTS | {"tokens_per_chunk": 750}} for n in range(9)}
+    fake.hooks |= {f"{n:02}-learn": lambda: {"facts": FACTS | {"work": "learn"}} for n in range(9)}
+    return fake
+
+
+FACTS = {"device": "host", "step": "chunk"}
+PROGRAMS = 13
+"""Of the made-up list: sets of fixes and chunk sizes that differ."""
+
+
+def test_a_ladder_is_recorded_in_rounds_and_reported(
+    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
+) -> None:
+    done = compare("--ladder", "--pairs", "3", "--out", "here")
+    assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
+    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 3
+    names = [spec.out.name for spec in ladder.specs]
+    assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
+    assert sorted(names[-3:]) == ["detail-as-found", "detail-cumulative-batch", "detail-fixed"]
+    assert all("1.0" in spec.argv for spec in ladder.specs if spec.out.name.startswith("0")), "shorter runs"
+    found = report(tmp_path / "here")
+    assert [side["label"] for side in found["sides"]] == ["as-found", "fixed"]
+    assert (found["pairs"], found["comparable"]) == (3, True)
+    assert found["throughput_ratio"]["value"] == pytest.approx(4, rel=0.05)
+    rows = {row["label"]: row for row in found["ladder"]["rows"]}
+    assert rows["+ batch"]["gain"]["value"] == pytest.approx(4, rel=0.05)
+    assert rows["+ parallel"]["gain"]["value"] == pytest.approx(1, rel=0.05)
+    assert rows["learn"]["gain"]["value"] is None
+    assert rows["750 tokens a chunk"]["gain"]["value"] == pytest.approx(1, rel=0.05)
+    assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (3, False)
+    assert "Of the fixes, each left out of the full set: " in found["verdict"]
+    assert {path.name for path in (tmp_path / "here").iterdir() if path.is_file()} == REPORTS
+
+
+def test_a_ladder_goes_on_without_other_work_that_cannot_run(
+    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
+) -> None:
+    ladder.hooks = {**ladder.hooks, "warmup-learn": lambda: {"exit_code": 2, "state": "failed"}}
+    done = compare("--ladder", "--pairs", "2", "--out", "here")
+    assert done.code == 0
+    found = report(tmp_path / "here")["ladder"]
+    assert "learn" not in [row["label"] for row in found["rows"]]
+    assert {"fix": "learn", "reason": "it exited with 2 and printed nothing"} in found["unavailable"]
+    assert not (tmp_path / "here/01-learn").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "rounds", "marked"),
+    [("02-fixed", 1, True), ("02-full-set-again", 1, True), ("04-learn", 3, True), ("detail-fixed", 4, False)],
+)
+def test_ctrl_c_in_a_ladder_after_a_round_leaves_a_marked_result(
+    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path, where: str, rounds: int, marked: bool
+) -> None:
+    ladder.hooks = {**ladder.hooks, where: interrupt}
+    done = compare("--ladder", "--out", "here")
+    assert done.code == 130
+    found = report(tmp_path / "here")
+    assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (rounds, marked)
+    assert {row["gain"]["n"] for row in found["ladder"]["rows"]} == {rounds}
+    assert ("interrupted after" in found["verdict"]) == marked
+
+
+def test_ctrl_c_in_the_first_round_of_a_ladder(
+    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
+) -> None:
+    ladder.hooks = {**ladder.hooks, "01-learn": interrupt}
+    done = compare("--ladder", "--out", "here")
+    assert done.code == 130
+    said, command = done.err.removesuffix("\n").split(" runs are kept in here, compare two of them: ")
+    kept = [path.name for path in (tmp_path / "here").glob("01-*")]
+    assert said == f"round 1 of 4\nerror: interrupted before a round was complete; {len(kept)}"
+    assert not REPORTS & {path.name for path in (tmp_path / "here").iterdir()}
+    assert command.startswith("python -m profiler compare here/01-as-found here/01-")
+    assert compare(*command.split()[4:], "--out", "there").code == 0, "it is a command that works"
+
+
+# ---------------------------------------------------------------- real programs
+
+
+def test_a_target_that_fails(compare: Callable[..., Done], tmp_path: Path) -> None:
+    failing = f"{sys.executable} -c 'print(1); raise SystemExit(\"no data in x\")'"
+    done = compare("--before", failing, "--after", "true", "--out", "here")
+    assert done.code == 4
+    assert done.err == "error: before exited with 1: no data in x (run and output are kept in here/warmup-before)\n"
+    assert (tmp_path / "here/warmup-before/output.log").read_text().startswith("1\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("--preset", "foo"), "unknown preset 'foo'"), (("--corpus", "missing.txt"), "missing.txt")],
+)
+@pytest.mark.parametrize("ladder", [(), ("--ladder",)], ids=["pair", "ladder"])
+def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
+    compare: Callable[..., Done],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[str, ...],
+    said: str,
+    ladder: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    done = compare(*ladder, "--device", "host", *given, "--out", "here")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert done.err.startswith("error: ")
+    assert "exited with" not in done.err
+    assert said in done.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_target_that_is_killed(compare: Callable[..., Done]) -> None:
+    killed = f"{sys.executable} -c 'import os; os.kill(os.getpid(), 9)'"
+    done = compare("--before", killed, "--after", "true", "--out", "here")
+    assert done.code == 4
+    assert done.err.startswith("error: before was ended by signal 9: it printed nothing")
+
+
+def test_a_target_without_steps(compare: Callable[..., Done]) -> None:
+    done = compare("--before", "true", "--after", "true", "--out", "here")
+    assert done.code == 2
+    assert done.err.startswith("error: before (true) recorded no step to compare: mark its steps with profiler.marks")
+    assert done.err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- recorded runs
+
+
+def test_recorded_runs_are_compared(compare: Callable[..., Done], tmp_path: Path) -> None:
+    for name, step_ms in (("one", 30), ("two", 10), ("three", 15)):
+        write_run(tmp_path / name, step_ms=step_ms, label="same")
+    done = compare("one", "two", "three", "--out", "here")
+    assert done.code == 0
+    found = report(tmp_path / "here")
+    assert [side["label"] for side in found["sides"]] == ["one", "two", "three"], "alike labels give way to names"
+    assert found["ratios"]["two"]["tokens_per_s"]["value"] == pytest.approx(3)
+    assert found["throughput_ratio"]["value"] == pytest.approx(2), "the last side over the baseline"
+    assert found["throughput_ratio"]["low"] is None
+
+
+def test_recorded_runs_that_are_not_comparable(compare: Callable[..., Done], tmp_path: Path) -> None:
+    write_run(tmp_path / "one", facts={"device": "host", "corpus": "a", "step": "chunk"})
+    write_run(tmp_path / "two", facts={"device": "host", "corpus": "b", "step": "chunk"})
+    done = compare("one", "two", "--out", "here")
+    assert done.code == 3
+    assert done.err == "error: not comparable: corpus: a against b (--anyway compares them all the same)\n"
+    assert not (tmp_path / "here").exists()
+    forced = compare("one", "two", "--out", "here", "--anyway")
+    assert forced.code == 0
+    found = report(tmp_path / "here")
+    assert (found["comparable"], found["forced"], found["reasons"]) == (False, True, ["corpus: a against b"])
+    assert found["verdict"].startswith("Not comparable (corpus: a against b), compared all the same: ")
+    assert "Forced" in (tmp_path / "here/compare.html").read_text()
+
+
+def test_runs_that_cannot_be_read(compare: Callable[..., Done], tmp_path: Path) -> None:
+    write_run(tmp_path / "one")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/run.json").write_text("{")
+    write_run(tmp_path / "newer")
+    manifest = tmp_path / "newer/run.json"
+    manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 999'))
+    for other, word in (("missing", "no run at missing"), ("damaged", "damaged"), ("newer", "newer")):
+        done = compare("one", other, "--out", "here")
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+        assert word in done.err
+        assert not (tmp_path / "here").exists()
+
+
+def test_latest_that_is_no_link_is_left_alone(compare: Callable[..., Done], tmp_path: Path) -> None:
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two")
+    (tmp_path / "reports/runs/latest").mkdir(parents=True)
+    done = compare("one", "two", "--out", "here")
+    assert done.code == 0
+    assert done.err == "profiler: reports/runs/latest is not a link and stays as it is; the newest is here\n"
+
+
+# ---------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a", "b", *BEFORE_AFTER), "give either recorded runs or --before and --after"),
+        (("a",), "one run cannot be compared"),
+        (("a", "./a"), "a run is given twice"),
+        (("--before", "true"), "--before and --after go together"),
+        (("--before", "", "--after", "true"), "--before '': there is no command in it"),
+        (("--before", "true", "--after", "'x"), '--after "\'x": No closing quotation'),
+        (("--before", "true", "--after", "no-such-program x"), "there is no such program"),
+        (("--before", "no-such-program", "--after", "true"), "--before 'no-such-program': cannot start"),
+        (("--pairs", "0"), "--pairs 0: must be at least 1"),
+        (("--seconds", "0"), "--seconds 0.0: must be above 0"),
+        (("--seconds", "nan"), "--seconds nan: must be above 0"),
+        (("--seconds", "inf"), "--seconds inf: must be above 0"),
+        (("--preset", "tiny", *BEFORE_AFTER), "--preset: only for the bundled trainer"),
+        (("--ladder", *BEFORE_AFTER), "--ladder: only for the bundled trainer"),
+        (("--ladder", "a", "b", "--preset", "tiny"), "--ladder, --preset: only for the bundled trainer"),
+        (("a", "b", "--device", "host", "--corpus", "c"), "--device, --corpus: only for the bundled trainer"),
+    ],
+)
+def test_usage_errors_are_one_line_and_leave_nothing(
+    compare: Callable[..., Done], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = compare(*arguments, "--out", "here")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_directory_in_use_is_refused(compare: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/mine").touch()
+    done = compare("a", "b", "--out", "here")
+    assert done.code == 2
+    assert done.err == "error: directory here is not empty, and a run is never overwritten: choose another --out\n"
+
+
+def test_a_file_in_the_way_is_named(compare: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    done = compare("a", "b", "--out", "here")
+    assert (done.code, done.err) == (2, "error: cannot use the directory here: Not a directory\n")

@@ -1,0 +1,223 @@
+"""`compare` as people use it: real programs, real recordings, the report on disk. Nothing here asserts a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiler.run.load import load
+from profiler.run.model import HOST_CATEGORIES, Run
+from tests.fakes.programs import ROOT, script
+
+SIDE_KEYS = {
+    "tokens_per_s", "steps", "syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_per_step",
+    "device_utilization", "host_cpu", "peak_memory", "loss", "accuracy", "breakdown",
+}  # fmt: skip
+TOP_KEYS = {"verdict", "comparable", "device", "throughput_ratio", "before", "after"}
+
+ROUNDS = """
+import sys
+from profiler import marks
+
+marks.describe(device="cpu", step="round")
+marks.open_step()
+for round in range(8):
+    with marks.region("tokenize"):
+        sum(range(int(sys.argv[1])))
+    marks.count("syncs", int(sys.argv[2]))
+    marks.gauge("loss", 0.5)
+    marks.step(tokens=100)
+"""
+"""Takes the length of a sum and the syncs of a step."""
+
+HANGING = """
+import os, signal
+from profiler import marks
+
+marks.open_step()
+for _ in range(3):
+    marks.step(tokens=1)
+if os.environ["PROFILER_RUN_DIR"].endswith("02-after"):
+    marks.recorder().flush()
+    print("hangs", flush=True)
+    signal.pause()
+"""
+"""Ends by itself except in the second round."""
+
+LADDER = """
+import argparse, json
+from profiler import marks
+
+COSTS = {"first": 2_000_000, "second": 200_000}
+parser = argparse.ArgumentParser()
+for option in ("variant", "fixes", "tokens-per-chunk", "seconds", "max-chunks", "warmup-seconds", "device"):
+    parser.add_argument("--" + option)
+parser.add_argument("--list-fixes", action="store_true")
+parser.add_argument("--empty-kernels", action="store_true")
+args = parser.parse_args()
+
+def fix(name, kind, requires=()):
+    return {"name": name, "removes": "a sum", "rule": "sums", "requires": list(requires), "excludes": [], "kind": kind,
+            "available": True, "why_not": ""}
+
+if args.list_fixes:
+    fixes = [fix("first", "cure"), fix("second", "cure", ["first"]), fix("learn", "work")]
+    full = {"fixed": ["first", "second"], "sweep": [10, 100], "tokens_per_chunk": 100}
+    print(json.dumps({"device": "cpu", "fixes": fixes, **full}))
+    raise SystemExit
+names = ["first", "second"] if args.variant == "fixed" else (args.fixes or "").split(",")
+tokens = int(args.tokens_per_chunk or 100)
+marks.describe(device="cpu", step="chunk", tokens_per_chunk=tokens, work="learn" if "learn" in names else "forward")
+marks.open_step()
+for chunk in range(8):
+    for name, cost in COSTS.items():
+        sum(range(0 if name in names else cost * tokens // 100))
+    sum(range(10_000))
+    marks.gauge("loss", 0.5)
+    marks.step(tokens=tokens)
+"""
+"""A trainer that offers fixes: each takes away a sum that a chunk computes, ten times what remains or more."""
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "profiler", "compare", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # no terminal is there to send Ctrl-C to the target as well
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+
+
+def compare(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The JSON report and what was printed."""
+    process = start(folder, *arguments, "--out", "out")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return json.loads((folder / "out" / "compare.json").read_text()), out
+
+
+def check_keys(report: dict[str, Any]) -> None:
+    assert report.keys() >= TOP_KEYS
+    assert report["throughput_ratio"].keys() >= {"value", "low", "high"}
+    for side in ("before", "after"):
+        assert report[side].keys() >= SIDE_KEYS
+        assert report[side]["breakdown"].keys() >= {*HOST_CATEGORIES}
+        for name in SIDE_KEYS - {"breakdown"}:
+            missing = report[side][name] is None
+            assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"
+
+
+@pytest.mark.timeout(300)
+def test_the_bundled_pair(tmp_path: Path) -> None:
+    report, printed = compare(tmp_path, "--pairs", "1", "--seconds", "0.3", "--preset", "tiny", "--device", "host")
+    check_keys(report)
+    assert report["comparable"] is True
+    assert report["device"] == "host device (CPU)"
+    assert report["throughput_ratio"]["value"] > 5, report["throughput_ratio"]
+    after = report["after"]
+    syncs, uploads, downloads, allocations = (
+        after[f"{name}_per_step"] for name in ("syncs", "h2d", "d2h", "allocations")
+    )
+    assert (uploads, allocations) == (1, 0)
+    assert 0 < downloads <= 1, "metrics are read every few chunks"
+    assert 1 <= syncs < 1.5, "one a chunk, and one where the metrics are read at the end"
+    for run in ("01-as-found", "detail-as-found"):
+        syncs, tokens = per_step(load(tmp_path / "out" / run), "syncs")
+        assert len(tokens) > 0
+        assert (syncs == 2 * tokens).all(), f"{run}: {syncs} syncs of {tokens} tokens"
+    assert report["before"]["syncs_per_step"] > 4000
+    for side in (report["before"], after):
+        assert 0 < side["device_utilization"] <= 1
+        assert side["host_cpu"] > 0
+        assert 0 <= side["loss"] <= 1
+        assert side["loss"] + side["accuracy"] == pytest.approx(1)
+        assert sum(value for value in side["breakdown"].values() if value is not None) > 0
+    assert report["floor"]["tokens_per_s"] > 0
+    assert "fixed runs " in printed
+    html = (tmp_path / "reports" / "runs" / "latest" / "compare.html").read_text()
+    assert "stages/decode.py" in html, "the report names the line that syncs"
+    assert not any((tmp_path / "out").rglob("*.new")), "nothing half-written is left"
+
+
+def per_step(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The counter `name` and the tokens of every measured step."""
+    measured = run.steps[run.steps["warmup"] == 0]
+    rows = run.values[run.values["name"] == run.names.index(name)]
+    by_step = dict(zip(rows["step"].tolist(), rows["value"].tolist(), strict=True))
+    return np.array([by_step[index] for index in measured["index"].tolist()]), measured["tokens"]
+
+
+def test_two_programs_of_ones_own(tmp_path: Path) -> None:
+    script(tmp_path, ROUNDS, "rounds.py")
+    before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((400_000, 12), (20_000, 3)))
+    report, printed = compare(tmp_path, "--before", before, "--after", after, "--pairs", "1")
+    check_keys(report)
+    assert [report[side]["syncs_per_step"] for side in ("before", "after")] == [12, 3]
+    assert [report[side]["steps"] for side in ("before", "after")] == [8, 8]
+    assert report["throughput_ratio"]["value"] > 1, report["throughput_ratio"]
+    assert report["before"]["device_utilization"] is None, "plain Python has no device that could be busy"
+    assert report["before"]["breakdown"]["input"] > 0
+    assert report["floor"] is None
+    assert "syncs from 12 to 3" in report["verdict"]
+    assert report["verdict"] in " ".join(printed.split())
+
+
+def test_a_ladder_of_fixes(tmp_path: Path) -> None:
+    package = tmp_path / "reference_trainer" / "lm"
+    package.mkdir(parents=True)
+    for name in ("../__init__.py", "__init__.py"):
+        (package / name).touch()
+    script(package, LADDER, "__main__.py")  # it lies before the real one in the path of `python -m`
+    report, printed = compare(tmp_path, "--ladder", "--pairs", "2", "--seconds", "0.1", "--device", "cpu")
+    check_keys(report)
+    assert [side["label"] for side in report["sides"]] == ["as-found", "fixed"]
+    assert report["comparable"] is True
+    rows = {row["label"]: row for row in report["ladder"]["rows"]}
+    assert list(rows) == [
+        "as-found", "+ first", "+ second", "without first (and second)", "without second", "alone first",
+        "alone second (with first)", "learn", "10 tokens a chunk", "100 tokens a chunk",
+    ]  # fmt: skip
+    for label in ("+ first", "+ second", "without first (and second)", "without second", "alone first"):
+        gain = rows[label]["gain"]
+        assert gain["value"] > 1, f"{label}: {gain}"
+        assert gain["n"] == 2
+    assert rows["without second"]["tokens_per_s"] == rows["+ first"]["tokens_per_s"], "the same runs"
+    assert rows["learn"]["gain"]["value"] is None
+    assert rows["learn"]["fixes"] == ["first", "second", "learn"]
+    assert rows["10 tokens a chunk"]["step_time"] < rows["as-found"]["step_time"]
+    runs = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert len(runs) == 3 + 2 * 6 + 2 + 3, runs
+    assert "Of the fixes" in report["verdict"]
+    assert report["verdict"] in " ".join(printed.split())
+
+
+def test_ctrl_c_in_the_second_round(tmp_path: Path) -> None:
+    script(tmp_path, HANGING, "hanging.py")
+    command = f"{sys.executable} hanging.py"
+    process = start(tmp_path, "--before", command, "--after", command, "--pairs", "3", "--out", "out")
+    log = tmp_path / "out" / "02-after" / "output.log"
+    until = time.monotonic() + 60
+    while not (log.exists() and "hangs" in log.read_text()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "the second round never began"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert json.loads((tmp_path / "out" / "compare.json").read_text())["pairs"] == 1
+    assert "report: out/compare.html" in printed
+    torn = load(tmp_path / "out" / "02-after")
+    assert (torn.info.state, len(torn.steps)) == ("interrupted", 3), "the run that was cut off loads too"

@@ -1,0 +1,80 @@
+"""`run` on the command line: exit codes, what it says, and where the run goes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.commands.run import exit_code
+from profiler.run.load import load
+from profiler.run.model import RunInfo
+from tests.fakes.programs import ROOT
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "profiler", "run", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("dashes", [("--",), ()])
+def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...]) -> None:
+    program = [*dashes, sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(3)", "--out", "x", "--"]
+    done = run(tmp_path, "--label", "mine", *program)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "['--out', 'x', '--']\n", "stdout is the target's alone"
+    [path] = (tmp_path / "reports" / "runs").iterdir()
+    recorded = load(path)
+    assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "light", "failed")
+    for part in ("recorded mine: failed", "no steps: the program does not call", "gpu: unavailable", str(path.name)):
+        assert part in done.stderr
+
+
+def test_standard_input_is_the_targets(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler", "run", "--out", str(tmp_path / "r"), "--", "cat"],
+        cwd=ROOT,
+        input="a line\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "a line\n")
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
+    error = capsys.readouterr().err
+    assert "never overwritten" in error
+    assert error.count("\n") == 1
+
+
+def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--"]) == 2
+    assert "no command to record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--sample-period", "0"), ("--sample-period", "nan"), ("--sample-period", "0.001"), ("--timeout", "-1")],
+)
+def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", *options, "--", "true"])
+    assert caught.value.code == 2
+    assert options[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_exit_codes_as_a_shell_gives_them(code: int, expected: int) -> None:
+    assert exit_code(RunInfo(1, "r", "", ("x",), exit_code=code)) == expected

@@ -1,0 +1,91 @@
+"""Small programs to record, and the ways of recording them: as a call, and as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+MARKED = """
+import sys, time
+from profiler import marks
+
+def busy(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+marks.describe(device="cpu", step="round")
+marks.open_step()
+for round in range(int(sys.argv[1])):
+    with marks.region("tokenize"):
+        busy(0.004)
+    with marks.region("log"):
+        busy(0.002)
+    marks.count("syncs", 2)
+    marks.gauge("loss", 1 / (round + 1))
+    marks.step(tokens=10)
+    print("round", round, flush=True)
+"""
+"""Takes its number of rounds; prints a line a round."""
+
+FORKING = """
+import os, sys
+from profiler import marks
+
+marks.open_step()
+child = os.fork()
+for _ in range(3 if child else 2):
+    marks.step(tokens=1)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def command_line(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "profiler", *map(str, arguments)]
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    """`python -m profiler ...` in a session of its own: no terminal is there to send Ctrl-C to the target as well."""
+    return subprocess.Popen(
+        command_line(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        # whoever starts the tests in the background may ignore SIGINT, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+
+
+def read_rounds(process: subprocess.Popen[str], rounds: int) -> None:
+    """Wait until MARKED has printed so many rounds: it is well under way."""
+    assert process.stdout is not None
+    for _ in range(rounds):
+        line = process.stdout.readline()
+        assert line.startswith("round"), f"{line!r}; {process.stderr.read() if process.stderr else ''}"
+
+
+def gone(pid: int, seconds: float = 10) -> bool:
+    """Whether the process `pid` ends within so many seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False

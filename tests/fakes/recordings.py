@@ -1,0 +1,62 @@
+"""Recording without running: a stand-in for `profiler.record.launch.record` that writes run directories at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profiler.run import store, tables
+from profiler.run.model import RunInfo, RunSpec
+
+MS = 1_000_000
+
+
+def write_run(path: Path, *, step_ms: float = 10, steps: int = 20, level: str = "light", **changes: Any) -> RunInfo:
+    """A run directory of `steps` steps of 100 tokens; `facts` and other fields of RunInfo may be given."""
+    facts: Mapping[str, Any] = changes.pop("facts", {"device": "host", "step": "chunk"})
+    length = round(step_ms * MS)
+    info = RunInfo(
+        **{
+            "schema": tables.SCHEMA,
+            "run_id": path.name,
+            "started_at": "2026-01-01T00:00:00+00:00",
+            "argv": ("train",),
+            "level": level,
+            "state": "complete",
+            "exit_code": 0,
+            "end": steps * length,
+            "facts": facts,
+            **changes,
+        }
+    )
+    store.create(path)
+    source = path / "source-7"
+    source.mkdir()
+    pack = tables.packer("steps").pack
+    rows = [pack(n, n * length, (n + 1) * length, 100, length, length, 0, 7, 0) for n in range(steps)]
+    if rows:
+        (source / "steps.bin").write_bytes(b"".join(rows))
+    store.write_manifest(path, info)
+    return info
+
+
+@dataclass
+class FakeRecord:
+    """Called as `record` is; each label has its own time of a step. `hooks` act at a run's folder, before it is made.
+
+    A hook may raise, or return fields of RunInfo that differ.
+    """
+
+    step_ms: Mapping[str, float] = field(default_factory=dict)
+    hooks: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
+    specs: list[RunSpec] = field(default_factory=list)
+
+    def __call__(self, spec: RunSpec) -> RunInfo:
+        self.specs.append(spec)
+        changes = self.hooks.get(spec.out.name, dict)()
+        # each run a little slower than the one before, as no two runs are alike
+        slower = 1 + len(self.specs) / 1000
+        step_ms = self.step_ms.get(spec.label, 10) * slower
+        return write_run(spec.out, step_ms=step_ms, level=spec.level, label=spec.label, argv=spec.argv, **changes)

@@ -1,0 +1,62 @@
+"""A made-up document of schema tokenization/1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def way(name: str, ratio: float, *, threads: int = 1, tokenizes: bool = True, spread: float = 0.05) -> dict[str, Any]:
+    """One way whose rate is `ratio` times 1,000 samples a second, give or take `spread` of it."""
+
+    def figure(value: float) -> dict[str, float]:
+        return {"median": value, "low": value * (1 - spread), "high": value * (1 + spread)}
+
+    low, high = ratio * (1 - spread), ratio * (1 + spread)
+    return {
+        "name": name,
+        "library": "files" if not tokenizes else "Library 1.0",
+        "how": f"how {name} works",
+        "threads": threads,
+        "same_ids": True,
+        "tokenizes": tokenizes,
+        "measured": {
+            "samples_per_s": figure(1_000 * ratio),
+            "tokens_per_s": figure(400_000 * ratio),
+            "ms_per_sample": figure(1 / ratio),
+            "cpu_ms_per_sample": figure(threads / ratio),
+            "ratio": {"value": ratio, "low": low, "high": high, "n": 15, "different": not low <= 1 <= high},
+        },
+    }
+
+
+def absent(name: str) -> dict[str, Any]:
+    """A way that could not be measured."""
+    return {**way(name, 1.0), "library": "Other 2.0", "measured": None}
+
+
+def document(*ways: dict[str, Any]) -> dict[str, Any]:
+    """By default one way of each kind; the first is the baseline."""
+    every = ways or (
+        way("sequential", 1.0, spread=0.0),
+        way("batch", 1.01),
+        way("parallel", 1.8, threads=2),
+        way("pre-tokenized", 100.0, tokenizes=False),
+        absent("theirs"),
+    )
+    return {
+        "schema": "tokenization/1",
+        "corpus": "made-up.txt",
+        "corpus_sha256": "0" * 64,
+        "corpus_chars": 100_000,
+        "tokenizer": "0" * 16,
+        "vocabulary": 4_096,
+        "samples_per_chunk": 8,
+        "sample_chars": 800,
+        "cores": 2,
+        "rounds": 15,
+        "baseline": every[0]["name"],
+        "ways": list(every),
+        "not_measured": {
+            f"ways.{i}.measured": "it is not installed" for i, one in enumerate(every) if not one["measured"]
+        },
+    }

@@ -1,0 +1,96 @@
+"""py-spy's trace -> spans: nesting, line changes, threads, idle or active, and threads that end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from profiler.record.collectors._chrometrace import Span, spans
+
+START = 1_000_000_000
+MS = 1_000_000
+
+
+def event(phase: str, ms: float, name: str, *, key: int = 1, line: int = 0) -> dict[str, Any]:
+    return {
+        "ph": phase,
+        "ts": int(ms * 1000),
+        "name": name,
+        "pid": 7,
+        "tid": key,
+        "args": {"filename": "" if name.startswith("thread") else "a.py", "line": line},
+    }
+
+
+def begin(ms: float, *frames: tuple[str, int], key: int = 1) -> Iterator[dict[str, Any]]:
+    return (event("B", ms, name, key=key, line=line) for name, line in frames)
+
+
+def end(ms: float, *names: str, key: int = 1) -> Iterator[dict[str, Any]]:
+    return (event("E", ms, name, key=key) for name in names)
+
+
+def at(ms: float) -> int:
+    return START + int(ms * MS)
+
+
+def test_stacks_change_and_nest() -> None:
+    events = [
+        *begin(10, ("thread (70): MainThread", 0), ("main", 5), ("inner", 9)),
+        *end(20, "inner"),
+        *begin(20, ("inner", 10)),
+        *end(30, "inner"),
+        *end(50, "main", "thread (70): MainThread"),
+    ]
+    main, nine, ten = ("a.py", 5, "main"), ("a.py", 9, "inner"), ("a.py", 10, "inner")
+    assert spans(events, START, []) == [
+        Span(at(10), at(20), 7, 70, (main, nine), -1),
+        Span(at(20), at(30), 7, 70, (main, ten), -1),
+        Span(at(30), at(50), 7, 70, (main,), -1),
+    ]
+
+
+def test_threads_do_not_mix() -> None:
+    events = [
+        *begin(1, ("thread (70)", 0), ("f", 1)),
+        *begin(2, ("thread (71): w", 0), ("g", 2), key=2),
+        *end(5, "f", "thread (70)"),
+        *end(6, "g", "thread (71): w", key=2),
+    ]
+    assert [(span.tid, span.begin, span.end, span.frames[0][2]) for span in spans(events, START, [])] == [
+        (70, at(1), at(5), "f"),
+        (71, at(2), at(6), "g"),
+    ]
+
+
+def test_a_thread_without_frames_and_metadata_are_left_out() -> None:
+    events = [{"ph": "M", "name": "thread_name"}, *begin(1, ("thread (70)", 0)), *end(5, "thread (70)")]
+    assert spans(events, START, []) == []
+
+
+def test_active_from_thread_clocks() -> None:
+    events = [
+        *begin(0, ("thread (70)", 0), ("busy", 1)),
+        *end(100, "busy"),
+        *begin(100, ("blocked", 2)),
+        *end(200, "blocked"),
+        *begin(200, ("half", 3)),
+        *end(300, "half", "thread (70)"),
+    ]
+    clocks = [(at(0), {70: 0}), (at(100), {70: 99 * MS}), (at(200), {70: 100 * MS}), (at(300), {70: 150 * MS})]
+    found = {span.frames[0][2]: span.active for span in spans(events, START, clocks)}
+    assert found == {"busy": 1, "blocked": 0, "half": -1}
+
+
+def test_a_thread_that_ended_is_cut_where_it_was_seen_to_be_gone() -> None:
+    events = [
+        *begin(0, ("thread (70)", 0), ("f", 1)),
+        *end(500, "f", "thread (70)"),
+        *begin(160, ("thread (71)", 0), ("g", 1), key=2),
+        *end(500, "g", "thread (71)", key=2),
+    ]
+    clocks = [(at(0), {70: 0}), (at(100), {70: 100 * MS}), (at(150), {}), (at(500), {})]
+    assert [(span.tid, span.begin, span.end) for span in spans(events, START, clocks)] == [
+        (70, at(0), at(150)),
+        (71, at(160), at(500)),
+    ]

@@ -1,0 +1,56 @@
+"""What is written down of the machine: facts, versions, commit, and settings by an allow-list."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from profiler.record.collectors import environment
+
+
+def test_facts_of_the_machine() -> None:
+    facts = environment.host_facts()
+    assert facts["cores"] >= 1
+    assert facts["memory_bytes"] > 1 << 28
+    assert facts["cpu"]
+    assert facts["kernel"]
+
+
+def test_only_listed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+    written = environment.host_facts()["environment"]
+    assert written["OMP_NUM_THREADS"] == "3"
+    assert set(written) <= set(environment.VARIABLES)
+    assert "s3cr3t" not in str(environment.EnvironmentCollector().describe())
+
+
+def test_versions_without_importing() -> None:
+    versions = environment.versions()
+    assert versions["numpy"]
+    assert versions["python"].startswith("3.")
+
+
+def test_commit_and_changes(tmp_path: Path) -> None:
+    assert environment.git_commit(tmp_path) is None
+    assert environment.git_commit(tmp_path / "none") is None
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-qm", "a")
+    assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "a").write_text("2")
+    assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD") + "+changes"
+
+
+def test_a_git_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.git_commit(tmp_path) is None

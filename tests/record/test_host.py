@@ -1,0 +1,130 @@
+"""The host collector on a real child: its CPU, its threads told apart, its end; and its names and units."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from profiler.base.samples import SAMPLE_NAMES, THREAD_NAME
+from profiler.record.collector import Context, Sampler
+from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, _Sample
+from profiler.record.processes import descendants, is_python, peak_rss, thread_ids, wait_exit
+from profiler.run import store
+from profiler.run.load import load
+from profiler.run.model import Run, RunInfo, RunSpec
+
+# One thread spins, the main thread waits for a line; a forked child waits too.
+CHILD = """
+import os, sys, threading
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.close(writer)
+    os.read(reader, 1)  # until the parent has ended
+    os._exit(0)
+stop = threading.Event()
+def spin():
+    while not stop.is_set():
+        pass
+thread = threading.Thread(target=spin, daemon=True)
+thread.start()
+print(thread.native_id, flush=True)
+sys.stdin.readline()
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+def values(run: Run, name: str, pid: int, tid: int = 0) -> list[float]:
+    rows = run.samples[(run.samples["pid"] == pid) & (run.samples["tid"] == tid)]
+    return [float(row["value"]) for row in rows if run.names[row["name"]] == name]
+
+
+def sample(folder: Path, level: str, times: int) -> tuple[Run, int, int, int]:
+    """Samples of CHILD: the run, its pid, the spinning thread, and its child."""
+    store.create(folder)
+    store.write_manifest(folder, RunInfo(1, "r", "", ("x",), state="complete"))
+    writer = store.RunWriter(folder)
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        spinner = int(child.stdout.readline())
+        taker = _Sample(Context(RunSpec(("x",), folder, level=level), child.pid, writer))
+        for _ in range(times):
+            taker.take()
+        grandchild = descendants(child.pid)[0]
+        before = thread_ids(child.pid)
+        assert spinner in before
+        child.stdin.write("\n")
+        child.stdin.flush()
+        child.stdout.readline()  # a GIL switch or more has passed: the spinner was on the CPU meanwhile
+        taker.take()
+    finally:
+        child.stdin.close()
+        child.kill()
+        child.wait()
+    taker.take()  # nobody is there any more: no fault
+    writer.close()
+    return load(folder), child.pid, spinner, grandchild
+
+
+def test_processes_threads_and_machine(tmp_path: Path) -> None:
+    run, pid, spinner, grandchild = sample(tmp_path / "run", "standard", 3)
+    assert {name for name in run.names if not name.startswith(THREAD_NAME)} <= set(SAMPLE_NAMES)
+    assert any(name.startswith(THREAD_NAME) for name in run.names)
+    spun = values(run, "thread.cpu_s", pid, spinner)
+    waited = values(run, "thread.cpu_s", pid, pid)
+    assert len(spun) == len(waited) == 4
+    assert spun[-1] > spun[0], f"a spinning thread uses CPU: {spun}"
+    assert spun == sorted(spun)
+    assert values(run, "process.rss", pid)[-1] <= values(run, "process.peak_rss", pid)[-1]
+    assert values(run, "process.threads", pid)[-1] == 2
+    memory = values(run, "process.rss", grandchild)
+    assert len(memory) >= 4, "forked children are sampled too"
+    assert min(memory) > 0, f"one that has ended has no sample: {memory}"
+    utilisation = values(run, "machine.cpu_util", 0)
+    assert all(0 <= value <= 1 for value in utilisation), utilisation
+
+
+def test_light_reads_threads_seldom(tmp_path: Path) -> None:
+    run, pid, spinner, _ = sample(tmp_path / "run", "light", _SLOW_EVERY)
+    assert len(values(run, "process.cpu_s", pid)) == _SLOW_EVERY + 1
+    assert len(values(run, "thread.cpu_s", pid, spinner)) == 2
+
+
+def test_the_collector_is_available_and_knows_nothing_before() -> None:
+    collector = HostCollector()
+    assert collector.available() is None
+    assert collector.describe() == {}
+
+
+def test_a_sampler_that_dies_says_why() -> None:
+    ticks = []
+    died = threading.Event()
+
+    def tick() -> int:
+        ticks.append(1)
+        if len(ticks) == 3:
+            died.set()
+            raise RuntimeError("the\nsensor broke")
+        return 2
+
+    sampler = Sampler("x", 0.0001, tick)
+    assert died.wait(30)
+    status = sampler.stop()
+    assert (status.state, status.reason, status.records) == ("failed", "RuntimeError: the sensor broke", 4)
+    assert status.cost_s is not None
+
+
+def test_helpers_on_a_process_that_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    assert wait_exit(child.pid, 60)
+    assert wait_exit(child.pid, 0), "it stays to be reaped"
+    child.wait()
+    assert thread_ids(child.pid) == []
+    assert descendants(child.pid) == []
+    assert peak_rss(child.pid) is None
+    assert not is_python(child.pid)
+    assert wait_exit(child.pid, 0)

@@ -1,0 +1,299 @@
+"""Recording end to end: exit codes, signals, kill -9 of either side, a target's own modules, collectors that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.base.errors import ProfilerError
+from profiler.record import crew, target
+from profiler.record.collectors.stacks import FORBIDDEN
+from profiler.record.launch import record
+from profiler.run.load import load
+from profiler.run.model import CollectorStatus, Run, RunSpec
+from tests.fakes.programs import FORKING, MARKED, ROOT, command_line, gone, read_rounds, script, start
+
+PYTHON = sys.executable
+
+
+def spec(folder: Path, *argv: str, **fields: Any) -> RunSpec:
+    return RunSpec(**{"argv": argv, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_marked_program_at_level_standard(tmp_path: Path) -> None:
+    path = script(tmp_path, MARKED)
+    info = record(spec(tmp_path, PYTHON, str(path), "60", level="standard", collectors=None))
+    run = load(tmp_path / "run")
+    assert replace(run.info, facts={}) == info
+    assert (info.state, info.exit_code, info.label) == ("complete", 0, "train")
+    assert run.info.facts == {"device": "cpu", "step": "round"}
+    assert run.problems == ()
+    assert run.steps["index"].tolist() == list(range(60))
+    assert run.steps["tokens"].sum() == 600
+    assert {run.names[number] for number in run.regions["name"]} >= {"log", "tokenize"}
+    assert info.begin < run.steps["begin"][0]
+    assert info.end is not None
+    assert run.steps["end"][-1] < info.end
+    assert (tmp_path / "run" / "output.log").read_text().count("round") == 60
+    assert {status.name: status.state for status in info.collectors}["host"] == "ok"
+    check_stacks(run, path)
+
+
+def check_stacks(run: Run, path: Path) -> None:
+    """py-spy's share of each function agrees with the regions around its calls."""
+    status = next(status for status in run.info.collectors if status.name == "stacks")
+    if status.state == "unavailable" and status.reason == FORBIDDEN:
+        pytest.skip(status.reason)
+    assert status.state == "ok", status
+    assert status.cost_s is not None
+    assert status.cost_s > 0
+    begin, end = run.steps["begin"][0], run.steps["end"][-1]
+    inside = run.stacks[(run.stacks["begin"] < end) & (run.stacks["end"] > begin)]
+    assert len(inside) > 0, "a program of less than a second has samples"
+    spans = {1: 0, 0: 0, -1: 0}
+    lines: dict[int, int] = {}
+    for row in inside:
+        frames = run.stack_frames[row["stack"]]
+        length = int(min(row["end"], end) - max(row["begin"], begin))
+        spans[int(row["active"])] += length
+        mine = [frame for frame in frames if frame.file == str(path) and frame.function == "<module>"]
+        if mine:
+            lines[mine[0].line] = lines.get(mine[0].line, 0) + length
+    assert set(inside["tid"].tolist()) == {run.steps["tid"][0]}, "native thread ids"
+    covered = sum(spans.values()) / (end - begin)
+    assert 0.8 < covered <= 1.01, f"stacks cover {covered:.2f} of the steps: {spans}"
+    line = MARKED.splitlines().index("        busy(0.004)") + 1
+    share = lines.get(line, 0) / sum(lines.values())
+    assert 0.35 < share < 0.9, f"tokenize runs for two thirds of a round, and has {share:.2f} of the samples: {lines}"
+
+
+def test_the_targets_exit_code_is_kept(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", "import sys; sys.exit(3)"))
+    assert (info.state, info.exit_code) == ("failed", 3)
+    assert load(tmp_path / "run").info == info
+
+
+def test_a_target_killed_by_a_signal(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", "import os; os.kill(os.getpid(), 9)"))
+    assert (info.state, info.exit_code) == ("failed", -9)
+
+
+@pytest.mark.parametrize("argv", [("no-such-program",), ("./not-executable.py",), (".",), ("./no-program",)])
+def test_a_target_that_cannot_start_leaves_nothing(
+    tmp_path: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("not-executable.py").touch()
+    Path("no-program").write_bytes(b"\x7fnot a program")
+    Path("no-program").chmod(0o755)
+    with pytest.raises(ProfilerError, match="cannot start") as caught:
+        record(spec(tmp_path, *argv))
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_folder_of_the_user_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "bad").write_bytes(b"\x7fELF")
+    (tmp_path / "bad").chmod(0o755)
+    with pytest.raises(ProfilerError):
+        record(spec(tmp_path, str(tmp_path / "bad")))
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_timeout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", "while True: pass", timeout=0.2))
+    assert (info.state, info.exit_code) == ("interrupted", -signal.SIGTERM)
+    assert "stopped after 0.2 s (timeout)" in capfd.readouterr().err
+
+
+def test_a_target_that_does_not_heed_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "GRACE_S", 0.2)
+    code = (
+        "import signal; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)]; print('deaf', flush=True)\nwhile 1: pass"
+    )
+    sent = []
+
+    def interrupt() -> None:
+        if not sent and (tmp_path / "run" / "output.log").read_text():
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+
+    monkeypatch.setattr(target, "_at_terminal", lambda: False)
+    info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt)
+    assert (info.state, info.exit_code) == ("interrupted", -signal.SIGKILL)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "handlers are given back"
+
+
+def test_a_display_that_fails_leaves_a_finished_run_and_no_process(tmp_path: Path) -> None:
+    def watch() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        record(spec(tmp_path, PYTHON, "-c", "while True: pass"), watch=watch)
+    run = load(tmp_path / "run")
+    assert (run.info.state, run.info.exit_code) == ("interrupted", -signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("importable")
+def test_forked_processes_have_folders_of_their_own(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, str(script(tmp_path, FORKING))))
+    assert info.state == "complete"
+    run = load(tmp_path / "run")
+    assert sorted(run.steps["tokens"].tolist()) == [1] * 5
+    assert len(set(run.steps["pid"].tolist())) == 2
+
+
+def test_the_users_own_modules_come_first(tmp_path: Path) -> None:
+    """Files named like ours beside the script are the user's; no path of ours is put before them."""
+    for name in ("profiler", "store", "marks", "run"):
+        (tmp_path / f"{name}.py").write_text(f"mine = {name!r}")
+    code = "import profiler, store, marks, run\nprint(profiler.mine, store.mine, marks.mine, run.mine)"
+    record(spec(tmp_path, PYTHON, str(script(tmp_path, code))))
+    assert (tmp_path / "run" / "output.log").read_text() == "profiler store marks run\n"
+
+
+class Broken:
+    """A collector that fails where `at` says."""
+
+    name = "broken"
+    levels = ("light", "standard", "full")
+    at = ""
+
+    def _maybe(self, where: str) -> None:
+        if self.at == where:
+            raise RuntimeError(f"broken at\n{where}")
+
+    def available(self) -> str | None:
+        return "not here" if self.at == "available" else None
+
+    def describe(self) -> dict[str, Any]:
+        self._maybe("describe")
+        return {}
+
+    def start(self, context: Any) -> None:
+        self._maybe("start")
+
+    def stop(self) -> CollectorStatus:
+        self._maybe("stop")
+        return CollectorStatus(self.name, "ok")
+
+
+@pytest.mark.parametrize(
+    ("at", "state", "reason"),
+    [
+        ("available", "unavailable", "not here"),
+        ("describe", "failed", "RuntimeError: broken at describe"),
+        ("start", "failed", "RuntimeError: broken at start"),
+        ("stop", "failed", "RuntimeError: broken at stop"),
+    ],
+)
+def test_a_broken_collector_is_a_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, state: str, reason: str
+) -> None:
+    monkeypatch.setattr(crew, "discover", lambda package: (Broken,))
+    monkeypatch.setattr(Broken, "at", at)
+    info = record(spec(tmp_path, PYTHON, "-c", "pass", collectors=None))
+    assert info.state == "complete"
+    assert [(status.state, status.reason) for status in info.collectors] == [(state, reason)]
+
+
+def test_collectors_that_were_not_asked_for_say_so(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", "pass"))
+    reasons = {status.name: status.reason for status in info.collectors if status.state == "off"}
+    assert reasons == dict.fromkeys(("gpu", "host", "stacks"), "not asked for")
+    with pytest.raises(ProfilerError, match="there is no collector nosuch: choose from environment, gpu"):
+        record(spec(tmp_path / "b", PYTHON, "-c", "pass", collectors=("nosuch",)))
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_recorder_reaches_the_target(tmp_path: Path, number: signal.Signals) -> None:
+    process = start("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, MARKED), "100000")
+    read_rounds(process, 3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, errors
+    run = load(tmp_path / "run")
+    assert run.info.state == "interrupted"
+    assert run.info.exit_code in {-number, 130}
+    if number == signal.SIGINT:  # Python runs its exit handlers: nothing is lost
+        assert len(run.steps) >= 3
+    assert run.problems == ()
+
+
+@pytest.mark.usefixtures("importable")
+def test_ctrl_c_at_a_terminal_reaches_the_target_once(tmp_path: Path) -> None:
+    """In a terminal's foreground the target has the signal from the terminal: ours must not come on top."""
+    code = (
+        "import os, pty, sys, time\n"
+        "pid, terminal = pty.fork()\n"
+        "if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n"
+        "seen = b''\n"
+        "while b'ready' not in seen: seen += os.read(terminal, 100)\n"
+        "os.write(terminal, b'\\x03')\n"
+        "try:\n"
+        "    while True: seen += os.read(terminal, 1000)\n"
+        "except OSError: pass\n"
+        "print(seen.decode())\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    counting = (
+        "import signal, time\n"
+        "got = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: got.append(1))\n"
+        "print('ready', flush=True)\n"
+        "while not got: pass\n"
+        "until = time.monotonic() + 0.5  # long enough for a second one, were it sent\n"
+        "while time.monotonic() < until: pass\n"
+        "print('signals', len(got))\n"
+    )
+    command = command_line("run", "--out", tmp_path / "run", "--", PYTHON, "-c", counting)
+    done = subprocess.run(
+        [PYTHON, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "signals 1" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, "the target's own exit code"
+    assert load(tmp_path / "run").info.state == "interrupted"
+
+
+@pytest.mark.usefixtures("importable")
+def test_kill_9_of_the_target(tmp_path: Path) -> None:
+    process = start("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, MARKED), "100000")
+    read_rounds(process, 60)  # beyond the quarter of a second that may be buffered
+    source = next((tmp_path / "run").glob("source-*"))
+    os.kill(json.loads((source / "source.json").read_text())["pid"], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + 9
+    run = load(tmp_path / "run")
+    assert (run.info.state, run.info.exit_code) == ("failed", -9)
+    assert len(run.steps) > 0
+    assert len(run.samples) > 0
+
+
+@pytest.mark.usefixtures("importable")
+def test_kill_9_of_the_recorder(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start("run", "--level", "standard", "--out", out, "--", PYTHON, script(tmp_path, MARKED), "100000")
+    read_rounds(process, 150)  # about a second: the recorder has flushed
+    process.kill()
+    process.wait()
+    source = next(out.glob("source-*"))
+    pid = json.loads((source / "source.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)  # the target goes on without its recorder
+    assert gone(pid)
+    run = load(out)
+    assert run.info.state == "running"
+    assert any("never ended" in problem for problem in run.problems), run.problems
+    assert len(run.steps) > 0
+    assert len(run.samples) > 0

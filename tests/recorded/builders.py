@@ -1,0 +1,180 @@
+"""Builds synthetic `Run` objects in memory: what the tests of everything right of the wall feed on.
+
+    builder = RunBuilder(device="host")
+    builder.step(0, 10 * MS, tokens=100)
+    builder.region("tokenize", 0, 2 * MS)
+    builder.call(CallKind.SYNC, 4 * MS, 9 * MS, blocked=5 * MS, site="train.py:88")
+    builder.activity(ActivityKind.KERNEL, 3 * MS, 8 * MS)
+    builder.counter("syncs", 1, step=0)
+    run = builder.build()
+
+All times are integer nanoseconds; nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
+from profiler.run.tables import SCHEMA, TABLES, ActivityKind, CallKind, ValueKind
+
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+PID = 100
+TID = 101
+"""The process and the stepping thread of a built run unless a record says otherwise."""
+MAIN = (Site("train.py", 1, "main"),)
+
+_NUMPY = {"q": "<i8", "i": "<i4", "d": "<f8"}
+
+
+def dtype_of(table: str) -> np.dtype[np.void]:
+    """The layout of `table` in a loaded run: its fields, `pid` where it has none, and `rank` of the recorded ones."""
+    fields = [(name, _NUMPY[code]) for name, code in TABLES[table]]
+    if table not in ("samples", "stacks"):
+        fields += [("pid", "<i8"), ("rank", "<i4")]
+    return np.dtype(fields)
+
+
+def parse_site(site: Site | str) -> Site:
+    """`train.py:88` or `train.py:88:function` as a Site."""
+    if isinstance(site, Site):
+        return site
+    file, line, *function = site.split(":")
+    return Site(file, int(line), function[0] if function else "")
+
+
+class RunBuilder:
+    """Collects records and gives a Run. Every method returns the builder's new record's index or nothing."""
+
+    def __init__(
+        self,
+        *,
+        level: str = "standard",
+        label: str = "",
+        collectors: Iterable[CollectorStatus] = (),
+        host: Mapping[str, Any] | None = None,
+        devices: Iterable[Mapping[str, Any]] = (),
+        versions: Mapping[str, str] | None = None,
+        problems: Iterable[str] = (),
+        state: str = "complete",
+        **facts: Any,
+    ) -> None:
+        self._info: dict[str, Any] = {
+            "level": level,
+            "label": label,
+            "state": state,
+            "collectors": tuple(collectors),
+            "host": dict(host or {}),
+            "devices": tuple(devices),
+            "versions": dict(versions or {}),
+            "facts": facts,
+        }
+        self._problems = tuple(problems)
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self._bulk: dict[str, list[Table]] = {name: [] for name in TABLES}
+        self._texts: dict[str, int] = {}
+        self._sites: dict[Site, int] = {}
+        self._stacks: dict[tuple[Site, ...], int] = {}
+
+    def name(self, text: str) -> int:
+        """Number of `text` in the run's names."""
+        return self._texts.setdefault(text, len(self._texts))
+
+    def site(self, site: Site | str | None) -> int:
+        """Number of `site` in the run's sites; -1 for None."""
+        return -1 if site is None else self._sites.setdefault(parse_site(site), len(self._sites))
+
+    def _add(self, table: str, /, **fields: Any) -> None:
+        dtype = dtype_of(table)
+        assert dtype.names is not None
+        fields = {"pid": PID, "rank": 0, **fields}
+        self._rows[table].append(tuple(fields.get(name, 0) for name in dtype.names))
+
+    def step(
+        self, begin: int, end: int, *, tokens: int = 0, warmup: bool = False, tid: int = TID, **fields: int
+    ) -> int:
+        """One step; `fields` may hold index, thread_cpu, process_cpu, device_cpu, pid, rank. Gives its index."""
+        index = fields.pop("index", len(self._rows["steps"]))
+        self._add("steps", begin=begin, end=end, index=index, tokens=tokens, warmup=int(warmup), tid=tid, **fields)
+        return index
+
+    def steps(self, count: int, length: int, *, begin: int = 0, **fields: Any) -> None:
+        """`count` contiguous steps of `length` ns from `begin` on."""
+        for number in range(count):
+            self.step(begin + number * length, begin + (number + 1) * length, **fields)
+
+    def region(self, name: str, begin: int, end: int, *, depth: int = 0, tid: int = TID, pid: int = PID) -> None:
+        self._add("regions", begin=begin, end=end, tid=tid, name=self.name(name), depth=depth, pid=pid)
+
+    def call(
+        self,
+        kind: CallKind,
+        begin: int,
+        end: int,
+        *,
+        blocked: int = 0,
+        site: Site | str | None = None,
+        tid: int = TID,
+        **fields: int,
+    ) -> None:
+        """One runtime call; `fields` may hold bytes, correlation, stream, pid, rank."""
+        self._add(
+            "calls", begin=begin, end=end, blocked=blocked, kind=int(kind), site=self.site(site), tid=tid,
+            name=self.name(kind.name.lower()), **fields,
+        )  # fmt: skip
+
+    def activity(self, kind: ActivityKind, begin: int, end: int, *, name: str = "kernel", **fields: int) -> None:
+        """One activity; `fields` may hold bytes, correlation, stream, device, pid, rank."""
+        self._add("activities", begin=begin, end=end, kind=int(kind), name=self.name(name), **fields)
+
+    def counter(self, name: str, value: float, *, step: int, time: int = 0, pid: int = PID) -> None:
+        self._add("values", time=time, step=step, value=value, name=self.name(name), kind=ValueKind.COUNTER, pid=pid)
+
+    def gauge(self, name: str, value: float, *, step: int, time: int = 0, pid: int = PID) -> None:
+        self._add("values", time=time, step=step, value=value, name=self.name(name), kind=ValueKind.GAUGE, pid=pid)
+
+    def sample(self, name: str, time: int, value: float, *, pid: int = PID, tid: int = 0) -> None:
+        """One outside sample; tid 0 is the whole process, pid 0 and tid 0 the machine."""
+        self._add("samples", time=time, pid=pid, tid=tid, value=value, name=self.name(name))
+
+    def stack(
+        self, frames: Iterable[Site | str], begin: int, end: int, *, active: int = 1, tid: int = TID, pid: int = PID
+    ) -> None:
+        """One stack sample, frames outermost first."""
+        key = tuple(parse_site(frame) for frame in frames)
+        number = self._stacks.setdefault(key, len(self._stacks))
+        self._add("stacks", begin=begin, end=end, stack=number, active=active, tid=tid, pid=pid)
+
+    def bulk(self, table: str, count: int, **columns: Any) -> None:
+        """`count` records at once from arrays or scalars; pid, tid default to PID, TID, the rest to 0."""
+        records = np.zeros(count, dtype_of(table))
+        names = records.dtype.names or ()
+        for name, value in {"pid": PID, "tid": TID, **columns}.items():
+            if name in names:
+                records[name] = value
+        self._bulk[table].append(records)
+
+    def build(self) -> Run:
+        tables = {}
+        for name in TABLES:
+            rows = np.array(self._rows[name], dtype_of(name))
+            tables[name] = np.concatenate([rows, *self._bulk[name]])
+            tables[name].flags.writeable = False
+        info = RunInfo(
+            schema=SCHEMA, run_id="synthetic", started_at="2025-01-01T00:00:00Z", argv=("train.py",), **self._info
+        )
+        return Run(
+            path=Path("synthetic"),
+            info=info,
+            names=tuple(self._texts),
+            sites=tuple(self._sites),
+            stack_frames=tuple(self._stacks),
+            problems=self._problems,
+            **tables,
+        )

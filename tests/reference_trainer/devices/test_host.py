@@ -1,0 +1,208 @@
+"""The host device: copies, order, counters, pools, waiting; and that a busy host does not slow its worker."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from profiler.run import tables
+from reference_trainer.devices import host_queue as queue
+from reference_trainer.devices.host import HostDevice
+from reference_trainer.devices.host_records import Recorder
+from reference_trainer.errors import TrainerError
+from reference_trainer.kernels import reward, scan
+from tests.benchmarks.bench_worker import ratios
+from tests.reference_trainer.devices import recordings, sequences
+
+LARGEST_RATIO = 1.3
+"""The project's bar: the worker's busy time while the host spins in Python, over that of the same kernels alone."""
+
+
+@pytest.fixture(params=[{}, {"blocking_wait": True}], ids=["spin", "block"])
+def device(request: pytest.FixtureRequest) -> Iterator[HostDevice]:
+    opened = HostDevice(**request.param)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("ask", sequences.EVERYTHING)
+def test_sequences(device: HostDevice, ask) -> None:
+    ask(device)
+
+
+def test_counters_are_exact(device: HostDevice) -> None:
+    found, expected = sequences.counted(device)
+    assert found == expected
+    assert found.busy_ns is not None
+    assert found.busy_ns > 0
+
+
+def test_commands_run_in_order(device: HostDevice) -> None:
+    """Each kernel doubles what the one before left: any other order gives another number."""
+    two = device.upload(2 * np.eye(3, dtype=np.float32))
+    values = [device.upload(np.ones((1, 3), np.float32)) for _ in range(2)]
+    for step in range(20):
+        device.matmul(values[(step + 1) % 2], values[step % 2], two, 1)
+    assert device.download(values[0]).tolist() == [[2.0**20] * 3]
+
+
+def test_more_commands_than_the_ring_holds(device: HostDevice) -> None:
+    total, one = device.zeros((1,)), device.upload(np.ones(1, np.float32))
+    rounds = 3 * queue.SLOTS + 5
+    for _ in range(rounds):
+        device.launch(reward.KERNEL, total, one)
+    assert device.download(total)[0] == rounds
+
+
+def test_staging_ring_wraps(device: HostDevice) -> None:
+    """Pageable uploads in flight, three times what the staging ring holds, of sizes that do not divide it."""
+    size = 10_007
+    count = 3 * queue.STAGING_BYTES // (4 * size)
+    buffers = [device.empty((size,)) for _ in range(count)]
+    array = np.empty(size, np.float32)
+    slow = [device.zeros((300, 300)) for _ in range(3)]
+    for number, buffer in enumerate(buffers):
+        if number % 20 == 0:
+            device.matmul(*slow, 300)  # so that the worker lags behind
+        array[:] = number
+        device.upload_into(buffer, array)
+    for number, buffer in enumerate(buffers):
+        found = device.download(buffer)
+        assert (found == number).all(), f"upload {number}: {np.unique(found)}"
+
+
+def test_large_pageable_uploads_block(device: HostDevice) -> None:
+    """A hidden sync, as with CUDA: the array may change as soon as the call is back."""
+    before = device.counts().syncs
+    device.upload(np.zeros(queue.STAGED_MOST // 4, np.float32))
+    assert device.counts().syncs == before
+    device.upload(np.zeros(queue.STAGED_MOST // 4 + 1, np.float32))
+    assert device.counts().syncs == before + 1
+
+
+def test_pool_does_not_grow(device: HostDevice) -> None:
+    """Buffers come back when their last reference goes: a loop takes nothing from the system after its first round."""
+
+    def work() -> None:
+        x = device.upload(np.ones((50, 50), np.float32))
+        y = device.empty((50, 50))
+        device.matmul(y, x, x, 50)
+        device.download(y)
+
+    work()
+    gc.collect()
+    reserved, allocations = device.reserved_bytes, device.counts().allocations
+    for _ in range(50):
+        work()
+    assert device.reserved_bytes == reserved
+    assert device.counts().allocations == allocations + 100
+
+
+def test_empty_kernels_compute_nothing() -> None:
+    device = HostDevice(empty_kernels=True)
+    x = device.upload(np.ones((2, 2), np.float32))
+    device.matmul(x, x, x, 2)
+    for _ in range(2):
+        device.launch(scan.KERNEL, x, x, x, x, x, 2, 2, 0, 1)
+    assert device.download(x).tolist() == [[1, 1], [1, 1]]
+    assert device.counts().launches == 3
+    device.close()
+
+
+def test_closing_twice_is_closing_once() -> None:
+    device = HostDevice()
+    total, one = device.zeros((1,)), device.upload(np.ones(1, np.float32))
+    for _ in range(100):
+        device.launch(reward.KERNEL, total, one)
+    device.close()
+    device.close()
+    assert not device._worker.is_alive()
+
+
+def test_layouts_and_kinds_are_those_of_the_tables() -> None:
+    call, activity = tables.CallKind, tables.ActivityKind
+    assert (queue.LAUNCH_CALL, queue.H2D_CALL, queue.D2H_CALL) == (call.LAUNCH, call.H2D, call.D2H)
+    assert (queue.ALLOC_CALL, queue.SYNC_CALL) == (call.ALLOC, call.SYNC)
+    assert (queue.KERNEL, queue.H2D_COPY, queue.D2H_COPY) == (activity.KERNEL, activity.H2D, activity.D2H)
+    assert tables.packer("calls").size == queue.CALL_BYTES
+    assert tables.packer("activities").size == queue.ACTIVITY_BYTES
+
+
+def test_a_busy_host_does_not_slow_the_worker() -> None:
+    """The worker never takes the GIL. Pairs are interleaved and the median taken: other load hits both sides alike."""
+    found = ratios(rounds=9, kernels=1000)
+    assert statistics.median(found) <= LARGEST_RATIO, f"ratios {[round(ratio, 2) for ratio in found]}"
+
+
+@pytest.mark.parametrize("options", ["", "blocking_wait=True"])
+def test_records(tmp_path: Path, options: str) -> None:
+    """Records of 200 steps: they agree with the counters, and calls and activities join."""
+    script = sequences.RECORDED.format(module="host", name="HostDevice", options=options, steps=200)
+    recording = recordings.record(script, tmp_path)
+    recordings.check_calls(recording)
+    calls, activities = recording.calls, recording.activities
+    caused = calls[calls["correlation"] > 0]
+    queued = caused[caused["kind"] != tables.CallKind.SYNC]
+    assert len(queued) == recording.counters["launches"] + recording.counters["h2d"] + recording.counters["d2h"]
+    assert queued["correlation"].tolist() == activities["correlation"].tolist(), "in order, and each exactly once"
+    kinds = {tables.CallKind.LAUNCH: tables.ActivityKind.KERNEL, tables.CallKind.H2D: tables.ActivityKind.H2D}
+    expected = [kinds.get(kind, tables.ActivityKind.D2H) for kind in queued["kind"].tolist()]
+    assert activities["kind"].tolist() == expected
+    assert np.array_equal(queued["bytes"], activities["bytes"])
+    assert np.all(activities["begin"][1:] >= activities["end"][:-1]), "the device has one queue"
+    assert np.all(activities["begin"] >= queued["begin"]), "ran before it was asked for"
+    downloads = queued["kind"] == tables.CallKind.D2H
+    assert np.all(activities["end"][downloads] <= queued["end"][downloads]), "a download is back before it ran"
+    busy = int(np.sum(activities["end"] - activities["begin"]))
+    assert busy == recording.counters["device_busy_ns"]
+    copies = activities["kind"] != tables.ActivityKind.KERNEL
+    copied = int(np.sum((activities["end"] - activities["begin"])[copies]))
+    assert copied == recording.counters["device_copy_busy_ns"]
+
+
+@pytest.mark.parametrize(("read", "written"), [(5, 5), (2, 7), (-3, 0), (-3, 4)])
+def test_all_records_are_handed_over_where_the_log_wraps(read: int, written: int) -> None:
+    """Counted from a whole turn of the log; also where it ends with its last record."""
+    turn = queue.LOG_RECORDS
+    log = np.zeros((turn, queue.ACTIVITY_BYTES), np.uint8)
+    log[:, :4] = np.arange(turn, dtype=np.int32)[:, None].view(np.uint8)
+    handed: list[bytes] = []
+    recorder = Recorder.__new__(Recorder)
+    recorder._active = SimpleNamespace(raw=lambda table, records: handed.append(bytes(records)))
+    recorder._hand_over("activities", log, turn + read, turn + written)
+    rows = np.frombuffer(b"".join(handed), np.uint8).reshape(-1, queue.ACTIVITY_BYTES)
+    found = np.ascontiguousarray(rows[:, :4]).view(np.int32).reshape(-1).tolist()
+    assert found == [number % turn for number in range(turn + read, turn + written)]
+
+
+def test_light_records_no_calls(tmp_path: Path) -> None:
+    script = sequences.RECORDED.format(module="host", name="HostDevice", options="", steps=3)
+    recording = recordings.record(script, tmp_path, level="light")
+    assert len(recording.calls) == len(recording.activities) == 0
+    assert recording.counters["launches"] == 9
+    assert recording.counters["device_busy_ns"] > 0
+
+
+def test_torch_is_not_imported() -> None:
+    """It costs a second or more: the host device does without."""
+    script = (
+        "import sys; from reference_trainer.devices import open_device; from reference_trainer.lm import loop;"
+        "open_device('host').close(); print([name for name in ('torch', 'numba.cuda') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=recordings.ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_graphs_need_cuda(device: HostDevice) -> None:
+    with pytest.raises(TrainerError, match="a graph of launches needs device cuda: leave the fix cuda-graph out"):
+        device.capture(lambda: None)

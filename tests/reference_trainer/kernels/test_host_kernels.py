@@ -1,0 +1,22 @@
+"""The kernels of the host device against NumPy in float64; those of the loss are in `test_host_learning`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reference_trainer.devices.host import HostDevice
+from tests.reference_trainer.kernels import checks, checks_backward
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[HostDevice]:
+    opened = HostDevice()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("case", [*checks.MANY, *checks_backward.MANY], ids=checks.name)
+def test_against_float64(device: HostDevice, case: tuple[checks.Check, int, int]) -> None:
+    checks.run(device, case)

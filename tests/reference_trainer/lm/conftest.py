@@ -1,0 +1,33 @@
+"""A small text to train on, and a tokenizer cache that is nobody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+CHARACTERS = 60_000
+
+
+@pytest.fixture(scope="session")
+def small_text() -> str:
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[key] for key in sorted(topics))[:CHARACTERS]
+
+
+@pytest.fixture(scope="session")
+def corpus_file(small_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "small.txt"
+    path.write_text(small_text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def own_cache(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))

@@ -1,0 +1,65 @@
+"""Runs that learn, for tests: settings, options of the command line, and a run's curve."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from reference_trainer.lm.loop import train
+from reference_trainer.lm.settings import Settings
+from tests.fakes.programs import ROOT
+
+NEEDED = ("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy")
+LEARN = (*NEEDED, "batch-tokenize", "learn")
+AHEAD = (*NEEDED, "batch-tokenize", "parallel-tokenize", "prefetch", "blocking-wait", "learn")
+"""Another way to do the same: nothing of what is learned may depend on it."""
+ALWAYS = {"step", "loss", "accuracy", "lr"}
+HELD_OUT = {"heldout_loss", "heldout_accuracy"}
+
+
+def learner(corpus: Path | None, **values: Any) -> Settings:
+    """Settings of a small run that learns."""
+    small = {"device": "host", "fixes": LEARN, "tokens_per_chunk": 300, "samples_per_chunk": 4, "warmup_seconds": 0}
+    return Settings(**{**small, "corpus": corpus, "evaluate_every": 10, **values})
+
+
+def curve(path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics_history.json without what depends on time."""
+    rows = json.loads(path.read_text())
+    assert all(row.pop("tokens_per_s") > 0 for row in rows)
+    return rows
+
+
+def learned(settings: Settings, path: Path) -> list[dict[str, float]]:
+    """The curve of a run, by way of the file at `path`."""
+    train(Settings(**{**{name: getattr(settings, name) for name in Settings.__dataclass_fields__}, "metrics": path}))
+    return curve(path)
+
+
+def options(settings: Settings) -> list[str]:
+    """The same on the command line."""
+    words = []
+    for name, field in Settings.__dataclass_fields__.items():
+        value, flag = getattr(settings, name), f"--{name.replace('_', '-')}"
+        if value == field.default:
+            continue
+        words += [flag] if value is True else [flag, ",".join(value) if name == "fixes" else str(value)]
+    return words
+
+
+def started(settings: Settings) -> subprocess.Popen[str]:
+    """The trainer as a process of its own, which Ctrl-C reaches."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "reference_trainer.lm", *options(settings)],
+        cwd=ROOT,
+        env=os.environ.copy(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )

@@ -1,0 +1,64 @@
+"""What is held out is never learned from, and the bigram baseline counts as it says."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import log
+
+import numpy as np
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import Chunks
+from reference_trainer.lm.corpus import Corpus
+from reference_trainer.lm.heldout import Split, bigram_baseline, split
+from reference_trainer.lm.tokenizer import train_or_load
+
+
+def corpus_of(text: str) -> Corpus:
+    return Corpus(name="text", text=text, sha256="", documents=1)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_last_chunks_are_held_out(small_text: str) -> None:
+    corpus = corpus_of(small_text)
+    tokenizer = train_or_load(corpus, 256)
+    found = split(corpus, tokenizer, 500, 3)
+    chunks = Chunks(corpus, tokenizer, 500, 3, batch=True)
+    learned = [chunks.texts(index) for index in range(found.training)]
+    judged = [chunks.texts(index) for index in found.judged]
+    texts = ["".join(samples) for samples in (*learned, *judged)]
+    assert small_text.startswith("".join(texts)), "the chunks are the text from its beginning on, in order"
+    assert len(small_text) - len("".join(texts)) < max(map(len, texts)), "and less than a chunk is left out"
+    assert found.held_out == round(0.05 * len(texts))
+    assert {found.learned(step) for step in range(3 * found.training)} == set(range(found.training))
+
+
+def test_one_chunk_is_held_out_at_least(small_text: str) -> None:
+    class OneCharacter:
+        chars_per_token = 1.0
+
+    assert split(corpus_of(small_text[:1000]), OneCharacter(), 400, 1) == Split(2, 1)  # type: ignore[arg-type]
+    with pytest.raises(TrainerError, match=r"none is left to be held out; give more text, or less --tokens-per-chunk"):
+        split(corpus_of(small_text[:1000]), OneCharacter(), 900, 1)  # type: ignore[arg-type]
+
+
+def test_bigram_baseline() -> None:
+    """Against counting by hand: seen pairs, pairs not seen, and a token not seen, which is guessed by frequency."""
+    random, vocabulary = np.random.default_rng(0), 6
+    training = [random.integers(0, vocabulary - 1, 41).astype(np.int32) for _ in range(3)]
+    held_out = [random.integers(0, vocabulary, 30).astype(np.int32) for _ in range(2)]
+    counts = np.zeros((vocabulary, vocabulary))
+    for ids in training:
+        for before, after in pairwise(ids):
+            counts[before, after] += 1
+    losses, right = [], []
+    for ids in held_out:
+        for before, after in pairwise(ids):
+            row = counts[before]
+            losses.append(-log((row[after] + 1) / (row.sum() + vocabulary)))
+            right.append(np.argmax(row if row.any() else counts.sum(0)) == after)
+    found = bigram_baseline(training, held_out, vocabulary)
+    assert found.loss == pytest.approx(np.mean(losses), rel=1e-12)
+    assert found.accuracy == pytest.approx(np.mean(right), rel=1e-12)
+    assert 0 < found.accuracy < 1

@@ -1,0 +1,228 @@
+"""The learning step against plain PyTorch: loss, gradients, AdamW over many steps; and what it asks of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reference_trainer.devices.host import HostDevice
+from reference_trainer.lm.learn_chunk import LearnChunk
+from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
+from reference_trainer.lm.optimizer import Optimizer
+from tests.reference_trainer.lm.learning_reference import NAMES, LearningReference
+
+STILL = Optimizer(rate=0)  # gradients of the same weights, chunk after chunk
+QUICK = Optimizer(rate=0.01, warmup=5, total=15, least=0.1, weight_decay=0.3, largest_norm=1.7)
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[HostDevice]:
+    opened = HostDevice()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def double() -> Iterator[HostDevice]:
+    opened = HostDevice(double=True)
+    yield opened
+    opened.close()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the lengths of its chunks, and how many tokens a tile of logits has."""
+
+    config: ModelConfig
+    lengths: tuple[int, ...]
+    tile: int
+
+    def weights(self) -> Weights:
+        """Random ones, biases too: initial ones are 0 in places, where a mistake could hide."""
+        random = np.random.default_rng(1)
+        initial = initial_weights(self.config, seed=0)
+        return replace(
+            initial,
+            bias=initial.bias + random.standard_normal(initial.bias.shape, np.float32),
+            decoder_bias=random.standard_normal(self.config.vocabulary, np.float32),
+        )
+
+    def chunks(self) -> list[np.ndarray]:
+        random = np.random.default_rng(2)
+        return [random.integers(0, self.config.vocabulary, length + 1).astype(np.int32) for length in self.lengths]
+
+    def both(self, device: HostDevice, settings: Optimizer) -> tuple[LearnChunk, LearningReference]:
+        weights = self.weights()
+        ours = LearnChunk(device, self.config, weights, max(self.lengths), optimizer=settings, tile=self.tile)
+        return ours, LearningReference(self.config, weights, settings)
+
+
+CASES = {
+    "one tile": Case(ModelConfig(width=32, layers=2, vocabulary=256), (40, 40), tile=64),
+    "one token": Case(ModelConfig(width=6, layers=2, vocabulary=11), (1, 1, 1), tile=1),
+    "no multiple of a tile": Case(ModelConfig(width=16, layers=3, vocabulary=31), (33, 1, 17, 16, 32), tile=16),
+    "odd sizes": Case(ModelConfig(width=37, layers=3, vocabulary=101), (23, 30), tile=7),
+    "one channel": Case(ModelConfig(width=1, layers=1, vocabulary=3), (20, 20), tile=8),
+}
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def close(what: str, found: Any, expected: Any, tolerance: float) -> None:
+    """Fail where they differ by more than `tolerance` of the largest."""
+    error = np.max(np.abs(np.asarray(found, np.float64) - expected)) / max(np.max(np.abs(expected)), 1e-30)
+    assert error <= tolerance, f"{what} is off by {error:.2g}"
+
+
+def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
+    ours, reference = case.both(device, STILL)
+    for number, ids in enumerate(case.chunks()):
+        ours.submit(ids)
+        found, expected = ours.collect(), reference.step(ids)
+        assert found.loss is not None
+        close(f"chunk {number}: loss", found.loss, expected.loss, tolerance)
+        assert found.accuracy == pytest.approx(expected.accuracy, abs=1e-6)
+        assert found.tokens == found.covers == len(ids) - 1
+        close(f"chunk {number}: norm", found.rates["gradient_norm"], expected.norm, tolerance)
+        gradients = ours.gradients()
+        for name in NAMES:
+            what = f"chunk {number}: gradient of {name}"
+            close(what, getattr(gradients, name), expected.gradients[name], tolerance)
+
+
+@each_case
+def test_gradients_in_double(double: HostDevice, case: Case) -> None:
+    """Of all parameters, with the state carried over chunks, to 1e-9 of the largest."""
+    compare_gradients(double, case, 1e-9)
+
+
+@each_case
+def test_gradients(device: HostDevice, case: Case) -> None:
+    compare_gradients(device, case, 1e-4)
+
+
+def test_twenty_steps(double: HostDevice) -> None:
+    """Warm-up, decay and the rest, clipped in some steps and not in others: weights as torch's AdamW has them."""
+    case = Case(ModelConfig(width=8, layers=2, vocabulary=13), (20,) * 20, tile=8)
+    ours, reference = case.both(double, QUICK)
+    norms = []
+    for number, ids in enumerate(case.chunks()):
+        ours.submit(ids)
+        found, expected = ours.collect(), reference.step(ids)
+        close(f"step {number}: loss", found.loss, expected.loss, 1e-9)
+        close(f"step {number}: learning rate", found.rates["learning_rate"], expected.rate, 1e-9)
+        norms.append(found.rates["gradient_norm"])
+    assert min(norms) < QUICK.largest_norm < max(norms), f"clipping was not tested both ways: {norms}"
+    weights = ours.weights()
+    for name in NAMES:
+        close(name, getattr(weights, name), reference.parameters[name].detach().numpy(), 1e-9)
+
+
+def test_evaluation(double: HostDevice) -> None:
+    """As the reference judges, and as if it had not been: the next step is the same."""
+    case = CASES["no multiple of a tile"]
+    ours, reference = case.both(double, QUICK)
+    *chunks, last = case.chunks()
+    for ids in chunks:
+        ours.submit(ids)
+        ours.collect()
+        reference.step(ids)
+    found, (loss, accuracy) = ours.evaluate(chunks[:3]), reference.judge(chunks[:3])
+    close("loss", found.loss, loss, 1e-9)
+    assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
+    assert found.tokens == sum(len(ids) - 1 for ids in chunks[:3])
+    ours.submit(last)
+    close("loss afterwards", ours.collect().loss, reference.step(last).loss, 1e-9)
+
+
+def test_what_a_step_asks_of_the_device(device: HostDevice) -> None:
+    """Steps in flight two at a time: one sync, one upload and one download each, nothing allocated."""
+    case = CASES["one tile"]
+    ours, _ = case.both(device, QUICK)
+    ids = case.chunks()[0]
+    ours.submit(ids)
+    before, steps = device.counts(), 5
+    for _ in range(steps):
+        ours.submit(ids)
+        ours.collect()
+    after = device.counts()
+    assert after.syncs - before.syncs == steps
+    assert (after.h2d - before.h2d, after.d2h - before.d2h) == (steps, steps)
+    assert after.allocations == before.allocations
+    ours.submit(ids)
+    with pytest.raises(RuntimeError, match="collect one"):
+        ours.submit(ids)
+
+
+@pytest.mark.parametrize("length", [0, 41])
+def test_chunks_that_do_not_fit(device: HostDevice, length: int) -> None:
+    ours, _ = CASES["one tile"].both(device, QUICK)
+    ids = np.zeros(length + 1, np.int32)
+    for call in (ours.submit, lambda chunk: ours.evaluate([chunk])):
+        with pytest.raises(ValueError, match=f"{length} predictions in a chunk, there must be 1 to 40"):
+            call(ids)
+
+
+def test_logits_take_a_tile_of_memory(device: HostDevice) -> None:
+    """Where all logits of a chunk would take more than everything else does."""
+    config, capacity, tile = ModelConfig(width=2, layers=1, vocabulary=2003), 1024, 16
+    whole = capacity * config.vocabulary * 4
+    before = device.reserved_bytes
+    ours = LearnChunk(device, config, initial_weights(config, seed=0), capacity, tile=tile)
+    ours.submit(np.zeros(capacity + 1, np.int32))
+    ours.collect()
+    taken = device.reserved_bytes - before
+    assert taken < 0.15 * whole, f"{taken} bytes; all logits are {whole}"
+
+
+def test_two_in_flight_learn_the_same(device: HostDevice) -> None:
+    """Submitted ahead or one by one: the same results, to the last bit."""
+    case = CASES["no multiple of a tile"]
+    ahead, one_by_one = (case.both(device, QUICK)[0] for _ in range(2))
+    chunks, found, expected = case.chunks(), [], []
+    for number, ids in enumerate(chunks):
+        one_by_one.submit(ids)
+        expected.append(one_by_one.collect())
+        ahead.submit(ids)
+        if number:
+            found.append(ahead.collect())
+    found.append(ahead.collect())
+    assert found == expected
+    assert np.array_equal(ahead.predictions(), one_by_one.predictions())
+
+
+def test_it_goes_on_from_what_a_checkpoint_holds(device: HostDevice) -> None:
+    """Everything that `everything` names, put into a fresh one: the same step follows."""
+    case = CASES["one tile"]
+    first, second = (case.both(device, QUICK)[0] for _ in range(2))
+    ids = case.chunks()[0]
+    for _ in range(3):
+        first.submit(ids)
+        first.collect()
+    for name, buffer in first.everything().items():
+        device.upload_into(second.everything()[name], device.download(buffer))
+    for each in (first, second):
+        each.submit(ids)
+    assert first.collect() == second.collect()
+    assert np.array_equal(first.weights().decoder, second.weights().decoder)
+
+
+def test_it_learns(device: HostDevice) -> None:
+    """A text that repeats itself is known by heart after some hundred steps, and so is text not seen before like it."""
+    config, length = ModelConfig(width=16, layers=2, vocabulary=8), 64
+    period = np.array([0, 1, 2, 1, 3, 1, 2, 4, 5, 6, 5, 7], np.int32)  # what follows 1, 2 and 5 hangs on the past
+    text = np.resize(period, 8 * length + 1)
+    ours = LearnChunk(device, config, initial_weights(config, seed=0), length, optimizer=Optimizer(total=300))
+    before = ours.evaluate([text[: length + 1]])
+    for step in range(300):
+        begin = step % 7 * length
+        ours.submit(text[begin : begin + length + 1])
+        ours.collect()
+    after = ours.evaluate([text[: length + 1]])
+    assert before.loss is not None
+    assert before.loss > 1.5
+    assert after.loss is not None
+    assert after.loss < 0.1 * before.loss, f"{before.loss} -> {after.loss}"

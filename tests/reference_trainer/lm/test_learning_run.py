@@ -1,0 +1,229 @@
+"""A run that learns: that it does, where as-found does not; what it looks at, says, and is compared by."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiler import marks
+from profiler.analyse.analysis import analyse
+from profiler.analyse.comparable import differences
+from profiler.analyse.ratios import SideRuns
+from profiler.run.load import load
+from profiler.run.model import Run
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.__main__ import main
+from reference_trainer.lm.chunks import Chunks
+from reference_trainer.lm.heldout import split
+from reference_trainer.lm.history import History
+from reference_trainer.lm.job import prepare
+from reference_trainer.lm.learn_chunk import LearnChunk
+from reference_trainer.lm.loop import train
+from reference_trainer.lm.settings import Settings
+from tests.fakes.programs import ROOT, command_line
+from tests.reference_trainer.lm.learners import AHEAD, ALWAYS, HELD_OUT, NEEDED, curve, learned, learner, options
+
+FORWARD = {
+    "device": "host", "tokens_per_chunk": 300, "samples_per_chunk": 4, "warmup_seconds": 0, "max_chunks": 1
+}  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def held_out_and_not(settings: Settings) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The chunks that may be learned from, and those that may not."""
+    job = prepare(settings)
+    chunks = Chunks(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk, batch=True)
+    parts = split(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
+    return [chunks.ids(index) for index in range(parts.training)], [chunks.ids(index) for index in parts.judged]
+
+
+def test_learning_learns_and_as_found_does_not(tmp_path: Path) -> None:
+    """On the built-in corpus: as-found stays near nothing, learning passes what counts of single tokens can reach."""
+    as_found = Settings(
+        device="host", tokens_per_chunk=1000, max_chunks=24, warmup_seconds=0, metrics=tmp_path / "as-found.json"
+    )
+    train(as_found)
+    losses, accuracies = (
+        np.array([row[name] for row in curve(tmp_path / "as-found.json")]) for name in ("loss", "accuracy")
+    )
+    assert accuracies.max() < 0.05, accuracies
+    assert losses.min() > 0.95
+    assert abs(losses[:12].mean() - losses[12:].mean()) < 0.01, f"the loss moves: {losses}"
+
+    learning = learner(None, tokens_per_chunk=1000, samples_per_chunk=8, max_chunks=300)
+    summary = train(learning)
+    training, held_out = held_out_and_not(learning)
+    counts = np.bincount(np.concatenate(training))
+    judged = np.concatenate([ids[1:] for ids in held_out])
+    unigram = float(np.mean(judged == counts.argmax()))
+    assert summary.heldout_accuracy is not None
+    assert summary.heldout_accuracy > max(1.5 * unigram, 3 * accuracies.max()), f"{summary}, unigram {unigram:.3f}"
+    assert summary.heldout_loss < 0.8 * math.log(256), summary
+
+
+def test_the_curve(corpus_file: Path, tmp_path: Path) -> None:
+    settings = learner(corpus_file, max_chunks=45)
+    rows = learned(settings, tmp_path / "it.json")
+    assert [row["step"] for row in rows] == list(range(1, 46))
+    looked = {1, 11, 21, 31, 41}
+    assert all(set(row) == (ALWAYS | HELD_OUT if row["step"] in looked else ALWAYS) for row in rows)
+    rates = [row["lr"] for row in rows]
+    assert np.allclose(rates, [0.01 * step / 50 for step in range(1, 46)]), "the warm-up of the learning rate"
+    assert rows[0]["heldout_loss"] == pytest.approx(rows[0]["loss"], rel=0.1), "both of the first weights"
+    assert rows[40]["heldout_loss"] < rows[0]["heldout_loss"] - 0.5
+
+
+def test_what_is_learned_depends_on_nothing_else(corpus_file: Path, tmp_path: Path) -> None:
+    """Not on looks at held-out text, on chunks submitted ahead, on who tokenizes, or on the warm-up."""
+    settings = learner(corpus_file, max_chunks=60, evaluate_every=0)
+    bare = learned(settings, tmp_path / "bare.json")
+    assert {name for row in bare for name in row} == ALWAYS
+    for name, other in (
+        ("evaluated", replace(settings, evaluate_every=7)),
+        ("ahead", replace(settings, evaluate_every=7, fixes=AHEAD)),
+        ("shards", replace(settings, evaluate_every=7, fixes=(*NEEDED, "pretokenize", "learn"))),
+        ("warm", replace(settings, evaluate_every=7, fixes=AHEAD, warmup_seconds=0.02)),
+        ("timed", replace(settings, fixes=AHEAD, max_chunks=None, seconds=0.05)),
+    ):
+        rows = [{key: row[key] for key in ALWAYS} for row in learned(other, tmp_path / f"{name}.json")]
+        most = len(rows) if name == "timed" else 60
+        assert rows[:60] == bare[:most], name
+
+
+def test_options_reach_the_optimizer(corpus_file: Path, tmp_path: Path) -> None:
+    given = {"lr": 0.02, "warmup_steps": 4, "total_steps": 20, "weight_decay": 0.5, "clip_norm": 0.25}
+    rows = learned(learner(corpus_file, max_chunks=25, **given), tmp_path / "given.json")
+    rates = [row["lr"] for row in rows]
+    assert max(rates) == rates[3] == pytest.approx(0.02)
+    assert rates[19:] == [pytest.approx(0.02 * 0.05)] * 6
+    plain = learned(learner(corpus_file, max_chunks=25), tmp_path / "plain.json")
+    for name in given:
+        others = {key: value for key, value in given.items() if key != name}
+        assert learned(learner(corpus_file, max_chunks=25, **others), tmp_path / "it.json") not in (rows, plain), name
+
+
+@pytest.mark.parametrize("fixes", [None, AHEAD])
+def test_held_out_text_is_never_learned_from(
+    corpus_file: Path, monkeypatch: pytest.MonkeyPatch, fixes: tuple[str, ...] | None
+) -> None:
+    """Over more than two epochs; and every chunk of the rest is, in order."""
+    settings = learner(corpus_file, max_chunks=1)
+    training, held_out = held_out_and_not(settings)
+    settings = replace(settings, max_chunks=2 * len(training) + 3, fixes=fixes or settings.fixes)
+    seen: list[bytes] = []
+    looked: list[list[bytes]] = []
+    submit, evaluate = LearnChunk.submit, LearnChunk.evaluate
+    monkeypatch.setattr(LearnChunk, "submit", lambda model, ids: (seen.append(ids.tobytes()), submit(model, ids))[1])
+    monkeypatch.setattr(
+        LearnChunk,
+        "evaluate",
+        lambda model, chunks: (looked.append([ids.tobytes() for ids in chunks]), evaluate(model, chunks))[1],
+    )
+    train(settings)
+    measured = seen[1:]  # the first is the warm-up
+    assert measured == [training[step % len(training)].tobytes() for step in range(len(measured))]
+    assert len(measured) == settings.max_chunks
+    assert len(looked) >= 3
+    assert all(chunks == [ids.tobytes() for ids in held_out] for chunks in looked)
+    assert not set(seen) & set(looked[0])
+
+
+def recorded(folder: Path, settings: Settings) -> Run:
+    program = [sys.executable, "-m", "reference_trainer.lm", *options(settings)]
+    command = command_line("run", "--level", "standard", "--out", folder, "--", *program)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return load(folder)
+
+
+def test_what_a_recording_shows(corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at held-out text are in no step, their values gauges of the step after; a forward run is other work."""
+    settings = learner(corpus_file, max_chunks=25, fixes=AHEAD, checkpoint=tmp_path / "it", checkpoint_every=8)
+    run = recorded(tmp_path / "learning", settings)
+    steps, names = run.steps[run.steps["warmup"] == 0], np.array(run.names)
+    assert len(steps) == 25
+    regions = {name: run.regions[names[run.regions["name"]] == name] for name in ("evaluate", "checkpoint", "backward")}
+    assert len(regions["evaluate"]) == 4, "after 0, 10 and 20 steps, and at the end"
+    for look in regions["evaluate"]:
+        assert not np.any((steps["begin"] < look["end"]) & (steps["end"] > look["begin"])), "it is in a step"
+    assert len(regions["checkpoint"]) >= 3
+    assert len(regions["backward"]) == 25 + 1, "one is the warm-up"
+    gauges = run.values[names[run.values["name"]] == "heldout_loss"]
+    assert gauges["step"].tolist() == steps["index"][[0, 10, 20]].tolist()
+
+    facts = run.info.facts
+    assert facts["work"] == "learning"
+    assert (facts["vocabulary"], facts["uniform_loss"]) == (256, math.log(256))
+    assert 0 < facts["bigram_accuracy"] < 0.5 < facts["bigram_loss"] < math.log(256)
+    assert facts["optimizer"]["rate"] == 0.01
+    assert 0 < facts["heldout_loss"] < 7
+
+    forward: dict[str, Any] = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(marks, "describe", forward.update)
+        train(Settings(**{**FORWARD, "corpus": corpus_file}))
+    learning = analyse(run)
+    other = replace(learning, info=replace(run.info, facts=forward))
+    assert differences([SideRuns("", "", (one,), None) for one in (other, learning)]) == (
+        "work: forward against learning",
+    )
+
+
+def test_what_is_said(corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = learner(corpus_file, max_chunks=30)
+    assert main([*options(settings), "--result", str(tmp_path / "r.json")]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    result = json.loads((tmp_path / "r.json").read_text())
+    number = r"(\d+\.\d+)"
+    found = re.fullmatch(
+        rf"held-out cross-entropy {number} nats \(ln V = {number}, bigram {number}\), "
+        rf"accuracy {number}% \(bigram {number}%\)",
+        line,
+    )
+    assert found, line
+    loss, uniform, bigram, accuracy, bigram_accuracy = map(float, found.groups())
+    assert [loss, uniform, bigram] == [
+        pytest.approx(result[name], abs=0.006) for name in ("heldout_loss", "uniform_loss", "bigram_loss")
+    ]
+    assert [accuracy, bigram_accuracy] == [
+        pytest.approx(100 * result[name], abs=0.06) for name in ("heldout_accuracy", "bigram_accuracy")
+    ]
+
+
+def test_a_model_that_went_astray_leaves_files_that_can_be_read(corpus_file: Path, tmp_path: Path) -> None:
+    """A loss that is no number is null: NaN is not JSON."""
+    settings = learner(corpus_file, max_chunks=30, lr=10, warmup_steps=0, clip_norm=1e30, weight_decay=9.0)
+    path, result = tmp_path / "it.json", tmp_path / "r.json"
+    assert main([*options(settings), "--metrics", str(path), "--result", str(result)]) == 0
+    for text in (path.read_text(), result.read_text()):
+        json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert json.loads(path.read_text())[-1]["loss"] is None
+    assert json.loads(result.read_text())["loss"] is None
+
+
+def test_too_little_text(corpus_file: Path, tmp_path: Path, small_text: str) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text(small_text[:12_000])
+    with pytest.raises(TrainerError, match="none is left to be held out"):
+        train(learner(short, max_chunks=1, tokens_per_chunk=3_000))
+
+
+def test_a_history_goes_on_where_it_was() -> None:
+    history = History(None)
+    for step in (1, 2, 3):
+        history.add(step, loss=1 / step, accuracy=None, tokens_per_s=7.0, lr=0.1)
+    half = History(None)
+    half.restore(history.head(2))
+    half.add(3, loss=1 / 3, accuracy=None, tokens_per_s=7.0, lr=0.1)
+    assert half.rows() == history.rows()
+    assert (half.rows()[1]["loss"], half.rows()[1]["accuracy"]) == (0.5, None)

@@ -1,0 +1,207 @@
+"""The loop: what it counts and says, that fixes change no loss, and what it tells the profiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm import loop
+from reference_trainer.lm.chunks import Chunks
+from reference_trainer.lm.loop import train
+from reference_trainer.lm.pipeline import Pipeline
+from reference_trainer.lm.plan import fixes, variant_fixes
+from reference_trainer.lm.result import Summary
+from reference_trainer.lm.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def settings(corpus_file: Path) -> Any:
+    def make(**values: Any) -> Settings:
+        small = {"device": "host", "tokens_per_chunk": 300, "samples_per_chunk": 4, "warmup_seconds": 0}
+        return Settings(**{**small, "corpus": corpus_file, "max_chunks": 3, **values})
+
+    return make
+
+
+def results(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> tuple[list[tuple[int, float, float]], Summary]:
+    """(tokens, loss, accuracy) of every step, warm-up included, and the summary."""
+    found: list[tuple[int, float, float]] = []
+    step = loop._Loop._step
+
+    def note(self: Any, *, warmup: bool) -> Any:
+        result = step(self, warmup=warmup)
+        found.append((result.tokens, result.loss if result.loss is not None else np.nan, result.accuracy))
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Loop, "_step", note)
+        return found, train(settings)
+
+
+def test_the_summary_adds_up(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    loud = tuple(name for name in variant_fixes("fixed", "host") if name != "quiet-logging")
+    (_, *measured), summary = results(monkeypatch, settings(fixes=loud, max_chunks=4))
+    assert summary.chunks == len(measured) == 4, "the warm-up is not in it"
+    tokens = [tokens for tokens, _, _ in measured]
+    assert summary.tokens == sum(tokens)
+    assert summary.loss == pytest.approx(np.average([loss for _, loss, _ in measured], weights=tokens))
+    assert summary.loss + summary.accuracy == pytest.approx(1)
+    assert summary.tokens_per_s == pytest.approx(summary.tokens / summary.seconds)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, fix in fixes().items() if fix.kind != "work" and fix.device in ("", "host")]
+)
+def test_no_fix_changes_a_loss(monkeypatch: pytest.MonkeyPatch, settings: Any, name: str) -> None:
+    as_found, _ = results(monkeypatch, settings())
+    if name == "quiet-logging":
+        summary = train(settings(fixes=(*fixes()[name].requires, name)))
+        _, expected = results(monkeypatch, settings())
+        assert summary.loss * summary.tokens == pytest.approx(expected.loss * expected.tokens, abs=3.01)
+        return
+    cured, _ = results(monkeypatch, settings(fixes=(*fixes()[name].requires, name)))
+    assert [tokens for tokens, _, _ in cured] == [tokens for tokens, _, _ in as_found]
+    for (tokens, loss, _), (_, expected, _) in zip(cured, as_found, strict=True):
+        # one prediction may be another where two logits are equal but for rounding; the device adds up in float32
+        assert loss * tokens == pytest.approx(expected * tokens, abs=1.01), (cured, as_found)
+
+
+def test_prefetch_changes_no_loss_over_many_chunks_and_epochs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Sixty chunks of 900 tokens are more than the text holds: it begins again, and the state goes on."""
+    chosen = {"max_chunks": 60, "tokens_per_chunk": 900}
+    batched = ("batch-tokenize", "async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "zero-copy")
+    without, summary = results(monkeypatch, settings(fixes=batched, **chosen))
+    overlapped, _ = results(monkeypatch, settings(fixes=(*batched, "prefetch", "parallel-tokenize"), **chosen))
+    assert overlapped == without
+    assert summary.tokens > 30_000, "the text holds less: it was begun again"
+
+
+def test_empty_kernels_have_no_loss(settings: Any) -> None:
+    summary = train(settings(empty_kernels=True, max_chunks=1))
+    assert (summary.loss, summary.accuracy) == (None, None)
+    assert summary.tokens > 0
+
+
+def test_quiet_logging_loses_no_chunk(settings: Any) -> None:
+    """The mean loss over chunks that are no multiple of those read together."""
+    loud = train(settings(variant="as-found", max_chunks=19))
+    quiet = train(settings(variant="fixed", max_chunks=19))
+    # a prediction may be another where two logits are equal but for rounding; the device adds up in float32
+    assert quiet.loss * quiet.tokens == pytest.approx(loud.loss * loud.tokens, abs=1.01)
+
+
+def test_the_history_of_metrics(settings: Any, tmp_path: Path) -> None:
+    path = tmp_path / "metrics_history.json"
+    summary = train(settings(metrics=path, max_chunks=3))
+    rows = json.loads(path.read_text())
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert set(rows[0]) == {"step", "loss", "accuracy", "lr", "tokens_per_s"}
+    assert rows[0]["loss"] + rows[0]["accuracy"] == pytest.approx(1)
+    assert np.mean([row["loss"] for row in rows]) == pytest.approx(summary.loss, abs=1e-3)
+    assert [path.name for path in tmp_path.iterdir()] == [path.name], "nothing half-written is left"
+    with pytest.raises(TrainerError, match="there is no folder"):
+        train(settings(metrics=tmp_path / "no" / "file.json"))
+
+
+@pytest.mark.parametrize(("chunks", "read"), [(10, [10]), (16, [16]), (19, [16, 19])])
+@pytest.mark.parametrize("ahead", [(), ("prefetch", "zero-copy")])
+def test_with_quiet_logging_every_chunk_is_in_a_reading(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chunks: int, read: list[int], ahead: tuple[str, ...]
+) -> None:
+    """What the last reading is short of is read in the last step: its gauges belong to that, and make a row."""
+    events: list[Any] = []
+    monkeypatch.setattr(loop.marks, "gauge", lambda name, value: events.append((name, value)))
+    monkeypatch.setattr(loop.marks, "step", lambda *, tokens, warmup: events.append(("step", tokens)))
+    fixes, path = ("async", "device-loss", "quiet-logging", *ahead), tmp_path / "it.json"
+    summary = train(settings(fixes=fixes, metrics=path, max_chunks=chunks))
+    rows = json.loads(path.read_text())
+    assert [row["step"] for row in rows] == read
+    done = np.cumsum([name == "step" for name, _ in events])  # the warm-up's step among them
+    losses = [(step, value) for step, (name, value) in zip(done, events, strict=True) if name == "loss"]
+    assert losses == [(row["step"], row["loss"]) for row in rows]
+    assert summary.loss is not None
+    assert min(loss for _, loss in losses) - 1e-9 <= summary.loss <= max(loss for _, loss in losses) + 1e-9
+
+
+def test_with_quiet_logging_a_run_that_time_ends_is_read_too(settings: Any, tmp_path: Path) -> None:
+    path = tmp_path / "it.json"
+    fixes = ("async", "device-loss", "quiet-logging")
+    summary = train(settings(fixes=fixes, metrics=path, max_chunks=None, seconds=1e-6))
+    assert [row["step"] for row in json.loads(path.read_text())] == [1]
+    assert summary.chunks == 1
+
+
+@pytest.mark.parametrize("limit", [{"max_chunks": 7}, {"max_chunks": None, "seconds": 0.03}])
+@pytest.mark.parametrize("warmup", [0, 0.01])
+@pytest.mark.parametrize("variant", ["as-found", "fixed"])
+def test_all_the_work_of_the_measured_chunks_is_measured_and_no_other(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, variant: str, warmup: float, limit: dict[str, Any]
+) -> None:
+    """Whatever is submitted ahead: each chunk is begun and ended on the same side of the warm-up's end."""
+    events: list[str] = []
+    submit, collect = Pipeline.submit, Pipeline.collect
+    monkeypatch.setattr(Pipeline, "submit", lambda *given: (events.append("submit"), submit(*given))[1])
+    monkeypatch.setattr(Pipeline, "collect", lambda *given: (events.append("collect"), collect(*given))[1])
+    monkeypatch.setattr(loop.marks, "step", lambda *, tokens, warmup: events.append("warm" if warmup else "step"))
+    summary = train(settings(variant=variant, warmup_seconds=warmup, **limit))
+    first = len(events) - events[::-1].index("warm")
+    for part, steps in ((events[:first], events.count("warm")), (events[first:], summary.chunks)):
+        assert part.count("submit") == part.count("collect") == steps
+    ahead = max(events[:end].count("submit") - events[:end].count("collect") for end in range(len(events)))
+    assert ahead == (2 if variant == "fixed" else 1)
+
+
+def test_time_limits_the_run_where_no_number_of_chunks_does(settings: Any) -> None:
+    summary = train(settings(variant="fixed", max_chunks=None, seconds=0.05))
+    assert summary.seconds >= 0.05
+    assert summary.chunks >= 1
+
+
+def test_what_is_said(settings: Any, tmp_path: Path, small_text: str) -> None:
+    corpus = tmp_path / "some.jsonl"
+    lines = [json.dumps({"text": part}) for part in (small_text[:30_000], small_text[30_000:])]
+    corpus.write_text("\n".join([lines[0], "{torn", lines[1]]) + "\n")
+    said: list[str] = []
+    train(settings(corpus=corpus, max_chunks=1), progress=said.append)
+    assert said == [
+        f"skipped 1 broken lines of some.jsonl; the first: {corpus}:2 (not JSON)",
+        "as-found on host device (CPU), preset tiny, corpus some.jsonl",
+    ]
+
+
+def test_the_device_is_closed_when_a_chunk_fails(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    closed = []
+    device = loop.open_device
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        made = device(*arguments, **options)
+        close = made.close
+        monkeypatch.setattr(made, "close", lambda: (closed.append(True), close()))
+        return made
+
+    def fail(self: Any, index: int) -> Any:
+        raise TrainerError("no more text")
+
+    monkeypatch.setattr(loop, "open_device", opened)
+    monkeypatch.setattr(Chunks, "ids", fail)
+    with pytest.raises(TrainerError, match="no more text"):
+        train(settings())
+    assert closed == [True]
+
+
+def test_the_profiler_is_told_what_it_compares_by(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: dict[str, Any] = {}
+    monkeypatch.setattr(loop.marks, "describe", facts.update)
+    train(settings(fixes=("batch-tokenize",), max_chunks=1))
+    json.dumps(facts)
+    assert facts["device"] == "host"
+    assert facts["variant"] == "batch-tokenize"
+    assert (facts["step"], facts["preset"], facts["corpus"], facts["work"]) == ("chunk", "tiny", "small.txt", "forward")
+    assert len(facts["corpus_sha256"]) == 64

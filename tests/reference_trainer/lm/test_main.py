@@ -1,0 +1,226 @@
+"""The trainer's command line: every bad input is one line and exit code 2, before any training where it can be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm import history, loop
+from reference_trainer.lm.__main__ import main
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.lm import learners
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+LEARN = ",".join(learners.LEARN)
+QUICK = ("--device", "host", "--tokens-per-chunk", "300", "--samples-per-chunk", "4", "--warmup-seconds", "0")
+
+
+@pytest.fixture
+def options(corpus_file: Path) -> tuple[str, ...]:
+    return (*QUICK, "--corpus", str(corpus_file), "--max-chunks", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
+        (("--variant", "fixed", "--fixes", "pooled"), "--variant means nothing beside --fixes: leave one out"),
+        (("--shards", "it"), "--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards"),
+        (("--corpus", ""), "--corpus is empty: name a path, or leave --corpus out"),
+        (("--shards", ""), "--shards is empty"),
+        (("--metrics", ""), "--metrics is empty"),
+        (("--checkpoint", ""), "--checkpoint is empty"),
+        (("--result", ""), "--result is empty"),
+        (("--preset", "nope"), "unknown preset 'nope': choose one of tiny, small, base"),
+        (("--device", "nope"), "unknown device 'nope': choose one of "),
+        (("--fixes", "nope"), "unknown fix 'nope': choose from "),
+        (("--fixes", "prefetch"), "means nothing without async, device-loss, zero-copy: add them"),
+        (("--corpus", "missing.txt"), "corpus missing.txt does not exist"),
+        (("--corpus", "empty.txt"), "corpus empty.txt holds no text"),
+        (("--corpus", "notes.pdf"), "corpus notes.pdf is not of a kind that can be read"),
+        (("--corpus", "."), "11 of 11 lines are broken"),
+        (("--tokens-per-chunk", "1000000"), "is too short for one chunk"),
+        (("--seconds", "0"), "--seconds 0.0: must be a number of seconds above 0"),
+        (("--result", "missing/x.json"), "--result missing/x.json: there is no folder missing"),
+        (("--result", "."), "--result . is a folder: name a file"),
+        (("--metrics", "."), "--metrics . is a folder: name a file"),
+        (("--result", "x" * 255), ": File name too long"),
+        (("--metrics", "x" * 255), ": File name too long"),
+        (("--lr", "0.1"), "--lr means nothing without fix 'learn': add it to --fixes, or leave --lr out"),
+        (("--warmup-steps", "0"), "--warmup-steps means nothing without fix 'learn'"),
+        (("--total-steps", "9"), "--total-steps means nothing without fix 'learn'"),
+        (("--weight-decay", "0"), "--weight-decay means nothing without fix 'learn'"),
+        (("--clip-norm", "1"), "--clip-norm means nothing without fix 'learn'"),
+        (("--evaluate-every", "0"), "--evaluate-every means nothing without fix 'learn'"),
+        (("--checkpoint", "it"), "--checkpoint means nothing without fix 'learn'"),
+        (("--resume",), "--resume means nothing without a folder of checkpoints: add --checkpoint DIR"),
+        (("--fixes", LEARN, "--lr", "11"), "optimizer: rate is 11.0, it must be from 0 to 10"),
+        (("--fixes", LEARN, "--resume", "--checkpoint", "no"), "--resume: there is no folder no; leave --resume out"),
+        (("--fixes", LEARN, "--metrics", "no/it.json"), "--metrics no/it.json: there is no folder no"),
+    ],
+)
+def test_bad_input_is_one_line(
+    options: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("empty.txt", " \n"), ("notes.pdf", "x"), ("broken.jsonl", '{"content": "x"}\n' * 11)):
+        (tmp_path / name).write_text(text)
+    assert main([*options, *arguments]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1), printed
+    assert printed.err.startswith("error: ")
+    assert said in printed.err
+    assert not (tmp_path / "it").exists(), "refused, and yet there is a folder"
+
+
+def test_fixes_with_blanks_and_twice(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--fixes", "pooled, batch-tokenize,,pooled "]) == 0
+    assert capsys.readouterr().out.startswith("pooled+batch-tokenize on host device (CPU)")
+
+
+def test_a_word_where_a_number_belongs(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*options, "--max-chunks", "many"])
+    assert caught.value.code == 2
+    assert "invalid int value: 'many'" in capsys.readouterr().err
+
+
+def test_the_result_is_written_whole(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*options, "--variant", "fixed", "--result", str(tmp_path / "r.json")]) == 0
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["chunks"] == 1
+    assert f"{result['tokens']:,} tokens in 1 chunks" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_result_for_which_there_is_no_room(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--variant", "fixed", "--result", "/dev/full"]) == 2
+    assert capsys.readouterr().err == "error: --result /dev/full: No space left on device\n"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_verbose_says_what_tokenization_took(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--fixes", "batch-tokenize", "--verbose"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Batch tokenized 4 samples in ")]
+    assert len(lines) >= 2, "a line a chunk, warm-up included"
+
+
+def test_test_holds_both_ways_against_each_other(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*options, "--test"]) == 0
+    line = capsys.readouterr().out
+    same, total = (int(word) for word in line.split() if word.isdigit())
+    assert same == total > 500, line
+    assert line.endswith("on host device (CPU)\n")
+
+
+def test_ctrl_c_while_training_is_130(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._Loop, "_step", interrupted)
+    assert main([*options]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_swallowed_ctrl_c_is_obeyed(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python ignores what is raised in a `__del__`, and device buffers have one."""
+    before, step, steps = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], loop._Loop._step, []
+
+    def swallowing(*given: Any, **named: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 3:
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        return step(*given, **named)
+
+    monkeypatch.setattr(loop._Loop, "_step", swallowing)
+    assert main([*options, "--max-chunks", "9"]) == 130
+    assert (capsys.readouterr().err, len(steps)) == ("interrupted\n", 3)
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert main([*options]) == 0, "and is forgotten then"
+
+
+def test_off_the_main_thread_no_handler_is_set(options: tuple[str, ...]) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(main([*options])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+def test_a_run_whose_metrics_cannot_be_written_is_summed_up(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(option: str, *_: object) -> None:
+        raise TrainerError(f"{option}: No space left on device")
+
+    monkeypatch.setattr(history, "write_output", full)
+    assert main([*options, "--metrics", str(tmp_path / "m.json"), "--result", str(tmp_path / "r.json")]) == 2
+    printed = capsys.readouterr()
+    assert "tokens in 1 chunks" in printed.out
+    assert printed.err == "error: --metrics: No space left on device\n"
+    assert json.loads((tmp_path / "r.json").read_text())["chunks"] == 1
+
+
+def process(options: tuple[str, ...], **streams: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "reference_trainer.lm", *options],
+        cwd=ROOT,
+        env=os.environ.copy(),
+        text=True,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        **streams,
+    )
+
+
+@pytest.mark.parametrize("variant", ["as-found", "fixed"])
+def test_ctrl_c_for_real_ends_it_in_one_line(options: tuple[str, ...], variant: str) -> None:
+    """While the device's worker runs, and the host perhaps waits for it."""
+    endless = (*options, "--max-chunks", "1000000000", "--variant", variant, "--verbose")
+    started = process(endless, stdout=subprocess.PIPE)
+    for _ in range(8):  # it is well under way
+        assert started.stdout is not None
+        assert started.stdout.readline()
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (130, "interrupted\n")
+
+
+def test_a_reader_that_went_away(options: tuple[str, ...]) -> None:
+    started = process((*options, "--max-chunks", "1000000000", "--verbose"), stdout=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stdout.readline()
+    started.stdout.close()
+    assert started.stderr is not None
+    err = started.stderr.read()
+    assert (started.wait(60), err) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_no_room_for_the_output(options: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        started = process(options, stdout=full)
+        _, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (2, "error: cannot write the output: No space left on device\n")

@@ -1,0 +1,52 @@
+"""The flat buffer of all parameters, and the optimizer's settings."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from reference_trainer.devices.host import HostDevice
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.model import ModelConfig, initial_weights
+from reference_trainer.lm.optimizer import Optimizer
+from reference_trainer.lm.parameters import Parameters, flatten, layout, unflatten
+
+CONFIG = ModelConfig(width=5, layers=3, vocabulary=7)
+
+
+def test_every_weight_has_its_place() -> None:
+    """There and back, and each element of a part is its own: matrices first, nothing overlaps."""
+    weights = initial_weights(CONFIG, seed=0)
+    places = layout(CONFIG)
+    flat = flatten(weights, places, np.dtype(np.float64))
+    back = unflatten(flat, places)
+    for name in weights.__slots__:
+        assert np.array_equal(getattr(back, name), getattr(weights, name)), name
+    uses = np.zeros(places.size, int)
+    for name, part in places.parts.items():
+        uses[part.begin : part.begin + prod(part.shape)] += 1
+        assert (part.begin < places.decayed) == ("bias" not in name), name
+        assert part.begin % 16 == 0, name
+    assert uses.max() == 1
+    assert not flat[uses == 0].any()
+
+
+def test_views_are_of_the_flat_buffers() -> None:
+    device = HostDevice()
+    weights = initial_weights(CONFIG, seed=0)
+    parameters = Parameters(device, CONFIG, weights)
+    for layer in range(CONFIG.layers):
+        assert np.array_equal(device.download(parameters.values.layers[layer]), weights.layer[layer])
+    device.upload_into(parameters.gradients.readout, np.full((5, 5), 2, np.float32))
+    gradients = unflatten(device.download(parameters.flat_gradients), parameters.layout)
+    assert gradients.readout.tolist() == [[2.0] * 5] * 5
+    assert not gradients.decoder.any()
+    device.close()
+
+
+@pytest.mark.parametrize(("name", "value"), [("rate", -1), ("beta2", 1.0), ("total", 0), ("least", 1.5), ("eps", -1)])
+def test_settings_out_of_range(name: str, value: float) -> None:
+    with pytest.raises(TrainerError, match=f"optimizer: {name} is {value}, it must be"):
+        Optimizer(**{name: value})

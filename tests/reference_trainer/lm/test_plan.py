@@ -1,0 +1,93 @@
+"""Fixes are found, each cures what it says, and a variant is a named set of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.plan import KINDS, Plan, fixes, listing, plan, variant_fixes
+
+CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix.unproven]
+
+
+def needed(name: str) -> tuple[str, ...]:
+    fix = fixes()[name]
+    return tuple(dict.fromkeys([*(one for other in fix.requires for one in needed(other)), *fix.requires]))
+
+
+def test_as_found_has_no_fix_and_fixed_has_every_cure() -> None:
+    assert plan(variant_fixes("as-found")) == Plan()
+    assert variant_fixes("fixed") == tuple(CURES)
+    cured = plan(variant_fixes("fixed"))
+    same = [field.name for field in fields(Plan) if getattr(cured, field.name) == getattr(Plan(), field.name)]
+    others = {field for fix in fixes().values() if fix.kind != "cure" or fix.unproven for field in fix.changes}
+    assert set(same) <= others, "every choice of the plan has a fix"
+
+
+@pytest.mark.parametrize("name", fixes())
+def test_every_fix_changes_the_plan_and_nothing_else_does(name: str) -> None:
+    fix = fixes()[name]
+    assert fix.name == name
+    assert fix.removes
+    assert fix.rule
+    assert fix.kind in KINDS
+    without, with_it = plan(needed(name)), plan((*needed(name), name))
+    changed = {field.name for field in fields(Plan) if getattr(without, field.name) != getattr(with_it, field.name)}
+    assert changed == set(fix.changes)
+
+
+def test_the_ladder_can_be_climbed_fix_by_fix() -> None:
+    """Each prefix of the ladder is a plan: what a fix requires stands below it."""
+    for device in ("host", "cuda"):
+        ladder = variant_fixes("fixed", device)
+        for number in range(len(ladder) + 1):
+            plan(ladder[:number], device)
+
+
+@pytest.mark.parametrize("name", [name for name, fix in fixes().items() if fix.requires])
+def test_a_fix_without_what_it_requires_is_refused(name: str) -> None:
+    required = fixes()[name].requires
+    missing, them = ", ".join(required), "it" if len(required) == 1 else "them"
+    with pytest.raises(TrainerError, match=f"fix '{name}' means nothing without {missing}: add {them}$"):
+        plan([name])
+
+
+@pytest.mark.parametrize(("name", "other"), [(n, o) for n, fix in fixes().items() for o in fix.excludes])
+def test_fixes_that_exclude_each_other_are_refused(name: str, other: str) -> None:
+    with pytest.raises(TrainerError, match=f"fix '{name}' means nothing beside .*{other}.*: leave one out"):
+        plan({*needed(name), *needed(other), name, other})
+
+
+def test_the_order_of_fixes_does_not_matter() -> None:
+    assert plan(CURES) == plan(reversed(CURES))
+
+
+def test_a_fix_of_another_device_is_refused_and_an_unproven_one_is_left_out() -> None:
+    graph = fixes()["cuda-graph"]
+    assert "cuda-graph" not in variant_fixes("fixed", "cuda")
+    assert plan((*needed("cuda-graph"), "cuda-graph"), "cuda").graph
+    with pytest.raises(TrainerError, match="fix 'cuda-graph' needs device cuda, this is device host: leave it out"):
+        plan((*needed("cuda-graph"), "cuda-graph"), "host")
+    why = {fix["name"]: fix["why_not"] for kind in ("host", "cuda") for fix in listing(kind)["fixes"]}
+    assert why["cuda-graph"] == graph.unproven
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(TrainerError, match=r"unknown fix 'nope': choose from batch-tokenize, "):
+        plan(["nope"])
+    with pytest.raises(TrainerError, match="unknown variant 'nope': choose as-found or fixed"):
+        variant_fixes("nope")
+
+
+def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
+    found = json.loads(json.dumps(listing("host")))
+    assert found["device"] == "host"
+    assert [fix["name"] for fix in found["fixes"]] == list(fixes())
+    assert found["fixed"] == list(variant_fixes("fixed", "host"))
+    for fix in found["fixes"]:
+        assert fix["available"] is not bool(fix["why_not"])
+        assert fix["kind"] in KINDS
+    assert found["sweep"] == sorted(found["sweep"])

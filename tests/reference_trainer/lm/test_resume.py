@@ -1,0 +1,295 @@
+"""Checkpoints of a run, and what goes on from them: bit for bit what would have been without a kill."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler import marks
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm import history, snapshots
+from reference_trainer.lm.checkpoint import FILE
+from reference_trainer.lm.job import prepare
+from reference_trainer.lm.learn_chunk import LearnChunk
+from reference_trainer.lm.learning import place_of
+from reference_trainer.lm.loop import train
+from reference_trainer.lm.result import NotWrittenError
+from reference_trainer.lm.settings import Settings
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.lm.learners import AHEAD, curve, learned, learner, started
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+ENDLESS = 1_000_000
+
+
+def step_of(settings: Settings) -> int:
+    """Of the checkpoint that is there."""
+    place = place_of(prepare(replace(settings, resume=True, max_chunks=None)), settings.checkpoint)
+    place.close()
+    assert place.begun is not None
+    return place.begun.step
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+
+
+def refused(settings: Settings) -> str:
+    with pytest.raises(TrainerError) as caught:
+        train(settings)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_going_on_is_as_if_never_stopped(corpus_file: Path, tmp_path: Path) -> None:
+    """Past the end of the text, in other pieces of work, and with the checkpoint between two looks at held-out text."""
+    settings = learner(corpus_file, max_chunks=130)
+    undisturbed = learned(settings, tmp_path / "undisturbed.json")
+    stopped = replace(settings, checkpoint=tmp_path / "checkpoints", checkpoint_every=20)
+    train(replace(stopped, max_chunks=37))
+    assert step_of(stopped) == 37, "the last step is saved whatever --checkpoint-every is"
+    train(replace(stopped, max_chunks=90, resume=True, fixes=AHEAD))
+    assert learned(replace(stopped, resume=True), tmp_path / "resumed.json") == undisturbed
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_ended_goes_on_bit_for_bit(corpus_file: Path, tmp_path: Path, end: signal.Signals) -> None:
+    settings = learner(corpus_file, max_chunks=ENDLESS, checkpoint=tmp_path / "it", checkpoint_every=5, fixes=AHEAD)
+    process = started(replace(settings, metrics=tmp_path / "cut.json"))
+    wait_for(tmp_path / "it" / FILE, process)
+    process.send_signal(end)
+    _, err = process.communicate(timeout=60)
+    at = step_of(settings)
+    if end == signal.SIGKILL:
+        assert (process.returncode, err) == (-9, "")
+    else:
+        assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
+        said = (
+            rf"interrupted after step (\d+); metrics in {tmp_path}/cut.json, checkpoint of step {at} in {tmp_path}/it\n"
+        )
+        found = re.fullmatch(said, err)
+        assert found, err
+        rows = curve(tmp_path / "cut.json")
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+        assert int(found[1]) - 1 <= len(rows) <= int(found[1]), "Ctrl-C may fall between a step and its row"
+
+    assert 5 <= at < ENDLESS
+    resumed = learned(replace(settings, resume=True, max_chunks=at + 30), tmp_path / "resumed.json")
+    undisturbed = learned(learner(corpus_file, max_chunks=at + 30), tmp_path / "undisturbed.json")
+    assert [row["step"] for row in resumed] == list(range(1, at + 31))
+    assert resumed == undisturbed
+
+
+@pytest.mark.slow
+def test_killed_at_any_time_again_and_again(corpus_file: Path, tmp_path: Path) -> None:
+    settings = learner(
+        corpus_file, max_chunks=4000, checkpoint=tmp_path / "it", checkpoint_every=1, metrics=tmp_path / "it.json"
+    )
+    chance, killed, resumed_at = random.Random(0), 0, [0]
+    while True:
+        there = (tmp_path / "it" / FILE).exists()
+        process = started(replace(settings, resume=there))
+        if killed < 12:
+            before = (tmp_path / "it" / FILE).stat().st_mtime_ns if there else 0
+            while not (tmp_path / "it" / FILE).exists() or (tmp_path / "it" / FILE).stat().st_mtime_ns == before:
+                if process.poll() is not None:
+                    break
+                time.sleep(0.001)
+            time.sleep(0.1 * chance.random())
+            process.kill()
+        _, err = process.communicate(timeout=120)
+        if process.returncode == 0:
+            break
+        assert (process.returncode, err) == (-9, "")
+        killed += 1
+        resumed_at.append(step_of(settings))
+    print(f"killed {killed} times, resumed at steps {resumed_at}")
+    assert killed >= 5, "it was over before it could be killed"
+    assert resumed_at == sorted(resumed_at)
+    undisturbed = learned(learner(corpus_file, max_chunks=4000), tmp_path / "undisturbed.json")
+    assert curve(tmp_path / "it.json") == undisturbed
+
+
+def test_checkpoints_change_nothing(corpus_file: Path, tmp_path: Path) -> None:
+    settings = learner(corpus_file, max_chunks=40, fixes=AHEAD)
+    often = replace(settings, checkpoint=tmp_path / "it", checkpoint_every=1)
+    assert learned(often, tmp_path / "with.json") == learned(settings, tmp_path / "without.json")
+
+
+def test_what_cannot_be_gone_on_from_is_one_line(corpus_file: Path, tmp_path: Path, small_text: str) -> None:
+    settings = learner(corpus_file, max_chunks=10, checkpoint=tmp_path / "it")
+    resume = replace(settings, resume=True, max_chunks=20)
+    assert refused(resume) == f"--resume: there is no folder {tmp_path / 'it'}; leave --resume out to begin"
+    train(settings)
+    assert f"{tmp_path / 'it'} holds a checkpoint: go on with --resume" in refused(settings)
+    assert "--max-chunks 10: the checkpoint in" in refused(replace(resume, max_chunks=10))
+    (tmp_path / "other.txt").write_text(small_text[::-1])
+    for change, said in (
+        ({"lr": 0.5}, "of another optimizer (rate 0.01, not 0.5)"),
+        ({"seed": 1}, "of another seed (0, not 1)"),
+        ({"tokens_per_chunk": 299}, "of another tokens per chunk (300, not 299)"),
+        ({"corpus": tmp_path / "other.txt"}, "of another corpus sha256"),
+    ):
+        assert said in refused(replace(resume, **change)), change
+    content = (tmp_path / "it" / FILE).read_bytes()
+    (tmp_path / "it" / FILE).write_bytes(content[:-1])
+    assert "damaged, or cut short" in refused(resume)
+    (tmp_path / "it" / FILE).unlink()
+    assert "holds no checkpoint" in refused(resume)
+
+
+def test_a_folder_that_cannot_be_written(corpus_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = learner(corpus_file, max_chunks=1)
+    assert refused(replace(settings, checkpoint=tmp_path / "file")).endswith("file: File exists")
+    assert refused(replace(settings, checkpoint=tmp_path / "file" / "it")).endswith("it: Not a directory")
+
+
+def test_two_runs_do_not_share_a_folder(corpus_file: Path, tmp_path: Path) -> None:
+    hold = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    (tmp_path / "it").mkdir()
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path / "it" / ".lock")],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    settings = learner(corpus_file, max_chunks=1, checkpoint=tmp_path / "it")
+    try:
+        assert "another run writes there" in refused(settings)
+    finally:
+        other.communicate("")
+    train(settings)
+
+
+def full_once(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
+    """The disk is full at that write; each write is done before the next step. Gets the steps that were tried."""
+    write, start, tries = snapshots.write, snapshots.Snapshots._write, []
+
+    def full(folder: Path, *rest: Any) -> None:
+        tries.append(rest[1].step)
+        if len(tries) == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(folder, *rest)
+
+    def to_its_end(self: snapshots.Snapshots) -> None:
+        start(self)
+        assert self._writing is not None
+        self._writing[1].exception(30)
+
+    monkeypatch.setattr(snapshots, "write", full)
+    monkeypatch.setattr(snapshots.Snapshots, "_write", to_its_end)
+    return tries
+
+
+def test_a_fault_that_only_the_last_write_meets_is_said(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last checkpoint replaces the one that was not written: the run is good, and the fault is no secret."""
+    settings = learner(corpus_file, max_chunks=12, checkpoint=tmp_path / "it", checkpoint_every=10)
+    tries, said = full_once(monkeypatch, 1), []
+    train(settings, said.append)
+    assert tries == [10, 12]
+    (fault,) = [line for line in said if "was not written" in line]
+    assert "step 10 was not written: No space left on device; there is none before it" in fault
+    assert step_of(settings) == 12
+
+
+def test_a_full_disk_is_said_and_the_training_goes_on(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = learner(corpus_file, max_chunks=60, checkpoint=tmp_path / "it", checkpoint_every=10)
+    expected = learned(replace(settings, checkpoint=None, checkpoint_every=None), tmp_path / "without.json")
+    tries = full_once(monkeypatch, 2)
+    said: list[str] = []
+    train(replace(settings, metrics=tmp_path / "with.json"), said.append)
+    assert curve(tmp_path / "with.json") == expected
+    assert tries == [10, 20, 30, 40, 50, 60]
+    (fault,) = [line for line in said if "was not written" in line]
+    assert "step 20 was not written: No space left on device; that of step 10 stays" in fault
+    assert step_of(settings) == 60
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(snapshots, "write", full)
+    again = replace(settings, checkpoint=tmp_path / "other", checkpoint_every=1000, metrics=tmp_path / "kept.json")
+    with pytest.raises(NotWrittenError) as caught:
+        train(again)
+    assert caught.value.summary.chunks == 60
+    (tmp_path / "other").rename(tmp_path / "before")
+    assert "step 60 was not written: No space left on device; there is none before it" in refused(again)
+    assert curve(tmp_path / "kept.json") == expected, "the run's metrics are there all the same"
+
+
+def test_metrics_that_cannot_be_written_cost_no_checkpoint(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise TrainerError("--metrics it.json: No space left on device")
+
+    monkeypatch.setattr(history, "write_output", full)
+    settings = learner(corpus_file, max_chunks=7, checkpoint=tmp_path / "it", metrics=tmp_path / "it.json")
+    with pytest.raises(NotWrittenError, match="No space left") as caught:
+        train(settings)
+    assert caught.value.summary.chunks == step_of(settings) == 7
+
+
+def test_an_error_costs_no_metrics(corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it hide behind what is kept."""
+    collect, collected = LearnChunk.collect, []
+
+    def fail(model: LearnChunk) -> Any:
+        collected.append(collect(model))
+        if len(collected) == 6:
+            raise ValueError("out of the blue")
+        return collected[-1]
+
+    monkeypatch.setattr(LearnChunk, "collect", fail)
+    with pytest.raises(ValueError, match="out of the blue"):
+        train(learner(corpus_file, max_chunks=20, metrics=tmp_path / "it.json"))
+    assert [row["step"] for row in curve(tmp_path / "it.json")] == [1, 2, 3, 4]
+
+
+def test_while_one_is_written_the_steps_go_on(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is held up until twenty steps later: none waits for it, and no further snapshot is taken."""
+    write, steps, written, go_on = snapshots.write, [0], [], threading.Event()
+
+    def held_up(folder: Path, *rest: Any) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        assert go_on.wait(30), "the steps wait for the writer"
+        written.append(rest[1].step)
+        write(folder, *rest)
+
+    def count(*_: Any, **__: Any) -> None:
+        steps[0] += 1
+        if steps[0] == 31:
+            go_on.set()
+
+    monkeypatch.setattr(snapshots, "write", held_up)
+    monkeypatch.setattr(marks, "step", count)
+    settings = learner(corpus_file, max_chunks=50, checkpoint=tmp_path / "it", checkpoint_every=10)
+    train(settings)
+    assert written[0] == 10
+    assert written[1] >= 30, f"{written}: the memory was written over while it was read"
+    assert step_of(settings) == written[-1] == 50

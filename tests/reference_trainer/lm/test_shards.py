@@ -1,0 +1,404 @@
+"""Chunks out of shards: bit for bit those of the text, with no tokenization; and shards that are not the right ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profiler import marks
+from reference_trainer.errors import USAGE, TrainerError
+from reference_trainer.lm import shards as module
+from reference_trainer.lm.chunks import Chunks, Source, sample_chars
+from reference_trainer.lm.corpus import Corpus, Samples, load_corpus
+from reference_trainer.lm.shard_check import read_index
+from reference_trainer.lm.shard_index import SCHEMA, Index, Origin
+from reference_trainer.lm.shard_writer import SHARD_TOKENS, locked, write_shards
+from reference_trainer.lm.shards import ShardChunks, ensure_shards
+from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+TOKENS, SAMPLES = 400, 4
+
+
+@pytest.fixture
+def corpus(corpus_file: Path) -> Corpus:
+    return load_corpus(corpus_file)
+
+
+@pytest.fixture
+def tokenizer(corpus: Corpus) -> Tokenizer:
+    return train_or_load(corpus, 256)
+
+
+@dataclass
+class Letters:
+    """A tokenizer of any vocabulary: an id a character, the last ids too."""
+
+    vocab_size: int
+    fingerprint: str = "letters"
+    chars_per_token: float = 1.0
+
+    def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
+        return [np.array([self.vocab_size - 1 - ord(letter) % 100 for letter in text], np.int32) for text in texts]
+
+
+def write(
+    directory: Path,
+    corpus: Corpus,
+    tokenizer,
+    tokens: int = TOKENS,
+    samples: int = SAMPLES,
+    shard: int = SHARD_TOKENS,
+    workers: int = 1,
+) -> Index:
+    chars = sample_chars(tokenizer, tokens, samples)
+    wanted = Index(Origin(tokenizer.fingerprint, corpus.sha256, chars), corpus.name, tokenizer.vocab_size, shard)
+    with locked(directory):
+        return write_shards(directory, wanted, Samples(corpus, chars, samples), tokenizer, workers=workers)
+
+
+def opened(
+    directory: Path, corpus: Corpus, tokenizer, tokens: int = TOKENS, samples: int = SAMPLES, **more: object
+) -> ShardChunks:
+    """As training opens them."""
+    wanted = {
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "corpus_sha256": corpus.sha256,
+        "sample_chars": sample_chars(tokenizer, tokens, samples),
+        "tokens_per_chunk": tokens,
+        "samples_per_chunk": samples,
+    }
+    return ShardChunks(directory, **{**wanted, **more})
+
+
+def outcome(source: Source, index: int) -> np.ndarray | str:
+    """The ids of a chunk, or in which words it was refused."""
+    try:
+        return source.ids(index)
+    except TrainerError as error:
+        return str(error)
+
+
+def same(expected: Source, seen: Source, indices: range) -> int:
+    """Hold every chunk against the text's; how many were refused by both alike."""
+    refused = 0
+    for index in indices:
+        text, read = outcome(expected, index), outcome(seen, index)
+        if isinstance(text, str):
+            assert read == text
+            refused += 1
+        else:
+            assert isinstance(read, np.ndarray), read
+            assert read.dtype == np.int32
+            assert np.array_equal(read, text), f"chunk {index}"
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("tokens", "samples", "shard"),
+    [
+        (tokens, samples, shard)
+        for tokens, samples in ((400, 4), (37, 1), (3_000, 8), (101, 7))
+        for shard in (SHARD_TOKENS, 1_500)
+    ]
+    + [(400, 4, 1)],  # a shard a sample
+)
+def test_chunks_are_those_of_the_text(
+    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, tokens: int, samples: int, shard: int
+) -> None:
+    index = write(tmp_path, corpus, tokenizer, tokens, samples, shard)
+    expected = Chunks(corpus, tokenizer, tokens, samples, batch=True)
+    seen = opened(tmp_path, corpus, tokenizer, tokens, samples)
+    assert len(index.shards) == 1 if shard == SHARD_TOKENS else len(index.shards) > 10, "also over the edges of shards"
+    epoch = -(-index.samples // samples)
+    assert not same(expected, seen, range(epoch + 3)), "over the end of the text too"
+    assert not same(expected, seen, range(10**9, 10**9 + 3))
+
+
+def test_chunk_of_one_token(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Some samples of a few letters are one token, and have nothing to predict: refused in the same words."""
+    short = Corpus("short", "an even shorter text of the and of it " * 9, "0" * 64, 1)
+    write(tmp_path, short, tokenizer, 1, 1, shard=5)
+    refused = same(Chunks(short, tokenizer, 1, 1, batch=True), opened(tmp_path, short, tokenizer, 1, 1), range(90))
+    assert 0 < refused < 90, refused
+
+
+def test_same_samples_in_other_chunks(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    """What is written are samples: chunks of more samples of the same size need no other shards."""
+    write(tmp_path, corpus, tokenizer, 400, 4, shard=3_000)
+    assert sample_chars(tokenizer, 800, 8) == sample_chars(tokenizer, 400, 4)
+    same(Chunks(corpus, tokenizer, 800, 8, batch=True), opened(tmp_path, corpus, tokenizer, 800, 8), range(50))
+
+
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(200, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+def test_bytes_of_an_id_go_by_the_vocabulary(tmp_path: Path, corpus: Corpus, vocabulary: int, dtype: str) -> None:
+    letters = Letters(vocabulary)
+    index = write(tmp_path, corpus, letters, shard=9_999)
+    assert index.dtype.name == json.loads((tmp_path / "index.json").read_text())["dtype"] == dtype
+    seen = opened(tmp_path, corpus, letters)
+    same(Chunks(corpus, letters, TOKENS, SAMPLES, batch=True), seen, range(200))  # type: ignore[arg-type]
+    assert max(seen.ids(number).max() for number in range(20)) > vocabulary - 100
+
+
+def test_samples_without_a_token(tmp_path: Path) -> None:
+    @dataclass
+    class Sparse(Letters):
+        def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
+            return [
+                ids if "x" in text else ids[:0] for text, ids in zip(texts, super().encode_arrays(texts), strict=True)
+            ]
+
+    corpus = Corpus("sparse", "aaaa bbbx cccc dddd xxxx eeee ", "1" * 64, 1)
+    write(tmp_path, corpus, Sparse(200), 10, 2, shard=6)
+    expected = Chunks(corpus, Sparse(200), 10, 2, batch=True)  # type: ignore[arg-type]
+    assert same(expected, opened(tmp_path, corpus, Sparse(200), 10, 2), range(9)) == 3, "chunk 1 of each epoch is empty"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_worker_that_fails_is_one_line(tmp_path: Path, workers: int) -> None:
+    @dataclass
+    class Failing(Letters):
+        def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
+            if any("x" in text for text in texts):
+                raise RuntimeError("no more\nmemory")
+            return super().encode_arrays(texts)
+
+    corpus = Corpus("failing", "abcd " * 200_000 + "xxxx " * 200_000, "4" * 64, 1)
+    said = r"samples \d+ to \d+: their tokenizing worker failed: RuntimeError: no more memory$"
+    with pytest.raises(TrainerError, match=said):
+        write(tmp_path, corpus, Failing(200), shard=50_000, workers=workers)
+    kept = read_index(tmp_path)
+    assert kept.shards
+    assert not kept.complete
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_nothing_is_tokenized(
+    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, corpus, tokenizer)
+    chunks = opened(tmp_path, corpus, tokenizer)
+    regions: list[str] = []
+    counted: list[str] = []
+    monkeypatch.setattr(marks, "region", lambda name: regions.append(name) or nullcontext())
+    monkeypatch.setattr(marks, "count", lambda name, amount=1: counted.append(name))
+    chunks.ids(0)
+    assert (regions, counted) == (["data"], [])
+
+
+def test_verbose_says_what_reading_took(
+    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, corpus, tokenizer)
+    opened(tmp_path, corpus, tokenizer).ids(0)
+    assert capsys.readouterr().out == ""
+    opened(tmp_path, corpus, tokenizer, verbose=True).ids(0)
+    assert capsys.readouterr().out.startswith("Read 4 samples from shards in ")
+
+
+def test_closed_twice_and_the_ids_stay(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    write(tmp_path, corpus, tokenizer)
+    chunks = opened(tmp_path, corpus, tokenizer)
+    ids = chunks.ids(0)
+    before = ids.copy()
+    chunks.close()
+    chunks.close()
+    assert np.array_equal(ids, before)
+
+
+# ---------------------------------------------------------------- shards that are not the right ones
+
+
+def changed(**fields: object) -> Callable[[Path], None]:
+    """A change of fields of the index."""
+
+    def change(directory: Path) -> None:
+        path = directory / "index.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return change
+
+
+def flip(name: str, place: float) -> Callable[[Path], None]:
+    """A bit that turned over, at this share of the file."""
+
+    def change(directory: Path) -> None:
+        content = bytearray((directory / name).read_bytes())
+        content[int(place * (len(content) - 1))] ^= 1
+        (directory / name).write_bytes(content)
+
+    return change
+
+
+def cut(name: str, by: int) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).write_bytes((directory / name).read_bytes()[:-by]) and None
+
+
+def longer(directory: Path) -> None:
+    with open(directory / "shard-00001.bin", "ab") as file:
+        file.write(b"\0")
+
+
+NOT_OURS = "is not a folder of shards"
+
+
+def other_file(directory: Path) -> None:
+    shards = json.loads((directory / "index.json").read_text())["shards"]
+    shards[1]["file"] = "shard-1.bin"
+    changed(shards=shards)(directory)
+
+
+def fewer_tokens(directory: Path) -> None:
+    shards = json.loads((directory / "index.json").read_text())["shards"]
+    shards[1]["tokens"] -= 8
+    changed(shards=shards)(directory)
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "said", "cure"),
+    [
+        (lambda d: (d / "index.json").unlink(), "index.json", "does not exist", "make the shards with"),
+        (lambda d: (d / "shard-00001.bin").unlink(), "shard-00001.bin", "is missing", "again"),
+        (cut("shard-00001.bin", 1), "shard-00001.bin", "is cut short", "again"),
+        (longer, "shard-00001.bin", "is damaged: it has", "again"),
+        (flip("shard-00000.bin", 0), "shard-00000.bin", "is damaged: its SHA-256", "again"),
+        (flip("shard-00001.bin", 0.5), "shard-00001.bin", "is damaged: its SHA-256", "again"),
+        (flip("shard-00001.bin", 1), "shard-00001.bin", "is damaged: its SHA-256", "again"),
+        (cut("index.json", 30), "index.json", "is damaged (it is cut short or no JSON)", "again"),
+        (lambda d: (d / "index.json").write_text("[]"), "index.json", NOT_OURS, "name another"),
+        (lambda d: (d / "index.json").write_text("{}"), "index.json", NOT_OURS, "name another"),
+        (lambda d: (d / "index.json").write_text("\n"), "index.json", NOT_OURS, "name another"),
+        (lambda d: (d / "index.json").write_text('{"schema": 1}'), "index.json", NOT_OURS, "name another"),
+        (lambda d: (d / "index.json").write_bytes(b"\xff{"), "index.json", NOT_OURS, "name another"),
+        (changed(schema="x"), "index.json", NOT_OURS, "name another"),
+        (changed(shards=[1]), "index.json", "is damaged (its entry 0 of shards is not of shard-00000.bin)", "again"),
+        (changed(shards=None), "index.json", "is damaged (its shards is missing or of the wrong kind)", "again"),
+        (changed(complete=0), "index.json", "is damaged (its complete is missing or of the wrong kind)", "again"),
+        (changed(sample_chars="9"), "index.json", "is damaged (its sample_chars is missing or of the", "again"),
+        (changed(dtype="uint32"), "index.json", "is damaged (its dtype is 'uint32', not uint16 as a", "again"),
+        (other_file, "index.json", "is damaged (its entry 1 of shards is not of shard-00001.bin)", "again"),
+        (fewer_tokens, "index.json", "shard-00001.bin cannot be of", "again"),
+        (changed(schema=SCHEMA + 1), "index.json", f"has schema {SCHEMA + 1}, this version reads up to", "update it"),
+        (changed(complete=False), "index.json", "are not complete", "goes on from there"),
+        (changed(complete=False, shards=[]), "index.json", "are not complete, 0 finished", "goes on from there"),
+        (changed(tokenizer="feed"), "index.json", "of tokenizer feed, not ", "name another folder"),
+        (
+            changed(corpus_sha256="beef", tokenizer="x"),
+            "index.json",
+            "of corpus small.txt (SHA-256 beef",
+            "name another folder",
+        ),
+        (changed(sample_chars=9), "index.json", "of samples of 9 characters, not ", "name another folder"),
+    ],
+)
+def test_refused_in_one_line(
+    tmp_path: Path,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    damage: Callable[[Path], None],
+    file: str,
+    said: str,
+    cure: str,
+) -> None:
+    write(tmp_path, corpus, tokenizer, shard=9_000)
+    opened(tmp_path, corpus, tokenizer).close()
+    damage(tmp_path)
+    with pytest.raises(TrainerError) as caught:
+        opened(tmp_path, corpus, tokenizer)
+    message = str(caught.value)
+    assert caught.value.exit_code == USAGE
+    assert "\n" not in message
+    assert str(tmp_path / file) in message
+    assert said in message
+    assert cure in message
+    assert f"remove {tmp_path}" not in message
+    assert said != NOT_OURS or "remove" not in message
+
+
+def test_no_folder(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for name in ("none", "file"):
+        with pytest.raises(TrainerError, match=rf"{name}/index\.json does not exist: make the shards with python -m"):
+            opened(tmp_path / name, corpus, tokenizer)
+
+
+def test_too_few_samples_for_a_chunk(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    index = write(tmp_path, corpus, tokenizer)
+    most = index.samples
+    opened(tmp_path, corpus, tokenizer, samples_per_chunk=most).ids(3)
+    with pytest.raises(TrainerError, match=rf"{most} samples, too few for a chunk of {most + 1}"):
+        opened(tmp_path, corpus, tokenizer, samples_per_chunk=most + 1)
+
+
+# ---------------------------------------------------------------- made when need be
+
+
+def test_made_in_the_cache_once(
+    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    assert made.parent == tmp_path / "training-profiler" / "shards"
+    same(Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True), opened(made, corpus, tokenizer), range(50))
+    assert ensure_shards(corpus, tokenizer, 500, SAMPLES) != made
+    assert ensure_shards(replace(corpus, sha256="2" * 64), tokenizer, TOKENS, SAMPLES) != made
+    monkeypatch.setattr(module, "write_shards", None)
+    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == made
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip("shard-00000.bin", 0.5),
+        cut("index.json", 9),
+        changed(complete=False),
+        lambda d: (d / "index.json").unlink(),
+        lambda d: (d / "shard-00000.bin").unlink(),
+    ],
+)
+def test_cache_mends_itself(
+    tmp_path: Path,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], None],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    index, content = read_index(made), (made / "shard-00000.bin").read_bytes()
+    damage(made)
+    told = (made / "index.json").exists()
+    with caplog.at_level(logging.WARNING):
+        assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == made
+    assert ("making cached shards again: " in caplog.text) == told
+    assert (read_index(made), (made / "shard-00000.bin").read_bytes()) == (index, content)
+
+
+def test_a_folder_of_the_users_is_taken_or_refused(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+    write(tmp_path, corpus, tokenizer)
+    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES, tmp_path) == tmp_path
+    with pytest.raises(
+        TrainerError,
+        match=rf"of corpus small\.txt \(SHA-256 {corpus.sha256[:16]}\.\.\.\), not small\.txt \(SHA-256 3333",
+    ):
+        ensure_shards(replace(corpus, sha256="3" * 64), tokenizer, TOKENS, SAMPLES, tmp_path)
+    with pytest.raises(TrainerError, match=r"none/index\.json does not exist: make the shards with"):
+        ensure_shards(corpus, tokenizer, TOKENS, SAMPLES, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_no_cache_that_can_be_written(
+    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TrainerError, match=r"shards cannot be written to .*: Not a directory"):
+        ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)

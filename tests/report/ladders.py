@@ -1,0 +1,173 @@
+"""Made-up ladders of cures for the tests of the report: nothing in here was measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from profiler.run.model import Analysis, Comparison, Ladder, LadderRow, Measure, Ratio, Series
+from tests.report import samples
+
+# fix: what it removes, its rule, its factor alone, on top of those before it, on top of all others
+# fmt: off
+CURES: dict[str, tuple[str, str, float, float, float]] = {
+    "batch-tokenize": ("one crossing into the tokenizer per sample", "inline-tokenization", 1.002, 1.002, 1.04),
+    "async": ("two syncs and three copies per token: the host waits for all", "per-token-sync", 2.1, 2.1, 9.2),
+    "batch-embed": ("a copy and an allocation per token", "tiny-copies", 1.31, 1.45, 1.9),
+    "batch-recurrence": ("a launch per token and layer", "many-launches", 1.62, 3.4, 6.3),
+    "batch-decode": ("a launch per token", "many-launches", 1.48, 2.9, 4.1),
+    "device-loss": ("a copy per token back to the host", "tiny-copies", 1.12, 1.51, 1.33),
+    "pooled": ("allocations in steady state", "allocations", 1.08, 1.004, 1.01),
+    "zero-copy": ("fresh vectors, lists, and pageable copies that are staged", "pageable-copies", 0.99, 0.93, 0.94),
+    "prefetch": ("waiting for the upload", "no-overlap", 1.09, 1.14, 1.13),
+    "quiet-logging": ("a read-back of metrics every chunk", "chatty-logging", 0.998, 1.012, 1.008),
+    "parallel-tokenize": ("device time lost to tokenization in line with it", "inline-tokenization", 1.01, 1.22, 1.22),
+    "blocking-wait": ("a host core that spins while it waits for the device", "spinning-wait", 0.97, 0.998, 1.001),
+}
+# fmt: on
+NEEDS = {
+    "prefetch": ("async", "device-loss", "zero-copy"),
+    "quiet-logging": ("async", "device-loss"),
+}
+BASE = 39_300.0
+REASON = "does other work: no like-for-like ratio"
+_NOISE = 0.03
+
+
+def gain(value: float, spread: float = _NOISE) -> Ratio:
+    """A ratio over 7 rounds whose interval is `spread` to either side."""
+    low, high = value * math.exp(-spread), value * math.exp(spread)
+    return Ratio("tokens_per_s", value, low, high, 7, different=not low <= 1 <= high)
+
+
+def none(reason: str) -> Ratio:
+    """A ratio that was not measured."""
+    return Ratio("tokens_per_s", None, None, None, 0, different=False, reason=reason)
+
+
+def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:
+    """Of a row: throughput and time of a step, with the range over its runs."""
+    time = tokens / speed
+    return {
+        "tokens_per_s": Measure("tokens_per_s", speed, "tokens/s", 0.97 * speed, 1.02 * speed, 7),
+        "step_time": Measure("step_time", time, "s", time / 1.02, time / 0.97, 7),
+    }
+
+
+def row(kind: str, fix: str, worth: Ratio, total: float, **other: Any) -> LadderRow:
+    """A row of a ladder."""
+    labels = {"cumulative": f"+ {fix}", "without": f"without {fix}", "alone": f"alone {fix}"}
+    removes, rule = CURES[fix][:2] if fix in CURES else ("", "")
+    against = {"without": "fixed", "instead": "fixed", "work": ""}.get(kind, "as-found")
+    fields: dict[str, Any] = {"also": (), "fixes": (fix,), "removes": removes, "rule": rule}
+    return LadderRow(
+        **{
+            "label": labels.get(kind, fix),
+            "kind": kind,
+            "fix": fix,
+            "measures": measures(BASE * total),
+            "gain": worth,
+            "against": against,
+            "total": gain(total),
+            **fields,
+            **other,
+        }
+    )
+
+
+def learner(steps: int = 240, rate: float = 31.0) -> Analysis:
+    """A run that learns: its loss falls from ln V, with text held out now and then."""
+    points = range(steps)
+    loss = [1.9 + 3.6 * math.exp(-i / 40) + 0.05 * math.sin(9.7 * i) for i in points]
+    accuracy = [0.31 * (1 - math.exp(-i / 55)) + 0.01 * math.sin(7.1 * i) for i in points]
+    held = [i for i in points if i % 24 == 0]
+    series = [
+        ("loss", points, [max(0.0, value) for value in loss]),
+        ("accuracy", points, [max(0.0, value) for value in accuracy]),
+        ("heldout_loss", held, [1.98 + 3.56 * math.exp(-i / 42) for i in held]),
+        ("heldout_accuracy", held, [0.29 * (1 - math.exp(-i / 58)) for i in held]),
+    ]
+    facts = {
+        "work": "learning",
+        "model": {"width": 32, "layers": 2, "vocabulary": 256},
+        "bigram_accuracy": 0.185,
+        "bigram_loss": 4.05,
+    }
+    found = {
+        **measures(90_000.0),
+        "steps": Measure("steps", float(steps), "steps"),
+        "steps_per_s": Measure("steps_per_s", rate, "steps/s"),
+        "loss": Measure("loss", 2.4, "1"),
+        "accuracy": Measure("accuracy", 0.24, "1"),
+        "heldout_loss": Measure("heldout_loss", 2.3, "1"),
+        "heldout_accuracy": Measure("heldout_accuracy", 0.23, "1"),
+    }
+    curves = tuple(Series(name, "1", tuple(i / rate for i in at), tuple(y)) for name, at, y in series)
+    return Analysis(samples.info("learn", **facts), found, {}, {}, series=curves, verdict="SYNTHETIC: it learns.")
+
+
+def stuck() -> tuple[Series, ...]:
+    """A loss that stays stuck, as as-found's does."""
+    times = tuple(0.15 * i for i in range(20))
+    loss = tuple(0.984 + 0.003 * math.sin(5 * t) for t in times)
+    return (Series("loss", "1", times, loss), Series("accuracy", "1", times, tuple(1 - value for value in loss)))
+
+
+def _climb() -> tuple[LadderRow, ...]:
+    rows, total = [], 1.0
+    names = list(CURES)
+    for index, (name, (*_, added, _on_top)) in enumerate(CURES.items()):
+        total *= added
+        rows.append(row("cumulative", name, gain(added), total, fixes=tuple(names[: index + 1])))
+    return tuple(rows)
+
+
+def _sweep() -> tuple[LadderRow, ...]:
+    return tuple(
+        row(
+            "chunk size",
+            "",
+            gain(factor),
+            factor,
+            label=f"{tokens:,} tokens a chunk",
+            tokens_per_chunk=tokens,
+            measures=measures(BASE * factor, tokens),
+            fixes=(),
+        )
+        for tokens, factor in ((1500, 1.004), (750, 0.996), (375, 0.99), (187, 0.985))
+    )
+
+
+def ladder() -> Ladder:
+    """Twelve cures, one alternative, one row of other work, a sweep of chunk sizes, one cure that cannot run here."""
+    base = row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=(), tokens_per_chunk=3000)
+    climbed = _climb()
+    full = climbed[-1].total.value or 1.0
+    rows = [base, *climbed]
+    for name, (*_, on_top) in CURES.items():
+        needing = tuple(other for other, needs in NEEDS.items() if name in needs)
+        rows.append(row("without", name, gain(on_top), full / on_top, also=needing))
+    for name, (*_, alone, _added, _on_top) in CURES.items():
+        rows.append(row("alone", name, gain(alone), alone, also=NEEDS.get(name, ())))
+    instead = ("batch-tokenize", "parallel-tokenize")
+    rows.append(row("instead", "pretokenize", gain(1.07), 1.07 * full, also=instead, removes="all tokenization"))
+    work = row("work", "learn", none(REASON), 2.3, analysis=learner(), also=("quiet-logging",))
+    rows += [replace(work, total=none(REASON), removes="a loss that teaches nothing"), *_sweep()]
+    return Ladder(tuple(rows), (("cuda-graph", "there is no CUDA device here"),), rounds=7)
+
+
+def with_ladder(found: Ladder | None = None) -> Comparison:
+    """As-found against fixed with a ladder; as-found's curves are there too."""
+    plain = samples.comparison(title="SYNTHETIC: fixed against as-found")
+    first = plain.sides[0]
+    runs = tuple(replace(run, series=(*run.series, *stuck())) for run in first.runs)
+    assert first.detail is not None
+    counted = Measure("tokenized_samples_per_step", 8.0, "1/step")
+    detail = replace(first.detail, measures={**first.detail.measures, counted.name: counted})
+    return replace(plain, sides=(replace(first, runs=runs, detail=detail), *plain.sides[1:]), ladder=found or ladder())
+
+
+def empty_ladder() -> Comparison:
+    """Stopped before any round was complete."""
+    return with_ladder(Ladder((), interrupted=True))

@@ -1,0 +1,124 @@
+"""Terminal and Markdown: every block kind, any width, without colour or Unicode, hostile text stays text."""
+
+from __future__ import annotations
+
+import io
+import re
+import typing
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from profiler.report import blocks
+from profiler.report.build import build_report
+from profiler.report.render import console, html, markdown
+from profiler.report.render.text import bar, spark
+from tests.report import ladders, samples
+from tests.report.test_build import SUBJECTS, all_blocks
+
+KINDS = set(typing.get_args(blocks.Block))
+
+
+def printed(
+    report: blocks.Report, width: int, *, full: bool = True, encoding: str = "utf-8", colour: bool = False
+) -> str:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
+    terminal = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    console.print_report(report, full=full, console=terminal, page=Path("reports/runs/latest/compare.html"))
+    out.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def one_of_each() -> blocks.Report:
+    """A report with every kind of block in it."""
+    found: dict[type, blocks.Block] = {blocks.NotMeasured: blocks.NotMeasured("the weather", "no window")}
+    for section in build_report(ladders.with_ladder()).sections:
+        for block in all_blocks(section.blocks):
+            found.setdefault(type(block), block)
+    assert set(found) == KINDS, KINDS - set(found)
+    return blocks.Report("kinds", "all of them", (blocks.Section("k", "Kinds", tuple(found.values())),))
+
+
+def test_every_renderer_draws_every_block() -> None:
+    report = one_of_each()
+    for text in (printed(report, 100), markdown.render(report), html.render(report)):
+        assert "the weather" in text
+        assert "not measured: no window" in text
+        assert "synchronize" in text or "tokenize" in text, "the flame graph is missing"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("make", SUBJECTS, ids=lambda make: make.__name__)
+def test_terminal_lines_fit(make: typing.Callable[[], typing.Any], width: int) -> None:
+    for full in (False, True):
+        text = printed(build_report(make()), width, full=full)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_terminal_without_unicode_or_colour() -> None:
+    text = printed(build_report(samples.comparison()), 80, encoding="ascii")
+    assert "\x1b" not in text
+    assert "#" in text
+    assert "49.8x" in text
+
+
+def test_terminal_brief_holds_what_matters() -> None:
+    text = printed(build_report(samples.comparison()), 80, full=False)
+    for wanted in ("51× as many", "95% interval", "Syncs per step", "33.3%", "█", "as_found.py:88", "compare.html"):
+        assert wanted in text, wanted
+    assert len(text.splitlines()) < 50
+
+
+def test_a_narrow_terminal_shortens_intervals_but_no_words() -> None:
+    text = " ".join(printed(build_report(ladders.with_ladder()), 90, full=True).split())
+    assert "removes:" in text
+    assert "pageable" in text
+    assert "removes: and" not in text
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    report = build_report(samples.comparison(after="[red]fixed[/red]\x1b[2J"))
+    text = printed(report, 120)
+    assert "[red]fixed" in text
+    assert "\x1b" not in text
+    coloured = printed(report, 120, colour=True)
+    assert "\x1b[2J" not in coloured
+
+
+def test_markdown_tables_are_rectangular() -> None:
+    text = markdown.render(build_report(samples.comparison()))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1, table
+
+
+def test_markdown_keeps_hostile_text_as_text() -> None:
+    text = markdown.render(build_report(samples.comparison(after=samples.HOSTILE)))
+    assert "<script" not in text
+    assert "<img" not in text
+    assert not re.search(r"(?<!\\)\]\(", text), "a link"
+    assert "\x1b" not in text
+    assert markdown.escape("a|b `c` [d](http://e)") == "a\\|b \\`c\\` \\[d\\](http&#8203;://e)"
+
+
+def test_missing_values_have_a_footnote() -> None:
+    for text in (
+        markdown.render(build_report(samples.empty_comparison())),
+        printed(build_report(samples.empty_comparison()), 100),
+    ):
+        assert re.search(r"\[a\\?\] not measured: SYNTHETIC: no collector for tokens", text)
+
+
+def test_bars_and_curves_of_characters() -> None:
+    assert bar(1.0, 4) == "████"
+    assert bar(0.001, 4) == "▏"
+    assert bar(0.0, 4) == ""
+    assert bar(0.001, 4, unicode=False) == "#"
+    assert spark([0.0, 1.0], 1.0) == "▁█"
+    assert spark([], 1.0) == ""
+    assert spark([0.0], 0.0) == "▁"
+    assert len(spark([1.0] * 1000, 1.0, width=40)) == 40

@@ -1,0 +1,393 @@
+"""Made-up values for the tests of the report: nothing in here was measured, and every title says SYNTHETIC."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from profiler.run.model import (
+    Analysis,
+    CollectorStatus,
+    Comparison,
+    FlameDiff,
+    FlameNode,
+    HotSite,
+    IdleBlame,
+    Measure,
+    Missing,
+    Ratio,
+    RunInfo,
+    Series,
+    Side,
+    Site,
+)
+
+HOSTILE = "<script>alert('boo')</script>"
+HOSTILE_ATTRIBUTE = '"><img src=x onerror="document.title=\'owned\'">'
+HOSTILE_TEXT = "naïve 数据 | `tick` [link](javascript:alert(1)) $\\frac{x}$ \x1b[31mred\u202eder"
+LONG_PATH = "/home/somebody/" + "a-rather-long-folder-name/" * 9 + "train_the_language_model.py"
+
+LOOP = "/home/somebody/project/reference_trainer/lm/fixes/as_found.py"
+FIXED = "/home/somebody/project/reference_trainer/lm/fixes/chunked.py"
+TOKENIZER = "/home/somebody/project/reference_trainer/lm/tokenizer.py"
+
+UNITS = {
+    "tokens_per_s": "tokens/s",
+    "steps_per_s": "steps/s",
+    "step_time": "s",
+    "steps": "steps",
+    "device_utilization": "1",
+    "host_cpu": "cores",
+    "device_cpu": "cores",
+    "peak_memory": "bytes",
+    "loss": "1",
+    "accuracy": "1",
+}
+AS_FOUND = {
+    "tokens_per_s": 20_840.0,
+    "step_time": 0.14395,
+    "steps": 31.0,
+    "device_utilization": 0.0513,
+    "host_cpu": 1.02,
+    "device_cpu": 0.061,
+    "peak_memory": 412e6,
+    "loss": 0.98412,
+    "accuracy": 0.01588,
+    "syncs_per_step": 6000.0,
+    "h2d_per_step": 6001.0,
+    "d2h_per_step": 6000.0,
+    "h2d_bytes_per_step": 1_548_000.0,
+    "d2h_bytes_per_step": 780_000.0,
+    "allocations_per_step": 12_004.0,
+    "launches_per_step": 9002.0,
+}
+CURED = {
+    "tokens_per_s": 1_063_000.0,
+    "step_time": 0.002822,
+    "steps": 1590.0,
+    "device_utilization": 0.8841,
+    "host_cpu": 0.29,
+    "device_cpu": 0.91,
+    "peak_memory": 405e6,
+    "loss": 0.98412,
+    "accuracy": 0.01588,
+    "syncs_per_step": 1.0,
+    "h2d_per_step": 1.0,
+    "d2h_per_step": 1.0,
+    "h2d_bytes_per_step": 12_000.0,
+    "d2h_bytes_per_step": 12_008.0,
+    "allocations_per_step": 0.0,
+    "launches_per_step": 7.0,
+}
+FLOOR = AS_FOUND | {"tokens_per_s": 31_270.0, "steps": 47.0, "step_time": 0.09594, "device_utilization": 0.0104}
+
+AS_FOUND_BREAKDOWN = {
+    "input": 0.0059,
+    "sync": 0.0621,
+    "copy": 0.0408,
+    "launch": 0.0287,
+    "log": 0.0006,
+    "python": 0.0463,
+    "unattributed": 0.0021,
+}
+CURED_BREAKDOWN = {
+    "input": 0.00041,
+    "sync": 0.00219,
+    "copy": 0.00008,
+    "launch": 0.00017,
+    "log": 0.00005,
+    "python": 0.00019,
+    "unattributed": 0.00003,
+}
+
+
+def _unit(name: str) -> str:
+    if name in UNITS:
+        return UNITS[name]
+    return "bytes/step" if "bytes" in name else "1/step"
+
+
+def _measures(values: Mapping[str, float], noise: float, seed: str) -> dict[str, Measure]:
+    rng = random.Random(seed)
+    scale = 1 + rng.uniform(-noise, noise)
+    scaled = {"tokens_per_s": scale, "step_time": 1 / scale}
+    return {
+        name: Measure(name, value * scaled.get(name, 1.0), _unit(name), n=28, source="light run")
+        for name, value in values.items()
+    }
+
+
+def _over_runs(runs: tuple[Analysis, ...]) -> dict[str, Measure]:
+    merged = {}
+    for name, first in runs[0].measures.items():
+        values = sorted(run.measures[name].value for run in runs)  # type: ignore[type-var]
+        merged[name] = replace(first, value=values[len(values) // 2], low=values[0], high=values[-1], n=len(runs))
+    return merged
+
+
+def info(label: str, level: str = "light", **facts: Any) -> RunInfo:
+    """A manifest as a recorder could have written it."""
+    return RunInfo(
+        schema=1,
+        run_id=f"synthetic-{label[:12]}",
+        started_at="2025-01-02T03:04:05+00:00",
+        argv=("python", "-m", "reference_trainer.lm", "--variant", label),
+        label=label,
+        level=level,
+        state="complete",
+        exit_code=0,
+        begin=1_000_000_000,
+        end=9_000_000_000,
+        git_commit="0123456789abcdef0123456789abcdef01234567",
+        host={"cpu": "Synthetic CPU 9000", "cores": 2, "memory_bytes": 8 << 30, "os": "Linux", "kernel": "6.1"},
+        versions={"python": "3.11.9", "torch": "2.4.0", "numpy": "2.0.1", "profiler": "0.1.0"},
+        collectors=(
+            CollectorStatus("host", "ok", records=812, cost_s=0.021),
+            CollectorStatus("gpu", "unavailable", "no NVIDIA driver on this machine"),
+        ),
+        facts={"device": "host", "corpus": "pydoc topics", "preset": "tiny", "step": "chunk"} | facts,
+    )
+
+
+def _breakdown(seconds: Mapping[str, float]) -> dict[str, Measure]:
+    known = {name: Measure(name, value, "s", n=28, source="breakdown pass") for name, value in seconds.items()}
+    for name, reason in (
+        ("framework", "torch operators are seen at level full only"),
+        ("compute", "the operators are the work on the cpu device only"),
+        ("checkpoint", "the program marks no region of this name"),
+    ):
+        known[name] = Measure(name, None, "s", reason=reason)
+    return known
+
+
+def _device(seconds: float, busy: float, copy: float) -> dict[str, Measure]:
+    shares = {"compute": busy - copy, "copy": copy, "idle": 1 - busy}
+    known = {name: Measure(name, share * seconds, "s", n=28) for name, share in shares.items()}
+    known["communication"] = Measure("communication", None, "s", reason="one process: nothing communicates")
+    return known
+
+
+def _wave(name: str, unit: str, level: float, seed: str) -> Series:
+    rng = random.Random(seed)
+    times = tuple(round(0.1 * i, 3) for i in range(40))
+    values = tuple(max(0.0, level * (1 + 0.05 * math.sin(t * 5) + rng.uniform(-0.04, 0.04))) for t in times)
+    return Series(name, unit, times, values)
+
+
+def _series(values: Mapping[str, float]) -> tuple[Series, ...]:
+    return tuple(
+        _wave(name, unit, values[name], f"{name}{values[name]}")
+        for name, unit in (("host_cpu", "cores"), ("device_cpu", "cores"), ("device_utilization", "1"))
+    )
+
+
+def _flame(rows: tuple[tuple[str, str, int, float, tuple[Any, ...]], ...]) -> tuple[FlameNode, ...]:
+    return tuple(
+        FlameNode(name, value, Site(file, line, name), _flame(below)) for name, file, line, value, below in rows
+    )
+
+
+def _deep(depth: int, value: float) -> FlameNode:
+    node = FlameNode("leaf", value, Site("/lib/deep.py", 1, "leaf"))
+    for level in range(depth):
+        node = FlameNode(f"level_{depth - level}", value, Site("/lib/deep.py", depth - level, "level"), (node,))
+    return node
+
+
+def as_found_flame() -> FlameNode:
+    """Tree of the slow side, with hostile names, a deep chain and far too many tiny frames."""
+    token = (
+        ("next_embedding", LOOP, 61, 0.031, (("to_device", LOOP, 64, 0.022, ()),)),
+        ("recurrent_step", LOOP, 71, 0.038, (("launch", LOOP, 74, 0.028, ()),)),
+        (HOSTILE, LONG_PATH, 104, 0.052, (("synchronize", LOOP, 88, 0.044, ()),)),
+        (HOSTILE_ATTRIBUTE, LOOP, 91, 0.021, ((HOSTILE_TEXT, LOOP, 92, 0.012, ()),)),
+    )
+    tree = _flame(
+        (
+            ("tokenize", TOKENIZER, 33, 0.006, (("encode", TOKENIZER, 41, 0.005, ()),)),
+            ("learn_chunk", LOOP, 52, 0.171, token),
+        )
+    )
+    crumbs = tuple(FlameNode(f"crumb_{i}", 0.000001, Site("/lib/crumbs.py", i, "crumb")) for i in range(400))
+    main = FlameNode("main", 0.186, Site(LOOP, 20, "main"), (*tree, _deep(60, 0.004), *crumbs))
+    return FlameNode("all", 0.1865, None, (main,))
+
+
+def cured_flame() -> FlameNode:
+    """Tree of the fast side."""
+    rows = (
+        ("tokenize", TOKENIZER, 33, 0.00041, (("encode_batch", TOKENIZER, 58, 0.00036, ()),)),
+        (
+            "learn_chunk",
+            FIXED,
+            40,
+            0.00262,
+            (("synchronize", FIXED, 77, 0.00219, ()), ("launch", FIXED, 61, 0.00017, ())),
+        ),
+    )
+    return FlameNode("all", 0.00312, None, (FlameNode("main", 0.00312, Site(LOOP, 20, "main"), _flame(rows)),))
+
+
+def flame_diff() -> FlameDiff:
+    """A difference of the two trees, made by hand."""
+    below = (
+        FlameDiff("tokenize", 0.006, 0.00041, Site(TOKENIZER, 33, "tokenize")),
+        FlameDiff(
+            "learn_chunk",
+            0.171,
+            0.00262,
+            Site(LOOP, 52, "learn_chunk"),
+            (FlameDiff(HOSTILE, 0.052, 0.0, Site(LONG_PATH, 104, HOSTILE)), FlameDiff("synchronize", 0.0, 0.00219)),
+        ),
+    )
+    return FlameDiff("all", 0.1865, 0.00312, None, (FlameDiff("main", 0.186, 0.00312, Site(LOOP, 20, "main"), below),))
+
+
+def _idle() -> tuple[IdleBlame, ...]:
+    return (
+        IdleBlame("after the sync", "sync", Site(LOOP, 88, "learn_chunk"), 0.0612, 0.3273, 3000.0),
+        IdleBlame("python between calls", "python", Site(LOOP, 97, "learn_chunk"), 0.0461, 0.2466, 3000.0),
+        IdleBlame(f"in region {HOSTILE}", "copy", Site(LONG_PATH, 104, HOSTILE), 0.0388, 0.2075, 6000.0),
+        IdleBlame("in region tokenize", "input", Site(TOKENIZER, 33, "tokenize"), 0.0059, 0.0316, 1.0),
+        IdleBlame("unknown", "unattributed", None, 0.0009, 0.0048, 11.0),
+    )
+
+
+def _hot() -> tuple[HotSite, ...]:
+    return (
+        HotSite(Site(LOOP, 88, "learn_chunk"), "sync", 3000.0, 0.0441, 0.0418, 0.0),
+        HotSite(Site(LONG_PATH, 104, HOSTILE_ATTRIBUTE), "d2h", 3000.0, 0.0212, 0.0187, 768_000.0),
+        HotSite(Site(LOOP, 64, "learn_chunk"), "h2d", 3000.0, 0.0196, 0.0, 768_000.0),
+        HotSite(Site(LOOP, 74, "learn_chunk"), "launch", 9000.0, 0.0287, 0.0, 0.0),
+    )
+
+
+def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND, seed: str = "1") -> Analysis:
+    """One rich run: every field is filled; `values` are its measures."""
+    slow = values["device_utilization"] < 0.5
+    seconds = AS_FOUND_BREAKDOWN if slow else CURED_BREAKDOWN
+    return Analysis(
+        info=info(label, level="standard"),
+        measures=_measures(values, 0.0, seed),
+        breakdown=_breakdown(seconds),
+        device_breakdown=_device(sum(seconds.values()), values["device_utilization"], 0.01),
+        idle=_idle() if slow else _idle()[3:],
+        hot=_hot() if slow else _hot()[3:],
+        series=_series(values),
+        flame=as_found_flame() if slow else cured_flame(),
+        missing=(
+            Missing("GPU samples", "no NVIDIA driver on this machine"),
+            Missing("device queue of other processes", "only this process is recorded"),
+        ),
+        notes=("SYNTHETIC: 28 steps only; the 95% interval of a share is about 2 points",),
+        verdict=(
+            "Device idle 95% of the time: the host waits for it 3,000 times a step at as_found.py:88."
+            if slow
+            else "The device is busy 88% of the time: the host is not what limits this run."
+        ),
+    )
+
+
+def _light(label: str, values: Mapping[str, float], number: int) -> Analysis:
+    return Analysis(info(label), _measures(values, 0.03, f"{label}{number}"), {}, {}, series=_series(values))
+
+
+def side(label: str, values: Mapping[str, float], *, detail: bool = True, slowdown: float = 1.29) -> Side:
+    """One side of three light runs and, unless told otherwise, its breakdown pass."""
+    runs = tuple(_light(label, values, number) for number in range(5))
+    return Side(
+        label=label,
+        command=f"python -m reference_trainer.lm --variant {label}",
+        runs=runs,
+        detail=analysis(label, values=values) if detail else None,
+        measures=_over_runs(runs),
+        recording_slowdown=Measure("recording_slowdown", slowdown, "x", n=28),
+    )
+
+
+def _ratio(name: str, before: Side, after: Side) -> Ratio:
+    pairs = [
+        b.measures[name].value / a.measures[name].value  # type: ignore[operator]
+        for a, b in zip(before.runs, after.runs, strict=True)
+        if a.measures[name].value and b.measures[name].value is not None
+    ]
+    if not pairs or min(pairs) <= 0:
+        return Ratio(name, None, None, None, 0, different=False, reason="one side is zero")
+    value = math.exp(sum(map(math.log, pairs)) / len(pairs))
+    low, high = min(pairs) * 0.99, max(pairs) * 1.01
+    return Ratio(name, value, low, high, len(pairs), different=not low <= 1 <= high)
+
+
+def ratios(sides: tuple[Side, ...]) -> dict[str, dict[str, Ratio]]:
+    """Ratios of every side over the first; the interval is a stand-in, not statistics."""
+    return {other.label: {name: _ratio(name, sides[0], other) for name in other.measures} for other in sides[1:]}
+
+
+def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fixed") -> Comparison:
+    """As-found against fixed, with a floor, trees, blame, and hostile text in many places."""
+    sides = (side("as-found", AS_FOUND), side(after, CURED, slowdown=1.06))
+    return Comparison(
+        title=title,
+        created_at="2025-01-02T03:10:00+00:00",
+        sides=sides,
+        ratios=ratios(sides),
+        pairs=5,
+        comparable=True,
+        reasons=(),
+        forced=False,
+        verdict=(
+            "fixed trains 51× as many tokens a second as as-found on the host device (CPU): "
+            "as-found left the device idle 95% of the time, waiting for it 6,000 times a step; fixed waits once."
+        ),
+        floor=side("floor", FLOOR, detail=False),
+        differences=(("variant", ("as-found", after)), (HOSTILE_TEXT, (HOSTILE, HOSTILE_ATTRIBUTE))),
+        environment=(("cpu", "Synthetic CPU 9000"), ("corpus", "pydoc topics"), ("path", LONG_PATH)),
+        method=(
+            "SYNTHETIC: 5 interleaved pairs after one warm-up of each side.",
+            "Each ratio is a geometric mean over pairs with a 95% interval.",
+            "Breakdown, blame and flame graphs come from a separate pass; its times enter no ratio.",
+        ),
+        flame_diff=flame_diff(),
+    )
+
+
+def three_sides() -> Comparison:
+    """A baseline and two others, one of which shows no difference."""
+    sides = (side("as-found", AS_FOUND), side("as-found again", AS_FOUND), side("fixed", CURED))
+    return replace(comparison(), sides=sides, ratios=ratios(sides), differences=(), flame_diff=None, floor=None)
+
+
+def forced_comparison() -> Comparison:
+    """Not comparable, and compared all the same."""
+    reasons = ("device differs: host, cuda", f"corpus differs: pydoc topics, {HOSTILE}")
+    return replace(comparison(title="SYNTHETIC: forced"), comparable=False, forced=True, reasons=reasons)
+
+
+def empty_comparison() -> Comparison:
+    """Almost nothing was measured; every None has its reason."""
+    nothing = {
+        name: Measure(name, None, unit, reason=f"SYNTHETIC: no collector for {name}") for name, unit in UNITS.items()
+    }
+    runs = (Analysis(info("a"), nothing, {}, {}, missing=(Missing("everything", "SYNTHETIC: recorder killed"),)),)
+    slow = Measure("recording_slowdown", None, "x", reason="no breakdown pass was made")
+    sides = tuple(Side(label, "", runs, None, nothing, slow) for label in ("a", "b"))
+    unknown = Ratio("tokens_per_s", None, None, None, 0, different=False, reason="no step was closed on either side")
+    return Comparison(
+        title="SYNTHETIC: empty",
+        created_at="2025-01-02T03:10:00+00:00",
+        sides=sides,
+        ratios={"b": {"tokens_per_s": unknown}},
+        pairs=0,
+        comparable=True,
+        reasons=(),
+        forced=False,
+        verdict="Nothing could be concluded: no step was closed on either side.",
+    )
+
+
+def empty_analysis() -> Analysis:
+    """A run that was killed before its first step."""
+    return empty_comparison().sides[0].runs[0]

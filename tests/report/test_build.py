@@ -1,0 +1,281 @@
+"""Every section builds for every kind of subject, and shows what was not measured as such."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from profiler.report import blocks
+from profiler.report.build import build_report, moment, section_plugins
+from profiler.report.sections.idle import blame_summary
+from profiler.report.subject import Subject, side_view
+from profiler.run.model import RECORDING_ITSELF, Comparison
+from tests.report import ladders, samples
+
+SUBJECTS: tuple[Callable[[], Subject], ...] = (
+    samples.comparison,
+    samples.three_sides,
+    samples.forced_comparison,
+    samples.empty_comparison,
+    samples.analysis,
+    samples.empty_analysis,
+    ladders.with_ladder,
+    ladders.empty_ladder,
+    ladders.learner,
+)
+OF_LADDERS = {"ladder", "quick-fix", "claims"}
+
+
+def all_blocks(found: tuple[blocks.Block, ...]) -> Iterator[blocks.Block]:
+    for block in found:
+        yield block
+        if isinstance(block, blocks.Group):
+            for _, inner in block.columns:
+                yield from all_blocks(inner)
+
+
+def of_kind(subject: Subject, key: str, kind: type[blocks.Block]) -> list:
+    section = next(section for section in build_report(subject).sections if section.key == key)
+    return [block for block in all_blocks(section.blocks) if isinstance(block, kind)]
+
+
+def text_of(value: object) -> str:
+    """All text in a block, wherever it stands."""
+    if isinstance(value, str):
+        return value + "\n"
+    if dataclasses.is_dataclass(value):
+        return "".join(text_of(getattr(value, one.name)) for one in dataclasses.fields(value))
+    return "".join(map(text_of, value)) if isinstance(value, tuple) else ""
+
+
+def test_sections_come_in_their_order() -> None:
+    assert [plugin.name for plugin in section_plugins()] == [
+        "verdict",
+        "throughput",
+        "ladder",
+        "quick-fix",
+        "claims",
+        "breakdown",
+        "utilisation",
+        "counters",
+        "idle",
+        "hot",
+        "flame",
+        "learning",
+        "environment",
+        "method",
+    ]
+
+
+@pytest.mark.parametrize("make", SUBJECTS, ids=lambda make: make.__name__)
+def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None:
+    subject = make()
+    report = build_report(subject)
+    laddered = isinstance(subject, Comparison) and subject.ladder is not None
+    expected = [plugin.name for plugin in section_plugins() if laddered or plugin.name not in OF_LADDERS]
+    assert [section.key for section in report.sections] == expected
+    assert all(section.blocks and section.title for section in report.sections)
+    assert report == build_report(make()), "the same subject gave another report"
+
+
+@pytest.mark.parametrize("make", [samples.empty_comparison, samples.empty_analysis], ids=lambda make: make.__name__)
+def test_what_was_not_measured_has_its_reason_in_every_section(make: Callable[[], Subject]) -> None:
+    for section in build_report(make()).sections:
+        if section.key == "environment":
+            continue
+        found = list(all_blocks(section.blocks))
+        absent = [block for block in found if isinstance(block, blocks.NotMeasured)]
+        cells = [c for t in found if isinstance(t, blocks.Table) for row in t.rows for c in row if c.missing]
+        listed = [i for b in found if isinstance(b, blocks.Items) for i in b.items if "not measured: " in i]
+        assert absent or cells or listed, f"{section.key} does not say what is missing"
+        assert all(block.reason for block in absent)
+        numbers = [c for t in found if isinstance(t, blocks.Table) for row in t.rows for c in row if c.text == "0"]
+        assert not [cell for cell in numbers if cell.sort == 0.0 and section.key != "method"], (
+            f"a zero in {section.key}"
+        )
+
+
+def test_an_empty_fact_is_no_row_of_the_environment() -> None:
+    subject = samples.comparison()
+    blank = replace(
+        subject, environment=(*subject.environment, ("device note", " ")), differences=(("note", ("", "")),)
+    )
+    tables = of_kind(blank, "environment", blocks.Table)
+    assert not [row for table in tables for row in table.rows if "note" in row[0].text]
+
+
+def test_idle_time_says_which_pass_it_is_of_and_what_is_left_out() -> None:
+    subject = samples.comparison()
+    first = subject.sides[0]
+    assert first.detail is not None
+    own = replace(first.detail.idle[0], doing=RECORDING_ITSELF, share_of_wall=0.1)
+    detail = replace(first.detail, idle=(own, *first.detail.idle))
+    [table] = blame_summary(side_view(replace(first, detail=detail), "s1"))
+    assert table.caption.endswith("device idle time, breakdown pass")
+    assert table.note == "The recorder's own 10.0% left out."
+    assert all(row[0].text != RECORDING_ITSELF for row in table.rows)
+    [clean] = blame_summary(side_view(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
+    assert clean.note == ""
+    assert all("breakdown pass" in one.caption for one in of_kind(subject, "idle", blocks.Table))
+    assert "Measured in the breakdown pass." in text_of(build_report(subject).sections[0].blocks)
+    assert not [t for t in of_kind(samples.analysis(), "idle", blocks.Table) if "breakdown pass" in t.caption]
+
+
+def test_verdict_comes_first_with_ratio_interval_and_device() -> None:
+    subject = samples.comparison()
+    verdict = build_report(subject).sections[0]
+    assert isinstance(verdict.blocks[0], blocks.Callout)
+    assert verdict.blocks[0].whole() == subject.verdict
+    assert "host device (CPU)" in verdict.blocks[0].label
+    first = of_kind(subject, "verdict", blocks.Stats)[0].items[0]
+    ratio = subject.ratios["fixed"]["tokens_per_s"]
+    assert first.value.sort == ratio.value
+    assert "95% interval" in first.value.note
+    assert f"{ratio.n} pairs" in first.value.note
+
+
+def test_a_second_sentence_of_the_verdict_goes_into_smaller_type() -> None:
+    first = "fixed runs 59.6× the tokens/s of as-found, because idle after syncs fell to 18% (recurrence.py:61)."
+    second = "Of the fixes, each left out of the full set: async gives 9.20×."
+    subject = dataclasses.replace(samples.comparison(), verdict=f"{first} {second}")
+    said = of_kind(subject, "verdict", blocks.Callout)[0]
+    assert (said.text, said.rest) == (first, second)
+    assert said.whole() == subject.verdict
+
+
+def test_forced_comparison_is_marked_with_its_reasons() -> None:
+    warnings = [
+        block for block in of_kind(samples.forced_comparison(), "verdict", blocks.Callout) if block.tone == "warning"
+    ]
+    assert [warning.label for warning in warnings] == ["Forced"]
+    assert "device differs" in warnings[0].text
+    refused = dataclasses.replace(samples.forced_comparison(), forced=False)
+    assert of_kind(refused, "verdict", blocks.Callout)[1].label == "Not comparable"
+
+
+def test_no_difference_is_said_in_words() -> None:
+    stats = of_kind(samples.three_sides(), "verdict", blocks.Stats)[0].items
+    assert [stat.label.split(" over ")[0] for stat in stats] == ["fixed", "as-found again"]
+    assert "no difference seen" not in stats[0].value.note
+    assert "no difference seen" in stats[1].value.note
+
+
+def test_floor_is_a_row_with_its_meaning_and_every_pair_is_a_dot() -> None:
+    subject = samples.comparison()
+    rows = of_kind(subject, "throughput", blocks.Table)[0].rows
+    assert "the least this pattern can cost" in rows[2][0].note
+    runs, pairs = of_kind(subject, "throughput", blocks.Intervals)
+    assert [len(row.dots) for row in runs.rows] == [5, 5, 5]
+    assert len(pairs.rows[0].dots) == subject.pairs
+
+
+def test_breakdown_sums_and_names_the_slow_down_of_its_pass() -> None:
+    subject = samples.comparison()
+    absolute, shares = of_kind(subject, "breakdown", blocks.StackedBars)
+    assert sum(s.value for s in absolute.bars[0].segments) == pytest.approx(sum(samples.AS_FOUND_BREAKDOWN.values()))
+    assert shares.share
+    assert not absolute.share
+    note = of_kind(subject, "breakdown", blocks.Table)[0].note
+    assert "as-found 1.29×, fixed 1.06×" in note
+    assert "enter no ratio" in note
+
+
+def test_categories_and_counters_that_nobody_listed_are_shown() -> None:
+    side = samples.side("as-found", samples.AS_FOUND | {"graph_breaks_per_step": 3.0})
+    detail = dataclasses.replace(
+        side.detail,
+        breakdown={
+            **side.detail.breakdown,
+            "gossip": dataclasses.replace(next(iter(side.measures.values())), name="gossip", value=0.01),
+        },
+    )
+    subject = dataclasses.replace(samples.comparison(), sides=(dataclasses.replace(side, detail=detail),))
+    assert "Graph breaks per step" in text_of(of_kind(subject, "counters", blocks.Table)[0])
+    assert "gossip" in text_of(of_kind(subject, "breakdown", blocks.Table)[0])
+
+
+def test_blame_and_hot_lines_carry_file_and_line() -> None:
+    subject = samples.comparison()
+    blame = of_kind(subject, "idle", blocks.Table)[0]
+    assert blame.rows[0][1].text == "…/fixes/as_found.py:88"
+    assert blame.rows[0][1].title == f"{samples.LOOP}:88"
+    assert of_kind(subject, "hot", blocks.Table)[0].rows[0][0].title == f"{samples.LOOP}:88"
+
+
+def test_flame_graphs_are_pruned_and_their_difference_leans() -> None:
+    before, after, difference = of_kind(samples.comparison(), "flame", blocks.Flame)
+    frames, stack = 0, [before.root]
+    while stack:
+        frame = stack.pop()
+        frames += 1
+        assert frame.value >= 0.001 * before.root.value
+        assert "crumb" not in frame.label
+        stack.extend(frame.children)
+    assert 60 < frames < 100, frames
+    assert after.root.value < before.root.value
+    hostile, waiting = difference.root.children[0].children[0].children
+    assert (hostile.lean, waiting.lean) == (-1.0, 1.0)
+
+
+def test_a_gap_that_the_breakdown_pass_filled_is_no_gap() -> None:
+    subject = samples.comparison()
+    light = dataclasses.replace(subject.sides[0].runs[0], missing=(samples.Missing("flame graph", "level light"),))
+    side = dataclasses.replace(subject.sides[0], runs=(light, *subject.sides[0].runs[1:]))
+    section = build_report(dataclasses.replace(subject, sides=(side, subject.sides[1]))).sections[-1]
+    assert "level light" not in text_of(section.blocks)
+    assert "no NVIDIA driver" in text_of(section.blocks)
+
+
+def test_times_are_shown_to_the_minute() -> None:
+    assert moment("2025-01-02T03:04:05+00:00") == "2025-01-02 03:04 UTC"
+    assert moment("yesterday") == "yesterday"
+
+
+def test_doubts_that_differ_in_numbers_only_are_told_once() -> None:
+    subject = samples.comparison()
+    runs = tuple(
+        dataclasses.replace(run, notes=(f"steps drift: {number}.5% more", "torn table"))
+        for number, run in enumerate(subject.sides[0].runs)
+    )
+    side = dataclasses.replace(subject.sides[0], runs=runs)
+    lists = of_kind(dataclasses.replace(subject, sides=(side, subject.sides[1])), "method", blocks.Items)
+    doubts = next(block.items for block in lists if block.title == "What to doubt")
+    assert "as-found: steps drift: 0.5% more (and 4 more like this)" in doubts
+    assert "as-found: torn table" in doubts
+
+
+def test_curves_of_one_kind_have_the_colour_of_their_side_and_no_legend() -> None:
+    share, cores = of_kind(samples.comparison(), "utilisation", blocks.Lines)
+    assert [panel.curves[0].tone for panel in share.panels] == ["s1", "s2"]
+    assert share.legend() == ()
+    assert [label for label, _ in cores.legend()] == ["Host CPU", "Device CPU"]
+    assert share.y_max == 100.0
+
+
+def test_a_breakdown_pass_quicker_than_the_light_runs_is_doubted() -> None:
+    subject = samples.comparison()
+    side = dataclasses.replace(
+        subject.sides[1], recording_slowdown=dataclasses.replace(subject.sides[1].recording_slowdown, value=0.97)
+    )
+    lists = of_kind(dataclasses.replace(subject, sides=(subject.sides[0], side)), "method", blocks.Items)
+    doubts = [item for block in lists if block.title == "What to doubt" for item in block.items]
+    assert any(
+        item.startswith("fixed: the breakdown pass was not slower than the light runs (0.97×)") for item in doubts
+    )
+    assert not any("as-found: the breakdown pass" in item for item in doubts)
+
+
+def test_one_pair_has_no_interval_and_that_is_no_lack_of_difference() -> None:
+    subject = samples.comparison()
+    one = {
+        name: dataclasses.replace(
+            ratio, low=None, high=None, n=1, different=False, reason=ratio.reason or "one pair: no interval"
+        )
+        for name, ratio in subject.ratios["fixed"].items()
+    }
+    said = text_of(build_report(dataclasses.replace(subject, ratios={"fixed": one})).sections[0])
+    assert "one pair: no interval" in said
+    assert "no difference seen" not in said

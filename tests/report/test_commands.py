@@ -1,0 +1,66 @@
+"""The commands report and diagnose: wiring, files, and faults in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import profiler
+from profiler.__main__ import main
+from profiler.base.errors import Exit
+from tests.report import samples
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory whose analysis is a made-up one."""
+    monkeypatch.setattr(profiler, "read", lambda path: samples.analysis())
+    return tmp_path
+
+
+def test_report_goes_into_the_run_by_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run)]) == Exit.OK
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    assert [path.name for path in run.iterdir()] == ["report.html"]
+
+
+def test_report_of_an_archive_goes_beside_it(run: Path) -> None:
+    (run / "my.run.zip").touch()
+    assert main(["report", str(run / "my.run.zip"), "--format", "md"]) == Exit.OK
+    assert sorted(path.name for path in run.iterdir()) == ["my.run.md", "my.run.zip"]
+
+
+@pytest.mark.parametrize(("form", "begins"), [("html", "<!doctype"), ("md", "# as-found"), ("json", "{")])
+def test_every_format_to_a_file_of_choice(run: Path, form: str, begins: str) -> None:
+    out = run / "deep" / f"my.{form}"
+    assert main(["report", str(run), "--format", form, "--out", str(out)]) == Exit.OK
+    assert out.read_text(encoding="utf-8").startswith(begins)
+
+
+def test_json_format_is_the_run_schema(run: Path) -> None:
+    main(["report", str(run), "--format", "json"])
+    assert json.loads((run / "report.json").read_text())["schema"] == "run/1"
+
+
+def test_console_format_shows_every_section_and_takes_no_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--format", "console"]) == Exit.OK
+    assert "== Method and doubts ==" in capsys.readouterr().out
+    assert main(["report", str(run), "--format", "console", "--out", str(run / "x")]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("error: --out:")
+
+
+def test_diagnose_prints_the_verdict(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(run)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "Device idle 95% of the time" in out
+    assert "as_found.py:88" in out
+
+
+@pytest.mark.parametrize("command", ["report", "diagnose"])
+def test_what_is_no_run_is_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, str(tmp_path / "nothing")]) == Exit.USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1

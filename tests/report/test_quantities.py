@@ -1,0 +1,98 @@
+"""Cells: numbers with units apart, missing with its reason, text that commands nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler.report import quantities as q
+from profiler.run.model import Measure, Ratio, Site
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (0.0621, "s", ("62.1", "ms")),
+        (0.00041, "s", ("410", "µs")),
+        (412e6, "bytes", ("412", "MB")),
+        (20_840.0, "tokens/s", ("20.8k", "tokens/s")),
+        (6000.0, "1/step", ("6,000", "")),
+        (1.29, "x", ("1.29", "×")),
+        (0.0, "s", ("0", "s")),
+    ],
+)
+def test_quantity(value: float, unit: str, expected: tuple[str, str]) -> None:
+    assert q.quantity(value, unit) == expected
+
+
+def test_a_share_that_is_there_is_never_shown_as_zero() -> None:
+    assert q.percent(0.00001) == "<0.1%"
+    assert q.percent(0.0) == "0.0%"
+    assert q.percent(0.3333) == "33.3%"
+
+
+def test_missing_measure_shows_its_reason_and_no_number() -> None:
+    cell = q.measure_cell(Measure("x", None, "s", reason="no GPU"), share=True, spread=True)
+    assert (cell.missing, cell.text, cell.sort) == ("no GPU", "", None)
+    assert q.measure_cell(Measure("x", None, "s")).missing == "no reason was recorded"
+
+
+def test_range_names_the_unit_once_and_is_left_out_where_it_says_nothing() -> None:
+    def note(low: float, high: float) -> str:
+        return q.measure_cell(Measure("x", 1.0, "s", low, high), spread=True).note
+
+    assert note(0.141, 0.142) == "141 to 142"
+    assert note(0.0005, 0.002) == "500 µs to 2.00 ms"
+    assert note(0.1411, 0.14112) == ""
+
+
+def test_small_ratios_read_as_fractions() -> None:
+    assert q.ratio_text(1 / 6000) == "1/6,000"
+    assert q.ratio_text(49.8) == "49.8×"
+
+
+def test_ratio_cell_says_where_no_difference_was_seen() -> None:
+    cell = q.ratio_cell(Ratio("x", 1.0, 0.99, 1.01, 5, different=False))
+    assert "no difference seen" in cell.note
+    assert "0.990 to 1.01" in cell.note
+
+
+def test_an_interval_of_an_exact_counter_is_shown_only_where_it_says_something() -> None:
+    narrow = Ratio("syncs_per_step", 1 / 5855, 1 / 5878, 1 / 5833, 5, different=True)
+    cell = q.ratio_cell(narrow)
+    assert (cell.text, cell.note) == ("1/5,855", "")
+    assert q.ratio_cell(replace(narrow, low=1 / 6000)).note == "1/6,000 to 1/5,833"
+    assert q.ratio_cell(replace(narrow, name="tokens_per_s")).note == "1/5,878 to 1/5,833"
+
+
+def test_a_ratio_of_one_pair_gives_its_reason() -> None:
+    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason="one pair: no interval"))
+    assert (cell.text, cell.note) == ("48.6", "one pair: no interval")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"), [(12.0, 0.0, "none left"), (0.0, 3.0, "new"), (0.0, 0.0, "same"), (4.0, 2.0, "0.500")]
+)
+def test_ratio_cell_without_a_ratio_falls_back_on_the_measures(before: float, after: float, text: str) -> None:
+    no_ratio = Ratio("x", None, None, None, 0, different=False, reason="one side is zero")
+    assert q.ratio_cell(no_ratio, Measure("x", before, "1"), Measure("x", after, "1")).text == text
+
+
+def test_ratio_cell_of_what_was_not_measured_has_the_reason() -> None:
+    no_ratio = Ratio("x", None, None, None, 0, different=False, reason="no pairs")
+    assert q.ratio_cell(no_ratio, Measure("x", None, "1"), Measure("x", 1.0, "1")).missing == "no pairs"
+    assert q.ratio_cell(None).missing
+
+
+def test_paths_are_shortened_with_the_full_one_in_the_title() -> None:
+    site = Site("/home/someone/" + "long/" * 40 + "project/train.py", 88, "step")
+    cell = q.site_cell(site)
+    assert cell.text == "…/project/train.py:88"
+    assert cell.title == f"{site.file}:88"
+    assert len(q.short_path("/a/" + "x" * 500 + "/" + "y" * 500)) <= 56
+    assert q.site_cell(None).missing
+
+
+def test_plain_text_commands_nothing() -> None:
+    assert q.plain("a\x1b[31mb\u202ec\nd\te\udc80") == "a\ufffd[31mb\ufffdc d e?"

@@ -1,0 +1,178 @@
+"""Loading: sources merged with their texts, torn tails cut and named, and one line for what is no run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiler.base.errors import ProfilerError
+from profiler.marks import Recorder
+from profiler.run import store, tables
+from profiler.run.load import LOST_NAME, load
+from profiler.run.model import CollectorStatus, RunInfo, Site
+from profiler.run.tables import TABLES, packer
+from tests.recorded.builders import dtype_of
+
+
+def manifest(path: Path, **fields: Any) -> None:
+    given = {"schema": tables.SCHEMA, "run_id": "r", "started_at": "", "argv": ("train",), "state": "complete"}
+    path.mkdir(exist_ok=True)
+    store.write_manifest(path, RunInfo(**{**given, **fields}))
+
+
+def source(run: Path, pid: int, *, steps: int, names: tuple[str, ...], rank: int = 0, **facts: Any) -> Path:
+    """A folder as `profiler.marks` leaves it: steps, one region for each name, one call at one site."""
+    folder = run / f"source-{pid}"
+    folder.mkdir()
+    (folder / "source.json").write_text(json.dumps({"schema": 1, "pid": pid, "rank": rank, "facts": facts}))
+    (folder / "names.jsonl").write_text(
+        "".join(json.dumps({"id": number, "text": name}) + "\n" for number, name in enumerate(names))
+    )
+    (folder / "sites.jsonl").write_text(json.dumps({"id": 0, "file": f"{pid}.py", "line": 7, "function": "f"}) + "\n")
+    step, region, call = packer("steps").pack, packer("regions").pack, packer("calls").pack
+    (folder / "steps.bin").write_bytes(
+        b"".join(step(index, index * 10, index * 10 + 10, 3, 1, 2, 0, pid, 0) for index in range(steps))
+    )
+    (folder / "regions.bin").write_bytes(b"".join(region(1, 2, pid, number, 0) for number in range(len(names))))
+    (folder / "calls.bin").write_bytes(call(1, 2, 0, 0, 0, pid, 0, 0, 0, 0) + call(3, 4, 0, 0, 0, pid, 0, 0, -1, 0))
+    return folder
+
+
+def test_sources_are_merged_and_their_ids_renumbered(tmp_path: Path) -> None:
+    manifest(tmp_path, facts={"preset": "tiny", "device": "?"})
+    source(tmp_path, 20, steps=1, names=("log", "data"), rank=1, device="worker")
+    source(tmp_path, 30, steps=3, names=("data", "log"), device="host")
+    run = load(tmp_path)
+    texts = [(row["pid"], row["rank"], run.names[row["name"]]) for row in run.regions]
+    assert texts == [(30, 0, "data"), (30, 0, "log"), (20, 1, "log"), (20, 1, "data")]
+    assert [str(run.sites[row["site"]]) if row["site"] >= 0 else "" for row in run.calls] == [
+        "30.py:7 (f)",
+        "",
+        "20.py:7 (f)",
+        "",
+    ]
+    assert run.steps["pid"].tolist() == [30, 30, 30, 20]
+    assert run.info.facts == {"preset": "tiny", "device": "host"}, "what the process with most steps said"
+    assert run.problems == ()
+    for table in TABLES:
+        assert getattr(run, table).dtype == dtype_of(table)
+        assert not getattr(run, table).flags.writeable
+
+
+def test_an_empty_run_has_empty_tables(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    run = load(tmp_path / "run.json")
+    assert {table: len(getattr(run, table)) for table in TABLES} == dict.fromkeys(TABLES, 0)
+
+
+def test_what_the_recorder_wrote_comes_back(tmp_path: Path) -> None:
+    store.create(tmp_path)
+    manifest(tmp_path)
+    writer = store.RunWriter(tmp_path)
+    writer.samples(5, [(1, 2, "thread.cpu_s", 0.5), (1, 0, "process.rss", 7.0), (1, 3, "thread.cpu_s", 1.5)])
+    stack = (("a.py", 1, "main"), ("b.py", 2, "inner"))
+    writer.stacks([(10, 20, 1, 2, stack, 1), (20, 30, 1, 2, stack[:1], 0), (30, 40, 1, 2, stack, -1)])
+    writer.close()
+    run = load(tmp_path)
+    assert [(run.names[row["name"]], row["tid"], row["value"]) for row in run.samples] == [
+        ("thread.cpu_s", 2, 0.5),
+        ("process.rss", 0, 7.0),
+        ("thread.cpu_s", 3, 1.5),
+    ]
+    assert [run.stack_frames[number] for number in run.stacks["stack"]] == [
+        (Site("a.py", 1, "main"), Site("b.py", 2, "inner")),
+        (Site("a.py", 1, "main"),),
+        (Site("a.py", 1, "main"), Site("b.py", 2, "inner")),
+    ]
+    assert run.stacks["active"].tolist() == [1, 0, -1]
+
+
+def test_every_cut_of_a_table_loads(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    folder = source(tmp_path, 20, steps=2, names=("data",))
+    whole = (folder / "steps.bin").read_bytes()
+    size = packer("steps").size
+    for cut in range(len(whole) + 1):
+        (folder / "steps.bin").write_bytes(whole[:cut])
+        run = load(tmp_path)
+        assert len(run.steps) == cut // size, f"cut at {cut} of {len(whole)}"
+        torn = [problem for problem in run.problems if "torn" in problem]
+        assert torn == ([f"source-20/steps.bin: {cut % size} bytes of a torn record cut off"] if cut % size else [])
+
+
+def test_every_cut_of_the_names_loads(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    folder = source(tmp_path, 20, steps=1, names=("data", "log"))
+    whole = (folder / "names.jsonl").read_bytes()
+    for cut in range(len(whole) + 1):
+        (folder / "names.jsonl").write_bytes(whole[:cut])
+        run = load(tmp_path)
+        read = [run.names[number] for number in run.regions["name"]]
+        complete = whole[:cut].count(b"}")
+        assert read == ["data", "log"][:complete] + [LOST_NAME] * (2 - complete), f"cut at {cut}"
+        if complete < 2:
+            assert any("have lost their name" in problem for problem in run.problems), run.problems
+
+
+def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    folder = source(tmp_path, 20, steps=1, names=("data",))
+    (folder / "names.jsonl").write_bytes(b'\xff\xfe\n{"id": 0, "text": "data"}\n{"id": 1}\n')
+    (folder / "source.json").unlink()
+    run = load(tmp_path)
+    assert run.steps["pid"].tolist() == [20], "from the folder's name"
+    assert run.names[run.regions["name"][0]] == "data"
+    for part in ("names.jsonl: damaged line 1", "names.jsonl: damaged line 3", "source.json: missing"):
+        assert any(part in problem for problem in run.problems), (part, run.problems)
+
+
+def test_a_process_that_could_not_write_on_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest(tmp_path)
+    recorder = Recorder(tmp_path, "light")
+    recorder.step(1, False)
+    recorder.flush()
+    recorder.fail(OSError(28, "No space left on device"))
+    recorder.step(1, False)
+    recorder.flush()
+    assert capsys.readouterr().err.count("the program goes on") == 1
+    run = load(tmp_path)
+    assert len(run.steps) == 1
+    assert any("could not write on" in problem for problem in run.problems), run.problems
+
+
+def test_a_killed_recorder_and_a_failed_collector_are_named(tmp_path: Path) -> None:
+    manifest(tmp_path, state="running", collectors=(CollectorStatus("stacks", "failed", "died"),))
+    problems = load(tmp_path).problems
+    assert any("never ended" in problem for problem in problems), problems
+    assert any("stacks failed: died" in problem for problem in problems), problems
+
+
+def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for name, message in (("file", "not a run directory"), ("folder", "is not a run"), ("none", "there is no run")):
+        with pytest.raises(ProfilerError, match=message) as caught:
+            load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_newer_source_is_refused(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    folder = source(tmp_path, 20, steps=1, names=())
+    (folder / "source.json").write_text(json.dumps({"schema": 9, "pid": 20, "rank": 0, "facts": {}}))
+    with pytest.raises(ProfilerError, match="newer version"):
+        load(tmp_path)
+
+
+def test_random_bytes_never_raise_anything_else(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    folder = source(tmp_path, 20, steps=1, names=("data",))
+    random = np.random.default_rng(0)
+    for name in ("names.jsonl", "sites.jsonl", "stacks.jsonl", "source.json", "regions.bin", "calls.bin", "stacks.bin"):
+        for size in (1, 50, 300):
+            (folder / name).write_bytes(random.bytes(size))
+            load(tmp_path)

@@ -1,0 +1,172 @@
+"""The recorder's files: never over a run, the manifest both ways, and a disk that fills up."""
+
+from __future__ import annotations
+
+import errno
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.base.errors import ProfilerError
+from profiler.run import store, tables
+from profiler.run.load import load
+from profiler.run.model import CollectorStatus, RunInfo
+
+
+def info(**fields: Any) -> RunInfo:
+    given = {"schema": tables.SCHEMA, "run_id": "r", "started_at": "2026-01-01T00:00:00+00:00", "argv": ("train",)}
+    return RunInfo(**{**given, **fields})
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("python", "train.py", "--lr", "3"), "train"),
+        (("/usr/bin/python3.11", "-u", "-m", "pkg.lm", "--x"), "pkg.lm"),
+        (("python3", "-c", "pass"), "python3"),
+        (("python",), "python"),
+        (("./train.sh", "a"), "train"),
+    ],
+)
+def test_program_name(argv: tuple[str, ...], name: str) -> None:
+    assert store.program_name(argv) == name
+
+
+def test_default_directories_differ(tmp_path: Path) -> None:
+    first = store.default_directory(("a b/c?d",), tmp_path)
+    first.mkdir()
+    assert first.name.endswith("-c-d")
+    assert not store.default_directory(("a b/c?d",), tmp_path).exists()
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    store.create(out)
+    before = sorted(out.rglob("*"))
+    with pytest.raises(ProfilerError, match="is not empty"):
+        store.create(out)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(ProfilerError, match="cannot make the run directory"):
+        store.create(tmp_path / "run")
+
+
+def test_a_disk_full_from_the_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ProfilerError, match=r"cannot make the run directory .*: No space left on device"):
+        store.create(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_manifest_both_ways(tmp_path: Path) -> None:
+    written = info(
+        state="complete",
+        exit_code=0,
+        end=5,
+        host={"cpu": "x", "cores": 2},
+        devices=({"name": "gpu"},),
+        facts={"device": "host", "preset": None},
+        collectors=(
+            CollectorStatus("gpu", "unavailable", "none", cost_s=None),
+            CollectorStatus("host", "ok", cost_s=0.5),
+        ),
+    )
+    store.write_manifest(tmp_path, written)
+    assert store.read_manifest(tmp_path) == written
+    assert [path.name for path in tmp_path.iterdir()] == [tables.MANIFEST]
+
+
+def test_fields_of_a_later_version_are_left_out(tmp_path: Path) -> None:
+    store.write_manifest(tmp_path, info())
+    content = json.loads((tmp_path / tables.MANIFEST).read_text())
+    (tmp_path / tables.MANIFEST).write_text(json.dumps({**content, "new_field": 1}))
+    assert store.read_manifest(tmp_path) == info()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"schema": 2}', r"was written by a newer version \(schema 2; this one reads 1\): upgrade"),
+        ('{"schema": "1"}', "is damaged: its schema is '1'"),
+        ("{}", "is damaged: its schema is None"),
+        ('{"schema": 1}', "is damaged: run.json: .*missing"),
+        ('{"schema": 1, "argv": 5}', "is damaged: run.json"),
+        ("[]", "holds no object"),
+        ('{"schema": 1, "ru', "is damaged"),
+        ("\x00\xff", "is damaged"),
+    ],
+)
+def test_a_bad_manifest_is_one_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / tables.MANIFEST).write_text(content, encoding="latin-1")
+    with pytest.raises(ProfilerError, match=message) as caught:
+        store.read_manifest(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+class FullDisk(BytesIO):
+    """Takes so many bytes, then a part of what it is given, then nothing: as a file system does."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        super().__init__()
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._room = room
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)[: self._room]
+        if not part:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._room -= len(part)
+        return self._file.write(part)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def test_a_full_disk_is_said_once_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = tables.packer("samples").size
+    store.create(tmp_path)
+    store.write_manifest(tmp_path, info())
+    writer = store.RunWriter(tmp_path, lambda path: FullDisk(path, 3 * size + 7))
+    for time in range(10):
+        writer.samples(time, [(1, 0, "a", float(time))])
+        writer.flush()
+    writer.close()
+    assert capsys.readouterr().err.count("No space left on device; the target goes on") == 1
+    assert writer.problem == "No space left on device"
+    # the fourth was cut in two: its rest and the six after it are what was dropped
+    assert writer.dropped == 7
+    run = load(tmp_path)
+    assert run.samples["value"].tolist() == [0.0, 1.0, 2.0]
+    assert any("7 bytes of a torn record" in problem for problem in run.problems), run.problems
+
+
+def test_the_end_of_a_run_gives_the_reserve_back(tmp_path: Path) -> None:
+    store.create(tmp_path)
+    store.write_manifest(tmp_path, info(state="running"))
+    assert (tmp_path / ".reserve").stat().st_size > 1 << 15
+    store.write_manifest(tmp_path, info(state="complete"))
+    assert not (tmp_path / ".reserve").exists()
+
+
+def test_the_writer_flushes_while_records_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(store.time, "monotonic", lambda: clock[0])
+    store.create(tmp_path)
+    writer = store.RunWriter(tmp_path)
+    file = tmp_path / store.RECORDER / "samples.bin"
+    writer.samples(1, [(1, 0, "a", 1.0)])
+    assert not file.exists()
+    clock[0] += 1.0
+    writer.samples(2, [(1, 0, "a", 1.0)])
+    assert file.stat().st_size == 2 * tables.packer("samples").size
+    writer.close()

@@ -1,0 +1,139 @@
+"""Holds the directions of imports between the rooms; ARCHITECTURE.md draws them, tests/layers.py checks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.layers import Module, cycles, heavy_at_start, read_tree, wrong_directions, wrong_places
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def tree() -> dict[str, Module]:
+    return read_tree(ROOT)
+
+
+def test_the_tree_is_read(tree: dict[str, Module]) -> None:
+    assert {"profiler", "profiler.marks", "profiler.run.model", "reference_trainer.lm.corpus"} <= tree.keys()
+    assert "profiler.run.tables" in {imported.target for imported in tree["profiler.marks"].imports}
+
+
+def test_directions(tree: dict[str, Module]) -> None:
+    assert not (faults := wrong_directions(tree)), "\n".join(faults)
+
+
+def test_third_party_packages_are_in_their_place(tree: dict[str, Module]) -> None:
+    assert not (faults := wrong_places(tree)), "\n".join(faults)
+
+
+def test_heavy_libraries_are_imported_where_used(tree: dict[str, Module]) -> None:
+    assert not (faults := heavy_at_start(tree)), "\n".join(faults)
+
+
+def test_no_import_cycle(tree: dict[str, Module]) -> None:
+    assert not (found := cycles(tree)), "\n".join(" <-> ".join(group) for group in found)
+
+
+# ---------------------------------------------------------------- the checker itself, on made-up trees
+
+
+def faults_of(tmp_path: Path, **files: str) -> list[str]:
+    """All faults of a tree; a__b is the module a/b.py, the packages around it are made."""
+    for name, source in files.items():
+        path = tmp_path / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    tree = read_tree(tmp_path)
+    groups = [" <-> ".join(group) for group in cycles(tree)]
+    return [*wrong_directions(tree), *wrong_places(tree), *heavy_at_start(tree), *groups]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("profiler__commands__run", "from profiler.record import launch\nfrom profiler import __version__"),
+        ("profiler__diagnose__rules__sync", "from profiler.analyse.timeline import union"),
+        ("profiler__analyse__stats", "import numpy as np\nimport profiler.run.model, profiler.run.tables"),
+        ("profiler__record__collectors__gpu", "def start():\n    import pynvml"),
+        ("profiler__report__render__figures", "def draw():\n    from matplotlib import figure"),
+        ("profiler__report__render__markdown", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rich"),
+        ("reference_trainer__lm__loop", "import torch\nimport numba\nfrom profiler import marks"),
+    ],
+)
+def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
+    assert faults_of(tmp_path, **{module: source, "profiler__marks": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "expected"),
+    [
+        (
+            "profiler__report__sections__idle",
+            "from profiler.analyse import blame",
+            "idle.py:1 imports profiler.analyse",
+        ),
+        (
+            "profiler__report__console",
+            "x = 1\nimport profiler.diagnose.rank",
+            "console.py:2 imports profiler.diagnose.rank",
+        ),
+        (
+            "profiler__analyse__stats",
+            "from profiler.run import store",
+            "imports profiler.run.store: profiler.analyse may",
+        ),
+        ("profiler__diagnose__rank", "from profiler.analyse import stats", "imports profiler.analyse.stats"),
+        ("profiler__run__load", "from profiler.analyse import stats", "profiler.run may import profiler.base"),
+        ("profiler__run__model", "import profiler.base", "profiler.run.model may import nothing of ours"),
+        ("profiler__base__plugins", "from profiler.run import model", "profiler.base may import nothing of ours"),
+        ("profiler__record__launch", "from profiler.commands import run", "imports profiler.commands"),
+        ("profiler__record__launch", "from ..commands import run", "imports profiler.commands"),
+        ("profiler__record__launch", "from profiler.run import load", "launch.py:1 imports profiler.run"),
+        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.run.tables"),
+        (
+            "profiler__commands__compare",
+            "def f():\n    import reference_trainer.lm",
+            "compare.py:2 imports reference_trainer",
+        ),
+        ("profiler__base__plugins", "import_module('reference_trainer.lm')", "plugins.py:1 imports reference_trainer"),
+        (
+            "reference_trainer__lm__loop",
+            "from profiler.run import tables",
+            "reference_trainer may import profiler.marks",
+        ),
+        ("reference_trainer__lm__loop", "import profiler", "loop.py:1 imports profiler: reference_trainer may"),
+        ("profiler__extra__thing", "", "profiler/extra/thing.py is in no known room"),
+        ("profiler__commands__run", "def f():\n    import psutil", "only profiler.record.collectors may"),
+        ("profiler__analyse__stats", "if TYPE_CHECKING:\n    import torch", "imports torch: only"),
+        (
+            "profiler__report__render__html",
+            "def f():\n    import matplotlib.pyplot",
+            "only profiler.report.render.figures may",
+        ),
+        ("profiler__analyse__stats", "def f():\n    import pandas", "only profiler.run.frames may"),
+        ("profiler__marks", "def f():\n    import numpy", "it may import the standard library only"),
+        ("profiler__run__tables", "import numpy", "it may import the standard library only"),
+        ("profiler__report__render__html", "import jinja2", "imports jinja2 at its top"),
+        ("profiler__run__frames", "class A:\n    import pandas as pd", "imports pandas at its top"),
+        ("profiler__commands__run", "if x:\n    import numpy as np", "imports numpy at its top"),
+    ],
+)
+def test_what_is_found(tmp_path: Path, module: str, source: str, expected: str) -> None:
+    others = {"profiler__run__store": "", "profiler__analyse__stats": "", "profiler__run__tables": ""}
+    faults = faults_of(tmp_path, **{**others, module: source})
+    assert len(faults) == 1, faults
+    assert expected in faults[0]
+
+
+def test_cycles_are_found(tmp_path: Path) -> None:
+    faults = faults_of(
+        tmp_path,
+        profiler__run__a="from profiler.run import b",
+        profiler__run__b="def f():\n    from profiler.run.c import g",
+        profiler__run__c="import profiler.run.a\nimport profiler.run.d",
+        profiler__run__d="",
+    )
+    assert faults == ["profiler.run.a <-> profiler.run.b <-> profiler.run.c"]

@@ -1,0 +1,106 @@
+"""The edge of the process: every error is one line and an exit code; help loads nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler import __main__ as edge
+from profiler import __version__
+from profiler.base.errors import Exit, ProfilerError
+from tests.fakes.programs import ROOT, command_line
+
+HEAVY = ("torch", "pandas", "matplotlib", "numpy", "jinja2", "rich", "psutil", "scipy", "numba")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, runpy\n"
+        "sys.argv = ['profiler', '--help']\n"
+        "try: runpy.run_module('profiler', run_name='__main__')\n"
+        f"except SystemExit: print(sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "run" in done.stdout
+    assert done.stderr.strip() == "[]", f"--help imported {done.stderr}"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        edge.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+@pytest.mark.parametrize("argv", [[], ["bogus"], ["--bogus"], ["run", "--bogus", "--", "true"]])
+def test_usage_errors_exit_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        edge.main(argv)
+    assert caught.value.code == Exit.USAGE
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ProfilerError("no such run"), 2, "error: no such run\n"),
+        (ProfilerError("they differ", Exit.NOT_COMPARABLE), 3, "error: they differ\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (
+            ZeroDivisionError("a\nb"),
+            2,
+            "internal error: ZeroDivisionError: a b (set PROFILER_DEBUG=1 for the traceback)\n",
+        ),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(edge.DEBUG, raising=False)
+
+    def fail() -> int:
+        raise error
+
+    assert edge.guarded(fail) == code
+    assert capsys.readouterr().err == line
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(edge.DEBUG, "1")
+    with pytest.raises(ZeroDivisionError):
+        edge.guarded(lambda: 1 // 0)
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    code = (
+        "import sys\nfrom profiler.__main__ import guarded\n"
+        "def work():\n"
+        "    for _ in range(100000): print('a line that nobody reads')\n"
+        "    return 0\n"
+        "sys.exit(guarded(work))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141
+
+
+def test_an_unknown_program_leaves_no_run(tmp_path: Path) -> None:
+    out = f"{tmp_path}/run"
+    done = subprocess.run(
+        command_line("run", "--out", out, "--", "no-such-program"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot start no-such-program: there is no such program\n"

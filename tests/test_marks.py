@@ -1,0 +1,308 @@
+"""Marks: near-free when nothing records, exact when something does, harmless when recording cannot go on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import timeit
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+
+from profiler import marks
+from profiler.run import store, tables
+from profiler.run.load import load
+from profiler.run.model import Run
+from tests.fakes.programs import FORKING, ROOT, script
+from tests.run.test_store import info
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
+    """Call it to begin recording in this process; call what it gives for the run as it would be loaded."""
+    store.create(tmp_path / "run")
+    store.write_manifest(tmp_path / "run", info(state="complete"))
+
+    def begin(level: str = "standard") -> Callable[[], Run]:
+        monkeypatch.setattr(marks, "_recorder", marks.Recorder(tmp_path / "run", level))
+
+        def loaded() -> Run:
+            marks._finish()
+            return load(tmp_path / "run")
+
+        return loaded
+
+    yield begin
+    made = marks._recorder
+    for stream in made._streams.values() if made else ():
+        if stream._file is not None:
+            stream._file.close()
+
+
+def values(run: Run, kind: tables.ValueKind) -> list[tuple[int, str, float]]:
+    rows = run.values[run.values["kind"] == kind]
+    return [(int(row["step"]), run.names[row["name"]], float(row["value"])) for row in rows]
+
+
+def names_of(run: Run) -> list[str]:
+    return [run.names[number] for number in run.regions["name"]]
+
+
+# ---------------------------------------------------------------- when nothing records
+
+
+def test_nothing_happens_when_nothing_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(marks, "_recorder", None)
+    marks.describe(device="cpu")
+    marks.open_step()
+    with marks.region("data"):
+        marks.count("syncs")
+        marks.gauge("loss", 1.0)
+    marks.step(tokens=3)
+    assert marks.recorder() is None
+    assert [*tmp_path.iterdir()] == []
+    assert marks.region("a") is marks.region("b"), "no region is made that nobody records"
+
+
+def test_it_is_near_free_when_nothing_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held against the same statements around an empty function, on the same machine at the same moment."""
+    monkeypatch.setattr(marks, "_recorder", None)
+
+    def nothing(*_: object) -> None:
+        return None
+
+    def best(statement: str) -> float:
+        scope = {"marks": marks, "nothing": nothing}
+        return min(timeit.repeat(statement, globals=scope, number=20_000, repeat=7))
+
+    empty = best("nothing('a', 1)")
+    for statement in ("marks.count('a', 1)", "marks.gauge('a', 1)", "marks.step(1)", "marks.open_step()"):
+        assert best(statement) < 5 * empty, (statement, best(statement), empty)
+    region = best("with marks.region('a'): pass")
+    assert region < 15 * empty, (region, empty)
+
+
+def test_what_a_recorded_program_imports_is_the_standard_library() -> None:
+    code = "import sys; from profiler import marks; print('numpy' in sys.modules, 'ctypes' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_steps_follow_one_another_without_a_gap(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    marks.count("before", 5)
+    marks.open_step()
+    for number in range(4):
+        marks.step(tokens=10 * number, warmup=number == 0)
+    run = loaded()
+    assert run.steps["index"].tolist() == [0, 1, 2, 3]
+    assert run.steps["tokens"].tolist() == [0, 10, 20, 30]
+    assert run.steps["warmup"].tolist() == [1, 0, 0, 0]
+    assert (run.steps["begin"][1:] == run.steps["end"][:-1]).all()
+    assert (run.steps["process_cpu"] >= 0).all()
+    assert set(run.steps["pid"].tolist()) == {os.getpid()}
+    assert values(run, tables.ValueKind.COUNTER) == [], "what came before the first step belongs to none"
+
+
+def test_regions_nest(record: Callable[..., Any]) -> None:
+    loaded = record()
+    marks.open_step()
+    with marks.region("outer"):
+        with marks.region("inner"):
+            pass
+        with marks.region("inner"):
+            pass
+    marks.step()
+    run = loaded()
+    rows = {
+        (name, int(row["depth"])): row
+        for name, row in zip(names_of(run), run.regions, strict=True)
+        if name != "recording"
+    }
+    assert [name for name in names_of(run) if name != "recording"] == ["inner", "inner", "outer"], "in order of ending"
+    outer, inner = rows["outer", 0], rows["inner", 1]
+    assert outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"]
+    assert run.steps["begin"][0] <= outer["begin"]
+    assert outer["end"] <= run.steps["end"][0]
+
+
+def test_a_region_ends_when_its_body_raises(record: Callable[..., Any]) -> None:
+    loaded = record()
+    with pytest.raises(ValueError, match="x"), marks.region("outer"), marks.region("failing"):
+        raise ValueError("x")
+    with marks.region("after"):
+        pass
+    run = loaded()
+    assert list(zip(names_of(run), run.regions["depth"].tolist(), strict=True)) == [
+        ("failing", 1), ("outer", 0), ("after", 0),
+    ]  # fmt: skip
+
+
+def test_counters_add_up_in_a_step_and_gauges_keep_the_last(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    marks.open_step()
+    marks.count("syncs")
+    marks.count("syncs", 2)
+    marks.gauge("loss", 3.0)
+    marks.gauge("loss", 2.5)
+    marks.step()
+    marks.count("syncs", 7)
+    marks.step()
+    run = loaded()
+    assert values(run, tables.ValueKind.COUNTER) == [(0, "syncs", 3.0), (1, "syncs", 7.0)]
+    assert values(run, tables.ValueKind.GAUGE) == [(0, "loss", 2.5)], "a gauge that nobody set again is not repeated"
+
+
+def test_light_records_no_region(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    marks.open_step()
+    with marks.region("data"):
+        pass
+    marks.step()
+    run = loaded()
+    assert (len(run.regions), len(run.steps)) == (0, 1)
+
+
+def test_what_a_program_says_of_itself_adds_up(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    marks.describe(device="host", preset="tiny")
+    marks.describe(preset="small", corpus="ü")
+    marks.step()
+    assert loaded().info.facts == {"device": "host", "preset": "small", "corpus": "ü"}
+
+
+@pytest.mark.parametrize("count", [1, 5000], ids=["buffered", "written at once"])
+def test_raw_records_are_taken_whole(record: Callable[..., Any], count: int) -> None:
+    loaded = record()
+    pack = tables.packer("activities").pack
+    kernel = marks.recorder().name("kernel")
+    rows = [pack(n, n + 1, 0, n, int(tables.ActivityKind.KERNEL), kernel, 0, 0) for n in range(count)]
+    marks.recorder().raw("activities", rows[0])
+    marks.recorder().raw("activities", b"".join(rows[1:]))
+    run = loaded()
+    assert run.activities["begin"].tolist() == list(range(count)), "none lost, and in order"
+    assert {run.names[number] for number in np.unique(run.activities["name"])} == {"kernel"}
+
+
+def test_a_device_is_asked_at_every_boundary(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    asked: list[int] = []
+    marks.recorder().on_step.append(lambda: (asked.append(1), marks.count("launches", len(asked))))
+    marks.open_step()
+    marks.step()
+    marks.step()
+    assert values(loaded(), tables.ValueKind.COUNTER) == [(0, "launches", 2.0), (1, "launches", 3.0)]
+
+
+# ---------------------------------------------------------------- when recording cannot go on
+
+
+class Full:
+    """A file on a disk with room for some bytes."""
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        self._file, self._room = file, room
+
+    def write(self, data: Any) -> int:
+        if self._room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        part = bytes(data)[: self._room]
+        self._room -= len(part)
+        return self._file.write(part)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def test_a_full_disk_does_not_hurt_the_program(
+    record: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = record("light")
+    steps = marks.recorder()._steps
+    marks.step()
+    steps.flush()
+    steps._file = Full(steps._file, 3 * tables.packer("steps").size + 5)
+    for _ in range(10):
+        marks.step()
+        marks.recorder().flush()
+    run = loaded()
+    assert len(run.steps) == 4, "what there was room for"
+    err = capsys.readouterr().err
+    assert err.count("profiler: recording stopped: ") == 1, err
+    assert err.rstrip().endswith("the program goes on")
+    assert any("could not write on" in problem for problem in run.problems), run.problems
+
+
+def test_a_directory_that_cannot_be_made_does_not_hurt_it_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(marks, "_recorder", marks.Recorder(tmp_path / "file", "standard"))
+    marks.describe(device="cpu")
+    with marks.region("data"):
+        marks.count("syncs")
+    marks.step()
+    marks._finish()
+    assert capsys.readouterr().err.count("recording stopped") == 1
+
+
+# ---------------------------------------------------------------- more than one process
+
+
+def test_a_forked_child_writes_a_source_of_its_own(tmp_path: Path) -> None:
+    store.create(tmp_path / "run")
+    store.write_manifest(tmp_path / "run", info(state="complete"))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        tables.ENV_RUN: str(tmp_path / "run"),
+        "PROFILER_LEVEL": "light",
+    }
+    program = script(tmp_path, FORKING)
+    subprocess.run([sys.executable, str(program)], env=environment, check=True, timeout=60)
+    run = load(tmp_path / "run")
+    metas = [json.loads(path.read_text()) for path in sorted((tmp_path / "run").glob("source-*/source.json"))]
+    assert len(metas) == 2
+    pids, counts = np.unique(run.steps["pid"], return_counts=True)
+    assert sorted(counts.tolist()) == [2, 3]
+    child, parent = sorted(metas, key=lambda meta: meta["ppid"] not in [other["pid"] for other in metas])
+    assert child["ppid"] == parent["pid"]
+    assert dict(zip(pids.tolist(), counts.tolist(), strict=True)) == {parent["pid"]: 3, child["pid"]: 2}
+
+
+def test_threads_may_mark_at_once(tmp_path: Path) -> None:
+    script = """
+import threading
+from profiler import marks
+
+def work(number):
+    for index in range(20_000):
+        with marks.region(f"region {number} {index % 50}"):
+            pass
+
+recorder = marks.recorder()
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+while any(thread.is_alive() for thread in threads):
+    recorder.flush()
+"""
+    environment = {**os.environ, tables.ENV_RUN: str(tmp_path), tables.ENV_LEVEL: "standard", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    (source,) = tmp_path.glob("source-*")
+    size = (source / "regions.bin").stat().st_size
+    assert size == 60_000 * tables.packer("regions").size, f"{size} bytes: regions were lost or written twice"
+    ids = [json.loads(line)["id"] for line in (source / tables.NAMES).read_text().splitlines()]
+    assert sorted(ids) == list(range(150)), "a name has two numbers, or two names have one"

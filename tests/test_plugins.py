@@ -1,0 +1,59 @@
+"""Loads every plug-in and pins the names, in one place: a plug-in that is lost, or comes by accident, is seen."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from profiler.base.plugins import discover
+
+# package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
+PLUGINS: dict[str, tuple[str, ...]] = {
+    "profiler.commands": ("compare", "diagnose", "diagnose-tokenization", "report", "run"),
+    "profiler.record.collectors": ("environment", "gpu", "host", "stacks"),
+    "profiler.diagnose.rules": (),
+    "profiler.report.sections": (
+        "breakdown",
+        "claims",
+        "counters",
+        "environment",
+        "flame",
+        "hot",
+        "idle",
+        "ladder",
+        "learning",
+        "method",
+        "quick-fix",
+        "throughput",
+        "utilisation",
+        "verdict",
+    ),
+    "reference_trainer.lm.fixes": (
+        "async",
+        "batch-decode",
+        "batch-embed",
+        "batch-recurrence",
+        "batch-tokenize",
+        "blocking-wait",
+        "cuda-graph",
+        "device-loss",
+        "learn",
+        "parallel-tokenize",
+        "pooled",
+        "prefetch",
+        "pretokenize",
+        "quiet-logging",
+        "zero-copy",
+    ),
+}
+
+
+@pytest.mark.parametrize("package", PLUGINS)
+def test_names_are_pinned(package: str) -> None:
+    assert sorted(plugin.name for plugin in discover(package)) == sorted(PLUGINS[package])
+
+
+@pytest.mark.parametrize("package", PLUGINS)
+def test_package_says_what_its_plugins_are(package: str) -> None:
+    assert (importlib.import_module(package).__doc__ or "").strip(), f"{package} has no docstring"

@@ -1,0 +1,270 @@
+"""The frame keeps its word: the wheel, the pins, the documents, the scripts, and nothing of any one machine in them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import profiler
+from profiler.base.errors import Exit
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("profiler", "reference_trainer")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+OF_ONE_MACHINE = re.compile(
+    r"(?<![\w.])/(?:work|root)/"  # folders of one machine
+    r"|/tmp/v/|(?<![\w.])/home/(?!some)\w"
+    r"|pypi\.org|pythonhosted\.org|download\.pytorch\.org|--(?:extra-)?index-url"  # registries: pip's own business
+    r"|(?<![\d.])(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+(?![\d.])"  # private addresses
+)
+
+
+def requirements() -> dict[str, str]:
+    """Package -> version of requirements.txt and requirements-dev.txt."""
+    pins: dict[str, str] = {}
+    for file in ("requirements.txt", "requirements-dev.txt"):
+        for line in (ROOT / file).read_text(encoding="utf-8").splitlines():
+            if not line.startswith(("#", "-r ")):
+                name, _, version = line.partition("==")
+                assert re.fullmatch(r"\d[\w.]*", version), f"{file}: {line!r} is no pin"
+                assert canonicalize_name(name) not in pins, f"{file}: {name} is pinned twice"
+                pins[canonicalize_name(name)] = version
+    return pins
+
+
+def tracked() -> list[Path]:
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_wheel_holds_the_two_packages_and_all_of_them(tmp_path: Path) -> None:
+    if int(__import__("setuptools").__version__.partition(".")[0]) < 77:
+        pytest.skip("setuptools is older than 77")
+    source = tmp_path / "source"
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist", "*.egg-info", "*.nbi", "*.nbc")
+    shutil.copytree(ROOT, source, ignore=unwanted)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, tmp_path], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"training_profiler-{profiler.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        scripts = archive.read(f"training_profiler-{profiler.__version__}.dist-info/entry_points.txt").decode()
+    files = {
+        path.relative_to(source).as_posix()
+        for package in PACKAGES
+        for path in (source / package).rglob("*")
+        if path.is_file()
+    }
+    assert held == files, f"more: {sorted(held - files)}; missing: {sorted(files - held)}"
+    assert scripts.split() == ["[console_scripts]", "training-profiler", "=", "profiler.__main__:main"]
+
+
+def test_nothing_of_one_machine_in_tracked_files() -> None:
+    found = []
+    for path in tracked():
+        content = path.read_bytes()
+        if b"\0" in content or path == Path(__file__).resolve():
+            continue
+        for number, line in enumerate(content.decode("utf-8").splitlines(), start=1):
+            if match := OF_ONE_MACHINE.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match.group()}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "line", ["cd /work/main", "'/root/.cache'", "/home/anna/x", "https://pypi.org/simple", "10.0.0.3"]
+)
+def test_what_counts_as_of_one_machine(line: str) -> None:
+    assert OF_ONE_MACHINE.search(line)
+
+
+@pytest.mark.parametrize("line", ["reports/work/x", "version 10.2.1", "/home/someone/.cache", "the root/ folder"])
+def test_what_does_not(line: str) -> None:
+    assert not OF_ONE_MACHINE.search(line)
+
+
+def test_dependencies_are_pinned_within_their_bounds_and_explained() -> None:
+    pins = requirements()
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    explained = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    assert set(extras) == {"cuda", "cuda12", "dev", "hub", "tokenizers"}
+    for text in [*PYPROJECT["project"]["dependencies"], *(text for extra in extras.values() for text in extra)]:
+        wanted = Requirement(text)
+        version = pins.get(canonicalize_name(wanted.name))
+        assert version is not None, f"{wanted.name} has no pin"
+        assert wanted.specifier.contains(version), f"{wanted.name}=={version} is outside {wanted.specifier}"
+        assert re.search(rf"\b{re.escape(wanted.name)}\b", explained), (
+            f"{wanted.name} is not explained in ARCHITECTURE.md"
+        )
+
+
+def test_commands_of_the_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+    assert {"help", "compare", "test", "test-all", "lint", "bench", "gpu", "clean"} <= targets
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        code = "\n".join([*re.findall(r"^ {4}(.*)$", text, re.MULTILINE), *re.findall(r"`([^`]+)`", text)])
+        named = set(re.findall(r"\bmake ([a-z-]+)", code))
+        assert named, f"{name} names no target"
+        assert named <= targets, f"{name}: no such target: {named - targets}"
+
+
+def test_profiler_commands_of_the_readme_exist() -> None:
+    present = {path.stem for path in (ROOT / "profiler" / "commands").glob("[a-z]*.py")}
+    named = set(re.findall(r"python -m profiler ([a-z]+)", README))
+    assert {"run", "diagnose", "report", "compare"} <= named
+    assert named <= present, f"no such command: {named - present}"
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}, which is not there"
+
+
+def test_exit_codes_of_the_readme_are_those_of_the_program() -> None:
+    table = README.partition("## Exit codes")[2].partition("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted(Exit)
+
+
+def test_report_template_needs_no_declaration() -> None:
+    """Package data goes by suffix: a suffix that is not listed would be left out of the wheel in silence."""
+    listed = {Path(pattern).suffix or pattern for pattern in PYPROJECT["tool"]["setuptools"]["package-data"]["*"]}
+    used = {path.suffix or path.name for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
+    assert used - {".py", ".pyc", ".nbi", ".nbc"} <= listed | {".typed"}
+
+
+# ---------------------------------------------------------------- the scripts behind make
+
+
+def run(script: str, *arguments: str, path: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(path) if path else "/usr/bin:/bin", **more}
+    bash = shutil.which("bash") or "/bin/bash"
+    return subprocess.run(
+        [bash, str(ROOT / "scripts" / script), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def program(folder: Path, name: str, body: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_setup_without_python(tmp_path: Path) -> None:
+    done = run("setup-venv.sh", str(tmp_path / "python9"), str(tmp_path / "venv"), "requirements.txt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "python9 not found; install Python 3.11 or newer" in done.stderr
+
+
+def test_setup_with_an_old_python(tmp_path: Path) -> None:
+    old = program(tmp_path, "python3", 'case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac')
+    done = run("setup-venv.sh", str(old), str(tmp_path / "venv"), "requirements.txt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Python 3.9.2" in done.stderr
+    assert "is too old" in done.stderr
+
+
+def test_setup_without_the_venv_module(tmp_path: Path) -> None:
+    bare = program(tmp_path, "python3", 'case "$2" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac')
+    done = run("setup-venv.sh", str(bare), str(tmp_path / "venv"), "requirements.txt")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "has no venv module" in done.stderr
+
+
+def test_setup_never_installs_into_a_python_that_is_no_venv(tmp_path: Path) -> None:
+    """A half-made environment whose python is a link to the system's: it is made again before pip is called."""
+    said = tmp_path / "said"
+    stub = f'echo "$*" >>{said}; case "$*" in *base_prefix*) exit 1 ;; *"-m venv"*) exit 7 ;; esac'
+    half_made = tmp_path / "venv" / "bin"
+    half_made.mkdir(parents=True)
+    python = program(half_made, "python", stub)
+    done = run("setup-venv.sh", str(python), str(tmp_path / "venv"), "requirements.txt")
+    calls = said.read_text(encoding="utf-8")
+    assert done.returncode == 7, calls
+    assert f"-m venv --clear {tmp_path}/venv" in calls
+    assert "pip install" not in calls
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ({"chromium": ""}, "browser: "),
+        ({}, "not a Debian-like system"),
+        ({"apt-get": "exit 1", "id": "echo 1000"}, "only root may install it"),
+        (
+            {"apt-get": "echo 'E: no network' >&2; exit 100", "id": "echo 0"},
+            "could not install Chromium: E: no network",
+        ),
+        ({"apt-get": "exit 0", "id": "echo 0"}, "apt-get installed no chromium program"),
+    ],
+)
+def test_browser_is_never_an_error(tmp_path: Path, programs: dict[str, str], said: str) -> None:
+    for name in ("mktemp", "rm", "grep", "tail"):
+        (tmp_path / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    for name, body in programs.items():
+        program(tmp_path, name, body)
+    done = run("install-browser.sh", path=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+
+
+def test_gpu_script_without_a_gpu(tmp_path: Path) -> None:
+    python = program(tmp_path, "python3", 'echo "no NVIDIA driver on this machine"')
+    done = run("gpu.sh", str(python))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"no CUDA device for {python}: no NVIDIA driver" in done.stderr
+
+
+def test_gpu_script_with_a_python_that_lacks_packages(tmp_path: Path) -> None:
+    python = program(tmp_path, "python3", 'echo "No module named numpy" >&2; exit 1')
+    done = run("gpu.sh", str(python))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "cannot run the trainer: No module named numpy" in done.stderr
+
+
+GPU_STAGES = """
+case "$*" in
+  *cuda_probe*) echo ;;
+  *"-m pytest"*) echo "1 failed"; exit 1 ;;
+  *"-m profiler compare"*)
+    while [ "$1" != --out ]; do shift; done
+    mkdir -p "$2/01-fixed"; for form in html md json; do echo "$@" >"$2/compare.$form"; done ;;
+  *bench_gpu.py*) echo '{}' ;;
+esac
+"""
+
+
+def test_gpu_script_goes_on_and_leaves_everything_in_one_folder(tmp_path: Path) -> None:
+    """Tests that fail do not keep the rest from being measured, and are not forgotten."""
+    out, script = tmp_path / "out", tmp_path / "scripts" / "gpu.sh"
+    script.parent.mkdir()
+    shutil.copy(ROOT / "scripts" / "gpu.sh", script)  # it works in the folder above its own
+    python = program(tmp_path, "python3", GPU_STAGES)
+    done = run(str(script), str(python), "--pairs", "3", OUT=str(out))
+    assert done.returncode == 1, done.stderr
+    assert "tests: exit code 1" in done.stderr
+    found = sorted(path.name for path in out.iterdir())
+    reports = ["compare.html", "compare.json", "compare.md"]
+    assert found == ["bench_gpu.json", *reports, "environment.txt", "runs.tar.gz", "tests.txt"]
+    assert (out / "tests.txt").read_text(encoding="utf-8") == "1 failed\n"
+    assert "--pairs 3" in (out / "compare.json").read_text(encoding="utf-8")
+    assert "CPU cores" in (out / "environment.txt").read_text(encoding="utf-8")
