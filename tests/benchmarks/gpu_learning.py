@@ -47,7 +47,7 @@ def learning_kernels(device: CudaDevice, config: ModelConfig, tokens: int) -> Wo
     random = np.random.default_rng(0)
     ids = device.upload(random.integers(0, vocabulary, tokens + 1).astype(np.int32))
     predictions, table = device.zeros((tokens,), "int32"), device.zeros((vocabulary, width))
-    params, grads, m, v = (device.empty((size,)) for _ in range(4))
+    params, grads, m, v = (device.zeros((size,)) for _ in range(4))
     norm, results, step_state = (
         device.zeros((1,)),
         device.zeros((4,)),
