@@ -43,7 +43,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.marks",
         "profiler.base",
     ),
-    "profiler.marks": ("profiler.run.tables",),
+    "profiler.marks": ("profiler.inside.recorder", "profiler.run.tables"),
+    "profiler.inside": ("profiler.run.tables", "profiler.base.plugins", "profiler.base.errors"),
     "profiler.run": ("profiler.base",),
     "profiler.run.model": (),
     "profiler.run.tables": (),
@@ -55,11 +56,18 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
-    "torch": ("profiler.record.collectors", "reference_trainer"),
+    "torch": ("profiler.inside.hooks", "reference_trainer"),
     "matplotlib": ("profiler.report.render.figures",),
     "pandas": ("profiler.run.frames",),
 }
-STANDARD_LIBRARY_ONLY = ("profiler.marks", "profiler.run.tables", "profiler.base.errors", "profiler.__main__")
+STANDARD_LIBRARY_ONLY = (
+    "profiler.marks",
+    "profiler.inside",
+    "profiler.run.tables",
+    "profiler.base.errors",
+    "profiler.base.plugins",
+    "profiler.__main__",
+)
 """What a recorded program imports, and what `--help` does: their start-up is someone's waiting time."""
 HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
 """In profiler/ imported inside the function that uses them (below TYPE_CHECKING they cost nothing)."""
@@ -165,7 +173,11 @@ def wrong_places(tree: dict[str, Module]) -> list[str]:
             if package in PLACES and not within(module.name, PLACES[package]):
                 faults.append(f"{module.at(imported)}: only {', '.join(PLACES[package])} may")
             foreign = package not in sys.stdlib_module_names and package not in OURS
-            if module.name in STANDARD_LIBRARY_ONLY and foreign:
+            if (
+                within(module.name, STANDARD_LIBRARY_ONLY)
+                and foreign
+                and not within(module.name, PLACES.get(package, ()))
+            ):
                 faults.append(f"{module.at(imported)}: it may import the standard library only")
     return faults
 

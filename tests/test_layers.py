@@ -18,7 +18,7 @@ def tree() -> dict[str, Module]:
 
 def test_the_tree_is_read(tree: dict[str, Module]) -> None:
     assert {"profiler", "profiler.marks", "profiler.run.model", "reference_trainer.lm.corpus"} <= tree.keys()
-    assert "profiler.run.tables" in {imported.target for imported in tree["profiler.marks"].imports}
+    assert "profiler.inside.recorder" in {imported.target for imported in tree["profiler.marks"].imports}
 
 
 def test_directions(tree: dict[str, Module]) -> None:
@@ -92,7 +92,7 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
         ("profiler__record__launch", "from profiler.commands import run", "imports profiler.commands"),
         ("profiler__record__launch", "from ..commands import run", "imports profiler.commands"),
         ("profiler__record__launch", "from profiler.run import load", "launch.py:1 imports profiler.run"),
-        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.run.tables"),
+        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.inside.recorder"),
         (
             "profiler__commands__compare",
             "def f():\n    import reference_trainer.lm",

@@ -39,6 +39,7 @@ CALL_CATEGORIES: Final[Mapping[CallKind, str]] = {
     CallKind.FREE: "launch",
     CallKind.EVENT: "launch",
     CallKind.OTHER: "launch",
+    CallKind.WOULD_SYNC: "compute",
 }
 """Kind of a runtime call -> host category of the time in which it did not block; where it blocked, it is `sync`."""
 

@@ -23,6 +23,12 @@ _MOMENTS: Final = ("begin", "end", "time")
 _DURATIONS: Final = ("blocked", "thread_cpu", "process_cpu", "device_cpu")
 _NS: Final = 1e-9
 _UNUSED: Final = ("pad",)
+_KINDS: Final = {
+    "calls": tables.CallKind,
+    "activities": tables.ActivityKind,
+    "values": tables.ValueKind,
+    "boundaries": tables.BoundaryKind,
+}
 
 
 def frame(run: Run, table: str) -> pd.DataFrame:
@@ -31,7 +37,7 @@ def frame(run: Run, table: str) -> pd.DataFrame:
     Moments are seconds from the run's begin and durations seconds (float64). `name`, `site` and `kind` are texts; a
     `stack` is one text too, its frames outermost first with ` > ` between them. What is not known is missing (`isna`).
 
-    :param table: steps, regions, calls, activities, values, samples or stacks.
+    :param table: one of `profiler.run.tables.TABLES`: steps, regions, calls, ...
     :raises ProfilerError: no such table.
     """
     import pandas as pd
@@ -133,7 +139,7 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
     if name == "stack":
         return _texts(values, [_stack(frames) for frames in run.stack_frames])
     if name == "kind":
-        kinds = {"calls": tables.CallKind, "activities": tables.ActivityKind, "values": tables.ValueKind}[table]
+        kinds = _KINDS[table]
         return _texts(values, [kind.name.lower() for kind in kinds])
     return values.astype(values.dtype.newbyteorder("="))
 

@@ -100,6 +100,7 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
                     if lost:
                         problems.append(f"{source.name}/{table}.bin: {lost} records have lost their {column}")
             parts[table].append(merged)
+    whole = {table: _read_only(parts[table], table) for table in tables.TABLES}
     return Run(
         path=path,
         info=_with_facts(info, sources),
@@ -107,7 +108,15 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
         sites=sites.values,
         stack_frames=stacks.values,
         problems=tuple(problems),
-        **{table: _read_only(parts[table], table) for table in tables.TABLES},
+        steps=whole["steps"],
+        regions=whole["regions"],
+        calls=whole["calls"],
+        activities=whole["activities"],
+        values=whole["values"],
+        samples=whole["samples"],
+        stacks=whole["stacks"],
+        boundaries=whole["boundaries"],
+        gil_stacks=whole["gil_stacks"],
     )
 
 

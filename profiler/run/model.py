@@ -59,6 +59,8 @@ class RunSpec:
     """Seconds after which the target is stopped; None: never."""
     quiet: bool = False
     """True: the target's output goes to output.log in the run directory, not to the terminal."""
+    inside: bool = True
+    """True: our hooks go into every Python of the target and find steps, waits and syncs; False: only what it marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,10 @@ class Run:
     values: Table
     samples: Table
     stacks: Table
+    boundaries: Table
+    """Moments at which a step may end, as hooks saw them."""
+    gil_stacks: Table
+    """Samples of other windows than `stacks`: of the thread that held the GIL, where one did."""
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]
@@ -137,6 +143,8 @@ class Run:
     """What `stacks.stack` points to: frames, outermost first."""
     problems: tuple[str, ...] = ()
     """What was damaged or missing at load: torn tables, a recorder that was killed."""
+    step_source: str = ""
+    """In words, what a step is in this run and how that was found; empty where there is none."""
 
 
 # ---------------------------------------------------------------- analysed values
@@ -183,6 +191,48 @@ class HotSite:
     blocked_per_step: float
     """Seconds of these in which the host was blocked on the device."""
     bytes_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineCost:
+    """One line of the user's own code with the host time of the stepping thread below it, from stack samples."""
+
+    site: Site
+    calls: str
+    """What most of that time was in below the line: the innermost library function; empty: the line itself."""
+    seconds_per_step: float
+    share: float
+    """Of the step's wall time; low and high are its 95% interval."""
+    low: float
+    high: float
+    samples: int
+    categories: Mapping[str, float] = field(default_factory=dict)
+    """Host category -> seconds per step of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart:
+    """One cause of the time that a loader takes, on the side where the data is made."""
+
+    name: str
+    """dataset, collate, tokenize, worker start, pin memory, waiting for a free place, ..."""
+    where: str
+    """worker | main process"""
+    seconds_per_step: float
+    """Summed over the workers, a step of the training process."""
+    share: float
+    """Of the wall time of all workers (or of the training thread)."""
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A stretch of the program in which there are no steps: its start, its end."""
+
+    name: str
+    seconds: float
+    lines: tuple[LineCost, ...] = ()
+    """`seconds_per_step` of these is seconds of the stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +297,14 @@ class Analysis:
     """Doubts that the tool has about this run: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
     """One sentence: why it is slow, or that it is not."""
+    step_source: str = ""
+    """What a step is in this run, and how that was found."""
+    lines: tuple[LineCost, ...] = ()
+    """Every millisecond of the stepping thread by line of the user's code, the most seconds first."""
+    input: tuple[InputPart, ...] = ()
+    """What the loader's time is made of, the most seconds first."""
+    outside: tuple[Outside, ...] = ()
+    """Time before the first step and after the last."""
 
 
 @dataclass(frozen=True, slots=True)

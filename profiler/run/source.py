@@ -16,7 +16,7 @@ from profiler.run.model import Site, Table
 
 T = TypeVar("T")
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
-_OWN_PID: Final = ("samples", "stacks")  # the recorder wrote these about other processes
+_OWN_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote these about other processes
 
 
 def dtype_of(table: str, *, loaded: bool = True) -> np.dtype[np.void]:

@@ -11,8 +11,11 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-SCHEMA: Final = 1
-HISTORY: Final = {1: "first layout"}
+SCHEMA: Final = 2
+HISTORY: Final = {
+    1: "first layout",
+    2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU",
+}
 
 
 class CallKind(IntEnum):
@@ -28,6 +31,8 @@ class CallKind(IntEnum):
     SYNC = 7
     EVENT = 8
     OTHER = 9
+    WOULD_SYNC = 10
+    """On a CPU tensor: costs nothing here, and on a GPU it would wait for the device."""
 
 
 class ActivityKind(IntEnum):
@@ -39,6 +44,15 @@ class ActivityKind(IntEnum):
     D2D = 3
     MEMSET = 4
     COMMUNICATION = 5
+
+
+class BoundaryKind(IntEnum):
+    """What a hook saw at a moment at which a step may end."""
+
+    OPTIMIZER = 0
+    """An optimizer has stepped; flag 1: its GradScaler skipped the update."""
+    LOADER = 1
+    """A loader was asked for the next batch; flag 1: it had none, the epoch has ended."""
 
 
 class ValueKind(IntEnum):
@@ -61,6 +75,16 @@ STEPS: Final = (
     ("device_cpu", "q"),  # ns of CPU of the threads that are a device (the host device's worker); else 0
     ("tid", "q"),
     ("warmup", "i"),  # 1: not to be measured
+)
+BOUNDARIES: Final = (
+    ("time", "q"),
+    ("thread_cpu", "q"),  # ns so far, of the thread that reached it
+    ("process_cpu", "q"),
+    ("device_cpu", "q"),
+    ("tid", "q"),
+    ("name", "i"),  # which optimizer, which loader
+    ("kind", "i"),  # BoundaryKind
+    ("flag", "i"),
 )
 REGIONS: Final = (
     ("begin", "q"),
@@ -123,7 +147,10 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "values": VALUES,
     "samples": SAMPLES,
     "stacks": STACKS,
+    "boundaries": BOUNDARIES,
+    "gil_stacks": STACKS,
 }
+"""gil_stacks: samples of other windows, in which only the thread that holds the GIL is seen."""
 
 
 def packer(table: str) -> struct.Struct:
@@ -143,4 +170,5 @@ STOPPED: Final = "stopped"  # an empty file: this process could not write on (it
 ENV_RUN: Final = "PROFILER_RUN_DIR"
 ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
+ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")

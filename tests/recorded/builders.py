@@ -36,7 +36,7 @@ _NUMPY = {"q": "<i8", "i": "<i4", "d": "<f8"}
 def dtype_of(table: str) -> np.dtype[np.void]:
     """The layout of `table` in a loaded run: its fields, `pid` where it has none, and `rank` of the recorded ones."""
     fields = [(name, _NUMPY[code]) for name, code in TABLES[table]]
-    if table not in ("samples", "stacks"):
+    if table not in ("samples", "stacks", "gil_stacks"):
         fields += [("pid", "<i8"), ("rank", "<i4")]
     return np.dtype(fields)
 

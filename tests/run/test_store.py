@@ -95,7 +95,7 @@ def test_fields_of_a_later_version_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"schema": 2}', r"was written by a newer version \(schema 2; this one reads 1\): upgrade"),
+        ('{"schema": 3}', r"was written by a newer version \(schema 3; this one reads 2\): upgrade"),
         ('{"schema": "1"}', "is damaged: its schema is '1'"),
         ("{}", "is damaged: its schema is None"),
         ('{"schema": 1}', "is damaged: run.json: .*missing"),

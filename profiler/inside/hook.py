@@ -1,0 +1,90 @@
+"""What a hook is, and the one way in which it replaces a function of someone else's: so that it can be taken back."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, ModuleType
+from typing import Any, ClassVar, Final, Protocol
+
+from profiler.inside.recorder import Recorder
+
+_OURS: Final = __file__.rpartition("inside")[0]
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
+_STANDARD: Final = tuple({p for p in (sys.prefix, sys.base_prefix) if p != "/usr"}) + ("/usr/lib/python",)
+
+
+class State:
+    """The recorder of this process for the hooks: theirs to ask at each call, since a fork has a new one."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+
+
+STATE: Final = State()
+
+
+class Hook(Protocol):
+    """Watches one library. Its `install` runs right after the program has imported one of `modules`."""
+
+    name: ClassVar[str]
+    modules: ClassVar[tuple[str, ...]]
+    levels: ClassVar[tuple[str, ...]]
+    """The levels at which it is installed."""
+
+    def install(self, module: ModuleType) -> None:
+        """Replace what must be replaced in `module`, by `patch`. At level light: counts only, no times, no sites.
+
+        Whatever goes wrong in it is reported and leaves the program as it was.
+        """
+
+
+_patches: Final[list[tuple[Any, str, bool, Any]]] = []
+
+
+def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Replace `owner.name` by `make(original)`, which keeps the original's name, text and signature.
+
+    :param owner: a module or a class; where a class only inherits `name`, it gets one of its own.
+    """
+    original = getattr(owner, name)
+    own = name in vars(owner)
+    wrapper = make(original)
+    functools.update_wrapper(wrapper, original)
+    _patches.append((owner, name, own, vars(owner).get(name)))
+    setattr(owner, name, wrapper)
+
+
+def unpatch() -> None:
+    """Take back all that `patch` replaced, the last first."""
+    while _patches:
+        owner, name, own, original = _patches.pop()
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+
+_user: Final[dict[CodeType, bool]] = {}
+
+
+def is_user_code(code: CodeType) -> bool:
+    """Whether a function is the user's own, not a library's, the standard library's or ours."""
+    known = _user.get(code)
+    if known is None:
+        file = code.co_filename
+        known = _user[code] = not (
+            file.startswith(_OURS) or any(part in file for part in _LIBRARIES) or file.startswith(_STANDARD)
+        )
+    return known
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's own code, from `frame` outward; `frame` itself where there is none."""
+    at = frame
+    while at is not None and not is_user_code(at.f_code):
+        at = at.f_back
+    return at or frame

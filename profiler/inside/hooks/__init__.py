@@ -1,0 +1,1 @@
+"""One library that is watched a file: what is hooked when the program imports it."""

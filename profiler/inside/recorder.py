@@ -1,0 +1,337 @@
+"""Writes what a process says of itself: its steps, regions, calls and counters, in a folder of the run directory.
+
+It runs in the recorded program: only the standard library is imported here, and no Python thread is started. Made by
+`start`, at most once a process, whoever asks first: the hooks that `python -m profiler run` brings in, or a program
+that imports `profiler.marks`. Both may hold a copy of this module of their own, so the recorder is kept in `sys`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import IO, Any, Final
+
+from profiler.run import tables
+from profiler.run.tables import BoundaryKind, CallKind, ValueKind
+
+now: Final = time.monotonic_ns
+"""The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
+
+_FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
+_FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quarter of a second
+_PR_SET_PTRACER: Final = 0x59616D61  # prctl(2): the process that may trace us under Yama
+_SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
+
+Clocks = tuple[int, int, int, int]
+"""Now, CPU of this thread, CPU of this process, CPU of the threads that are a device: ns."""
+
+
+class _Stream:
+    """One append-only table, buffered; the file appears with its first flush. Any thread may append.
+
+    Records wait in a deque, whose append and popleft need no lock: a write gives up the GIL, and other threads go on.
+    """
+
+    def __init__(self, owner: Recorder, table: str) -> None:
+        packer = tables.packer(table)
+        self._pack = packer.pack
+        self._most = _FLUSH_BYTES // packer.size
+        self._waiting: deque[bytes] = deque()
+        self._owner = owner
+        self._table = table
+        self._file: IO[bytes] | None = None
+        self._writing = threading.Lock()
+
+    def write(self, *fields: float) -> None:
+        self._waiting.append(self._pack(*fields))
+        if len(self._waiting) >= self._most:
+            self.flush()
+
+    def raw(self, records: bytes | bytearray | memoryview) -> None:
+        """Append whole records; many at once go to the file from where they are."""
+        if len(records) < _FLUSH_BYTES:
+            self._waiting.append(bytes(records))
+        else:
+            self.flush()
+            with self._writing:
+                self._put(memoryview(records))
+
+    def flush(self) -> None:
+        with self._writing:
+            waiting, data = self._waiting, bytearray()
+            while waiting:
+                data += waiting.popleft()
+            self._put(memoryview(data))
+
+    def _put(self, data: memoryview) -> None:
+        if self._owner.failed or not data:
+            return
+        try:
+            if self._file is None:
+                # unbuffered, and open as long as the program lives
+                self._file = open(self._owner.directory / f"{self._table}.bin", "ab", buffering=0)  # noqa: SIM115
+            written = 0
+            while written < len(data):  # a nearly full disk takes a part, and then fails
+                written += self._file.write(data[written:])
+        except OSError as error:
+            self._owner.fail(error)
+
+
+class _Texts:
+    """Interned strings: an id each, written as JSON lines the first time they are seen."""
+
+    def __init__(self, owner: Recorder, file_name: str) -> None:
+        self._ids: dict[Any, int] = {}
+        self._owner = owner
+        self._file_name = file_name
+        self._adding = threading.Lock()
+
+    def __call__(self, key: Any, record: Callable[[], dict[str, Any]] | None = None) -> int:
+        known = self._ids.get(key)
+        if known is not None:
+            return known
+        with self._adding:
+            if key in self._ids:
+                return self._ids[key]
+            number = len(self._ids)
+            self._write({"id": number, **(record() if record else {"text": key})})
+            self._ids[key] = number  # last: another thread must not use an id that is not written yet
+        return number
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if not self._owner.failed:
+            try:
+                with open(self._owner.directory / self._file_name, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError as error:
+                self._owner.fail(error)
+
+
+class Recorder:
+    """Writes this process's records below `directory`/source-PID. Made by `_start`, not by users."""
+
+    def __init__(self, directory: Path, level: str) -> None:
+        self.level = level
+        self.detailed = level != "light"
+        self.pid = os.getpid()
+        self.directory = directory / f"source-{self.pid}"
+        self.failed = ""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(error)
+        self._streams = {name: _Stream(self, name) for name in tables.TABLES}
+        self._steps = self._streams["steps"]
+        self._values = self._streams["values"]
+        self._boundaries = self._streams["boundaries"]
+        self._calls = self._streams["calls"]
+        self.regions = self._streams["regions"]
+        self.name = _Texts(self, tables.NAMES)
+        self._site = _Texts(self, tables.SITES)
+        self._sites: dict[tuple[CodeType, int], int] = {}
+        self.facts: dict[str, Any] = {}
+        self.on_step: list[Callable[[], None]] = []
+        self.device_cpu: Callable[[], int] = lambda: 0
+        self.thread = _Thread()
+        self.index = 0
+        self.counters: dict[str, float] = {}
+        self.gauges: dict[str, float] = {}
+        self.boundary = self.clocks()
+        self._flushed = self.boundary[0]
+        self.write_meta()
+        allow_tracing()
+
+    def fail(self, error: OSError) -> None:
+        """Stop recording and say so once; the program that we record goes on."""
+        if not self.failed:
+            self.failed = str(error)
+            with suppress(OSError):
+                (self.directory / tables.STOPPED).touch()
+            print(f"profiler: recording stopped: {error}; the program goes on", file=sys.stderr)
+
+    def clocks(self) -> Clocks:
+        """Read at a boundary; about 1 µs."""
+        return now(), time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
+
+    def open_step(self) -> None:
+        for callback in self.on_step:
+            callback()  # what a device counted until now belongs to no step
+        self.boundary = self.clocks()
+        self.counters.clear()
+        self.gauges.clear()
+
+    def step(self, tokens: int, warmup: bool) -> None:
+        began = now()
+        for callback in self.on_step:
+            callback()  # a device adds its counters and drains its logs: that cost belongs to this step
+        tid = self.thread.tid
+        if self.detailed:
+            self._own_time(began, tid)
+        before = self.boundary
+        after = self.boundary = self.clocks()
+        deltas = (late - early for early, late in zip(before[1:], after[1:], strict=True))
+        self._steps.write(self.index, before[0], after[0], tokens, *deltas, tid, warmup)
+        self._write_values(after[0], self.index)
+        self.index += 1
+        self.flush_if_due(after[0])
+        if self.detailed:
+            self._own_time(after[0], tid)
+
+    def found(self, kind: BoundaryKind, name: str, *, flag: int = 0, at: Clocks | None = None) -> None:
+        """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.
+
+        Nothing once the program has marked a step itself: then its own word counts.
+
+        :param name: what was seen, the same at each of its moments: the optimizer, the loader, with its line.
+        :param at: the clocks at that moment, where it lies before this call.
+        """
+        if self.index:
+            return
+        for callback in self.on_step:
+            callback()
+        now_ns, *cpu = at or self.clocks()
+        self._boundaries.write(now_ns, *cpu, self.thread.tid, self.name(name), kind, flag)
+        self._write_values(now_ns, -1)
+        self.flush_if_due(now_ns)
+
+    def count(self, name: str, amount: float = 1.0) -> None:
+        """Add to a counter of the current step."""
+        counters = self.counters
+        counters[name] = counters.get(name, 0.0) + amount
+
+    def _write_values(self, when: int, step: int) -> None:
+        for kind, amounts in ((ValueKind.COUNTER, self.counters), (ValueKind.GAUGE, self.gauges)):
+            for name, value in amounts.items():
+                self._values.write(when, step, value, self.name(name), kind)
+            amounts.clear()
+
+    def flush_if_due(self, when: int) -> None:
+        """Write what waits when the last time was long ago: what a kill can lose is bounded."""
+        if when - self._flushed > _FLUSH_NS:
+            self._flushed = when
+            self.flush()
+
+    def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
+        """A call toward a device that began at `begin` and ends now; `blocked` ns of it, at its end, were a wait."""
+        self._calls.write(begin, now(), blocked, size, 0, self.thread.tid, kind, self.name(name), site, 0)
+
+    def _own_time(self, began: int, tid: int) -> None:
+        """Recording itself takes time of the steps that it records: it is in the ledger by name."""
+        self.regions.write(began, now(), tid, self.name("recording"), self.thread.depth)
+
+    def site(self, frame: FrameType) -> int:
+        """Number of the line that `frame` is at."""
+        key = frame.f_code, frame.f_lasti  # f_lineno decodes a table each time: asked for once an instruction
+        known = self._sites.get(key)
+        if known is not None:
+            return known
+        code, line = frame.f_code, frame.f_lineno
+        number = self._sites[key] = self._site(
+            (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
+        )
+        return number
+
+    def write_meta(self) -> None:
+        """Replace source.json atomically: what this process is, and what it said of itself."""
+        meta = {
+            "schema": tables.SCHEMA,
+            "pid": self.pid,
+            "ppid": os.getppid(),
+            "rank": int(os.environ.get("RANK", "0") or 0),
+            "argv": sys.argv,
+            "level": self.level,
+            "main_tid": threading.main_thread().native_id,
+            "facts": self.facts,
+        }
+        temporary = self.directory / (tables.SOURCE_META + ".new")
+        try:
+            temporary.write_text(json.dumps(meta, default=str), encoding="utf-8")
+            temporary.replace(self.directory / tables.SOURCE_META)
+        except OSError as error:
+            self.fail(error)
+
+    def flush(self) -> None:
+        for stream in self._streams.values():
+            stream.flush()
+
+    def raw(self, table: str, records: bytes | bytearray | memoryview) -> None:
+        """Append whole records of `table` in the layout of `profiler.run.tables`."""
+        self._streams[table].raw(records)
+
+
+class _Thread(threading.local):
+    """What a thread's open regions need: its number (a system call to ask for), and how deep they nest."""
+
+    def __init__(self) -> None:
+        self.tid = threading.get_native_id()
+        self.depth = 0
+
+
+class Region:
+    """One open region: a context manager."""
+
+    __slots__ = ("_begin", "_depth", "_name", "_recorder")
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+
+    def __enter__(self) -> None:
+        thread = self._recorder.thread
+        self._depth = thread.depth
+        thread.depth = self._depth + 1
+        self._begin = now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = now()
+        recorder = self._recorder
+        thread = recorder.thread
+        thread.depth = depth = self._depth
+        recorder.regions.write(self._begin, end, thread.tid, recorder.name(self._name), depth)
+
+
+def allow_tracing() -> None:
+    """Let the recorder read our stacks where Yama restricts ptrace; elsewhere no effect.
+
+    The recorder need not be our parent: a shell or a launcher may stand between.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes  # 10 ms to import on a cold start: only when something records
+
+    tracer = os.environ.get(tables.ENV_RECORDER, "")
+    pid = int(tracer) if tracer.isdecimal() else os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
+
+
+def start(directory: Path | None = None, level: str = "") -> Recorder | None:
+    """The recorder of this process: the one that is there, or a new one if the environment (or the caller) asks for it.
+
+    In a forked child the parent's does not count.
+    """
+    there: Recorder | None = sys.__dict__.get(_SLOT)
+    if there is not None and there.pid == os.getpid():
+        return there
+    asked = os.environ.get(tables.ENV_RUN)
+    if directory is None and not asked:
+        return None
+    made = Recorder(directory or Path(asked or ""), level or os.environ.get(tables.ENV_LEVEL, "light"))
+    setattr(sys, _SLOT, made)
+    return made
+
+
+def stop() -> None:
+    """Write what waits and forget the recorder of this process."""
+    there: Recorder | None = sys.__dict__.pop(_SLOT, None)
+    if there is not None:
+        there.flush()
