@@ -15,6 +15,7 @@ from profiler.run import store, tables
 from profiler.run.archive import unpacked
 from profiler.run.model import Run, RunInfo, Site, Table
 from profiler.run.source import Source, dtype_of, read_source
+from profiler.run.steps import with_steps
 
 H = TypeVar("H", bound=Hashable)
 LOST_NAME = "(lost)"
@@ -45,7 +46,7 @@ def load(path: Path | str) -> Run:
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     sources = sorted(map(read_source, folders), key=lambda source: -len(source.tables["steps"]))
-    return _merge(path, info, sources)
+    return with_steps(_merge(path, info, sources))
 
 
 def _is_source(folder: Path) -> bool:
