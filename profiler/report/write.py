@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Final
 
 from profiler.base.errors import ProfilerError
 from profiler.report.build import build_report
@@ -14,6 +17,7 @@ from profiler.report.subject import Subject
 from profiler.run.model import Analysis, Comparison
 
 FORMATS = ("html", "md", "json")
+_COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +62,38 @@ def write_text(path: Path, text: str) -> None:
 
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
+    write_chunks(path, (text,), what="the report ")
+
+
+def write_chunks(path: Path, chunks: Iterable[str], *, what: str = "") -> None:
+    """Replace `path` with a text that comes in pieces, in one move; compressed where its name ends in .gz.
+
+    :raises ProfilerError: the folder cannot be made or written, or the disk is full.
+    """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline="\n"
-        ) as file:
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = Path(file.name)
-            file.write(text)
+            _fill(file, chunks, compressed=path.suffix == ".gz")
         temporary.chmod(0o666 & ~_umask())  # a temporary file is private, a report is to be read
         temporary.replace(path)
+        temporary = None
     except OSError as error:
+        raise ProfilerError(f"cannot write {what}{path}: {error.strerror or error}") from error
+    finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise ProfilerError(f"cannot write the report {path}: {error.strerror or error}") from error
+
+
+def _fill(file: IO[bytes], chunks: Iterable[str], *, compressed: bool) -> None:
+    if not compressed:
+        file.writelines(chunk.encode() for chunk in chunks)
+        return
+    # without name and time in it the same run gives the same bytes
+    with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+        for chunk in chunks:
+            packed.write(chunk.encode())
 
 
 def _umask() -> int:

@@ -1,0 +1,96 @@
+"""`export` on the command line: files and their places, filters, faults in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.base.errors import Exit
+from profiler.run import store, tables
+from profiler.run.model import RunInfo
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of two processes with three steps each, and stacks of the first."""
+    path = tmp_path / "run"
+    store.create(path)
+    store.write_manifest(
+        path, RunInfo(tables.SCHEMA, "r", "", ("train",), label="mine", level="standard", state="complete")
+    )
+    for pid in (7, 8):
+        source = path / f"source-{pid}"
+        source.mkdir()
+        (source / "source.json").write_text(json.dumps({"schema": 1, "pid": pid, "rank": 0, "facts": {}}))
+        pack = tables.packer("steps").pack
+        steps = (pack(index, index * 1000, (index + 1) * 1000, 1, 0, 0, 0, pid, 0) for index in range(3))
+        (source / "steps.bin").write_bytes(b"".join(steps))
+    writer = store.RunWriter(path)
+    writer.stacks([(0, 2000, 7, 7, (("t.py", 1, "main"),), 1), (0, 2000, 7, 9, (("t.py", 2, "other"),), 1)])
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("form", "file"),
+    [("perfetto", "trace.json.gz"), ("speedscope", "speedscope.json"), ("collapsed", "collapsed.txt")],
+)
+def test_each_format_has_its_file_in_the_run(
+    run: Path, form: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(run), "--format", form]) == Exit.OK
+    assert capsys.readouterr().out.strip() == str(run / file)
+    assert (run / file).stat().st_size > 20
+    before = (run / file).read_bytes()
+    assert main(["export", str(run / "run.json"), "--format", form]) == Exit.OK
+    assert (run / file).read_bytes() == before, (
+        "the same run gives the same bytes, and what was written is no part of it"
+    )
+
+
+def test_compressed_by_its_name_or_plain(run: Path, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "deep" / "t.json", tmp_path / "t.json.gz"
+    for out in (plain, packed):
+        assert main(["export", str(run), "--out", str(out)]) == Exit.OK
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert json.loads(plain.read_text())["otherData"]["label"] == "mine"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["t.json"]
+
+
+def test_standard_output_and_threads(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run), "--format", "collapsed", "--out", "-", "--threads", "--thread", "9"]) == Exit.OK
+    assert capsys.readouterr().out == "mine;thread 9;other (t.py:2) 2\n"
+
+
+def test_only_one_process(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    assert main(["export", str(run), "--out", str(out), "--pid", "8"]) == Exit.OK
+    events = json.loads(out.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {8}
+    assert sum(event["ph"] == "B" for event in events) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pid", "5"], "this run has no process 5; it has 7, 8"),
+        (["--format", "speedscope", "--pid", "8"], "no stack samples"),
+        (["--threads"], "--threads: format perfetto"),
+        (["--out", "/proc/nowhere/t.json"], "cannot write /proc/nowhere/t.json"),
+    ],
+)
+def test_faults_are_one_line(run: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run), *options]) == Exit.USAGE
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(tmp_path / "nothing")]) == Exit.USAGE
+    assert "there is no run at" in capsys.readouterr().err
