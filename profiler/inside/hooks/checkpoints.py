@@ -1,0 +1,45 @@
+"""Checkpoints: what torch and safetensors write and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.inside.hook import STATE, patch
+from profiler.inside.recorder import Region
+
+_FUNCTIONS: Final = {
+    "torch": ("save", "load"),
+    "torch.distributed.checkpoint": ("save", "load"),
+    "safetensors.torch": ("save_file", "load_file", "save_model", "load_model"),
+}
+
+
+class Checkpoints:
+    """Region `checkpoint` around each."""
+
+    name: ClassVar[str] = "checkpoints"
+    modules: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
+    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        """torch keeps a second pair of names for its functions."""
+        for owner in (module, getattr(module, "serialization", None)):
+            for function in _FUNCTIONS[module.__name__]:
+                if callable(getattr(owner, function, None)):
+                    patch(owner, function, _timed)
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def checkpoint(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed:
+            return original(*args, **kwargs)
+        with Region(recorder, "checkpoint"):
+            return original(*args, **kwargs)
+
+    return checkpoint
+
+
+PLUGIN = Checkpoints()

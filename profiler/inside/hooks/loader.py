@@ -1,0 +1,116 @@
+"""torch's DataLoader on the training side: the wait for each batch, and the moment at which it was asked for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.inside.hook import STATE, patch
+from profiler.inside.hooks._loader_names import LoaderNames
+from profiler.inside.recorder import Recorder, Region
+from profiler.run.tables import BoundaryKind
+
+_NAME: Final = "_recorded_name"
+"""Attribute of a loader's iterator: what its batches are called."""
+
+
+class _Asking(threading.local):
+    """Whether this thread is inside of a loader: a loader within a dataset is a part of that one's time."""
+
+    def __init__(self) -> None:
+        self.now = False
+
+
+class Loader:
+    """Region `data` around each next batch, `loader start` around each start; a boundary at each question."""
+
+    name: ClassVar[str] = "loader"
+    modules: ClassVar[tuple[str, ...]] = ("torch.utils.data.dataloader",)
+    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        """Batches of workers' own loaders, and of loaders within a dataset, end no step."""
+        names, asking = LoaderNames(), _Asking()
+
+        def in_worker() -> bool:
+            worker: Any = getattr(module._utils.worker, "_worker_info", None)
+            return worker is not None
+
+        patch(module.DataLoader, "__init__", lambda original: _made(original, names))
+        patch(module.DataLoader, "__iter__", lambda original: _started(original, asking, in_worker))
+        patch(module._BaseDataLoaderIter, "__init__", lambda original: _named(original, names))
+        patch(module._BaseDataLoaderIter, "__next__", lambda original: _asked(original, asking, in_worker))
+
+
+def _made(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if STATE.recorder is not None:
+            names.made(self, sys._getframe(1))
+
+    return init
+
+
+def _named(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
+    def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, loader, *args, **kwargs)
+        if STATE.recorder is not None:
+            setattr(self, _NAME, names.asked(loader))
+
+    return init
+
+
+def _started(original: Callable[[Any], Any], asking: _Asking, in_worker: Callable[[], bool]) -> Callable[[Any], Any]:
+    def start(self: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed or asking.now or in_worker():
+            return original(self)
+        with Region(recorder, "loader start"):
+            return original(self)
+
+    return start
+
+
+def _asked(original: Callable[[Any], Any], asking: _Asking, in_worker: Callable[[], bool]) -> Callable[[Any], Any]:
+    def ask(self: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or asking.now or in_worker():
+            return original(self)
+        asking.now = True
+        try:
+            if recorder.index:  # the program marks its steps
+                return _timed(original, self, recorder)
+            return _with_boundary(original, self, recorder)
+        finally:
+            asking.now = False
+
+    return ask
+
+
+def _timed(original: Callable[[Any], Any], iterator: Any, recorder: Recorder) -> Any:
+    if not recorder.detailed:
+        return original(iterator)
+    with Region(recorder, "data"):
+        return original(iterator)
+
+
+def _with_boundary(original: Callable[[Any], Any], iterator: Any, recorder: Recorder) -> Any:
+    ended = 0
+    at = recorder.clocks()
+    # what is counted while the batch is made belongs to the step that it begins
+    before, recorder.counters = recorder.counters, {}
+    try:
+        return _timed(original, iterator, recorder)
+    except StopIteration:
+        ended = 1
+        raise
+    finally:
+        since, recorder.counters = recorder.counters, before
+        recorder.found(BoundaryKind.LOADER, getattr(iterator, _NAME, "DataLoader"), flag=ended, at=at)
+        recorder.counters = since
+
+
+PLUGIN = Loader()

@@ -1,0 +1,192 @@
+"""torch's DataLoader on the side where batches are made: in its workers, in its pin thread, or in the one process."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing.queues
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.inside.hook import STATE, is_user_code, patch
+from profiler.inside.hooks._origins import Origins
+from profiler.inside.recorder import Recorder, Region, now
+
+_origins: Final = Origins()
+
+
+class _Pinning(threading.local):
+    """Whether this thread is pinning already: torch's function calls itself for each part of a batch."""
+
+    def __init__(self) -> None:
+        self.now = False
+
+
+class LoaderWorkers:
+    """Regions `dataset`, `collate`, `pin memory`; in workers `worker start`, `waiting for an index`, `send` too."""
+
+    name: ClassVar[str] = "loader-workers"
+    modules: ClassVar[tuple[str, ...]] = (
+        "torch.utils.data._utils.fetch",
+        "torch.utils.data._utils.worker",
+        "torch.utils.data._utils.pin_memory",
+    )
+    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        """Forked workers inherit the patches, spawned ones are patched when they import torch."""
+        if module.__name__.endswith(".fetch"):
+            patch(module._BaseDatasetFetcher, "__init__", _collating)
+            patch(module._MapDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__getitems__", "__getitem__")))
+            patch(module._IterableDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__iter__",)))
+        elif module.__name__.endswith(".worker"):
+            patch(module, "_worker_loop", _working)
+        else:
+            patch(module, "pin_memory", _pinned)
+
+
+def _collating(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        collate = self.collate_fn
+        code = _code_of(collate)
+
+        def timed(batch: Any) -> Any:
+            recorder = STATE.recorder
+            if recorder is None or not recorder.detailed:
+                return collate(batch)
+            _origins.say(recorder, "collate", code)
+            with Region(recorder, "collate"):
+                return collate(batch)
+
+        self.collate_fn = timed  # of the fetcher, which nobody but torch holds
+
+    return init
+
+
+def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callable[..., Any]:
+    def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed:
+            return original(self, *args, **kwargs)
+        _origins.say_of(recorder, "dataset", self.dataset, methods)
+        with Region(recorder, "dataset"):
+            return original(self, *args, **kwargs)
+
+    return fetch
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code of the user's own function, or of what a partial or an object that is called comes down to."""
+    function = getattr(function, "func", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) and is_user_code(code) else None
+
+
+def _pinned(original: Callable[..., Any]) -> Callable[..., Any]:
+    pinning = _Pinning()
+
+    def pin_memory(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed or pinning.now:
+            return original(*args, **kwargs)
+        pinning.now = True
+        try:
+            with Region(recorder, "pin memory"):
+                return original(*args, **kwargs)
+        finally:
+            pinning.now = False
+
+    return pin_memory
+
+
+def _working(original: Callable[..., None]) -> Callable[..., None]:
+    names = list(inspect.signature(original).parameters)
+    queues = (names.index("index_queue"), names.index("data_queue"))
+
+    def loop(*args: Any, **kwargs: Any) -> None:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed or len(args) <= max(queues):
+            return original(*args, **kwargs)
+        indices, data = _Indices(args[queues[0]], recorder), _Results(args[queues[1]], recorder)
+        given = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
+        try:
+            with _sending(recorder):
+                original(*given, **kwargs)
+        finally:
+            recorder.flush()  # the process ends without its exit handlers
+
+    return loop
+
+
+class _Indices:
+    """The queue of what a worker is to fetch."""
+
+    def __init__(self, queue: Any, recorder: Recorder) -> None:
+        self._queue = queue
+        self._recorder = recorder
+        self._started = False
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        if not self._started:
+            self._started = True
+            thread = recorder.thread
+            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.name("worker start"), 0)
+        with Region(recorder, "waiting for an index"):
+            return self._queue.get(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class _Results:
+    """The queue of what a worker has fetched."""
+
+    def __init__(self, queue: Any, recorder: Recorder) -> None:
+        self._queue = queue
+        self._recorder = recorder
+
+    def put(self, *args: Any, **kwargs: Any) -> None:
+        recorder = self._recorder
+        with Region(recorder, "waiting for a place"):
+            self._queue.put(*args, **kwargs)
+        recorder.flush_if_due(now())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@contextmanager
+def _sending(recorder: Recorder) -> Iterator[None]:
+    """Region `send` where a queue's own thread makes bytes and shared memory of a batch; it takes the worker's GIL."""
+    module: Any = multiprocessing.queues
+    pickler = getattr(module, "_ForkingPickler", None)
+    if pickler is None:
+        yield
+        return
+    module._ForkingPickler = _Pickler(pickler, recorder)
+    try:
+        yield
+    finally:
+        module._ForkingPickler = pickler
+
+
+class _Pickler:
+    """What multiprocessing's queues make bytes with."""
+
+    def __init__(self, pickler: Any, recorder: Recorder) -> None:
+        self._pickler = pickler
+        self._recorder = recorder
+
+    def dumps(self, *args: Any, **kwargs: Any) -> Any:
+        with Region(self._recorder, "send"):
+            return self._pickler.dumps(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pickler, name)
+
+
+PLUGIN = LoaderWorkers()
