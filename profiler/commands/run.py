@@ -36,6 +36,11 @@ class RunCommand:
             "--sample-period", type=_period, default=0.1, metavar="S", help="seconds between samples (default: 0.1)"
         )
         parser.add_argument("--timeout", type=_positive, metavar="S", help="stop the program after so many seconds")
+        parser.add_argument(
+            "--marks-only",
+            action="store_true",
+            help="put no hooks into the program: record only what it marks by itself (profiler.marks)",
+        )
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="what to record")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -55,6 +60,7 @@ class RunCommand:
             label=args.label,
             sample_period=args.sample_period,
             timeout=args.timeout,
+            inside=not args.marks_only,
         )
         info = record(spec)
         print_summary(load(spec.out))

@@ -58,9 +58,14 @@ def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> N
     setattr(owner, name, wrapper)
 
 
-def unpatch() -> None:
-    """Take back all that `patch` replaced, the last first."""
-    while _patches:
+def patched() -> int:
+    """How many replacements there are."""
+    return len(_patches)
+
+
+def unpatch(until: int = 0) -> None:
+    """Take back what `patch` replaced, the last first, until so many replacements are left."""
+    while len(_patches) > until:
         owner, name, own, original = _patches.pop()
         if own:
             setattr(owner, name, original)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import IO, Any, Final
 
+from profiler.inside.boot import allow_tracing
 from profiler.run import tables
 from profiler.run.tables import BoundaryKind, CallKind, ValueKind
 
@@ -27,7 +28,6 @@ now: Final = time.monotonic_ns
 
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
 _FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quarter of a second
-_PR_SET_PTRACER: Final = 0x59616D61  # prctl(2): the process that may trace us under Yama
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
 
 Clocks = tuple[int, int, int, int]
@@ -72,7 +72,10 @@ class _Stream:
             self._put(memoryview(data))
 
     def _put(self, data: memoryview) -> None:
-        if self._owner.failed or not data:
+        if not data or self._owner.pid != os.getpid():  # a fork has a recorder of its own: this one is its parent's
+            return
+        self._owner.make_folder()
+        if self._owner.failed:
             return
         try:
             if self._file is None:
@@ -107,6 +110,7 @@ class _Texts:
         return number
 
     def _write(self, line: dict[str, Any]) -> None:
+        self._owner.make_folder()
         if not self._owner.failed:
             try:
                 with open(self._owner.directory / self._file_name, "a", encoding="utf-8") as file:
@@ -124,10 +128,7 @@ class Recorder:
         self.pid = os.getpid()
         self.directory = directory / f"source-{self.pid}"
         self.failed = ""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self.fail(error)
+        self._made = False
         self._streams = {name: _Stream(self, name) for name in tables.TABLES}
         self._steps = self._streams["steps"]
         self._values = self._streams["values"]
@@ -138,6 +139,10 @@ class Recorder:
         self._site = _Texts(self, tables.SITES)
         self._sites: dict[tuple[CodeType, int], int] = {}
         self.facts: dict[str, Any] = {}
+        """What the program said of itself."""
+        self.known: dict[str, Any] = {}
+        """What hooks know of it: where it says something else, its own word counts."""
+        self.rank = int(os.environ.get("RANK", "0") or 0)
         self.on_step: list[Callable[[], None]] = []
         self.device_cpu: Callable[[], int] = lambda: 0
         self.thread = _Thread()
@@ -146,8 +151,24 @@ class Recorder:
         self.gauges: dict[str, float] = {}
         self.boundary = self.clocks()
         self._flushed = self.boundary[0]
-        self.write_meta()
         allow_tracing()
+
+    def make_folder(self) -> None:
+        """With its first record a process gets its folder: many record nothing (a shell tool, a fork)."""
+        if self._made or self.failed:
+            return
+        self._made = True
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(error)
+        self.write_meta()
+
+    def know(self, **facts: Any) -> None:
+        """A hook found out something about this program."""
+        self.known.update(facts)
+        if self._made:
+            self.write_meta()
 
     def fail(self, error: OSError) -> None:
         """Stop recording and say so once; the program that we record goes on."""
@@ -221,7 +242,9 @@ class Recorder:
 
     def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
         """A call toward a device that began at `begin` and ends now; `blocked` ns of it, at its end, were a wait."""
-        self._calls.write(begin, now(), blocked, size, 0, self.thread.tid, kind, self.name(name), site, 0)
+        end = now()
+        self._calls.write(begin, end, blocked, size, 0, self.thread.tid, kind, self.name(name), site, 0)
+        self.flush_if_due(end)
 
     def _own_time(self, began: int, tid: int) -> None:
         """Recording itself takes time of the steps that it records: it is in the ledger by name."""
@@ -240,16 +263,19 @@ class Recorder:
         return number
 
     def write_meta(self) -> None:
-        """Replace source.json atomically: what this process is, and what it said of itself."""
+        """Replace source.json atomically: what this process is, and what is said of it."""
+        if not self._made:
+            self.make_folder()
+            return
         meta = {
             "schema": tables.SCHEMA,
             "pid": self.pid,
             "ppid": os.getppid(),
-            "rank": int(os.environ.get("RANK", "0") or 0),
+            "rank": self.rank,
             "argv": sys.argv,
             "level": self.level,
             "main_tid": threading.main_thread().native_id,
-            "facts": self.facts,
+            "facts": {**self.known, **self.facts},
         }
         temporary = self.directory / (tables.SOURCE_META + ".new")
         try:
@@ -298,20 +324,7 @@ class Region:
         thread = recorder.thread
         thread.depth = depth = self._depth
         recorder.regions.write(self._begin, end, thread.tid, recorder.name(self._name), depth)
-
-
-def allow_tracing() -> None:
-    """Let the recorder read our stacks where Yama restricts ptrace; elsewhere no effect.
-
-    The recorder need not be our parent: a shell or a launcher may stand between.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes  # 10 ms to import on a cold start: only when something records
-
-    tracer = os.environ.get(tables.ENV_RECORDER, "")
-    pid = int(tracer) if tracer.isdecimal() else os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
+        recorder.flush_if_due(end)
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +53,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
             crew.stop()
             writer.close()
             target.note_signals()
-            info = _closed(info, target, end, (*crew.statuses, *_writer_status(writer)))
+            info = _closed(info, target, end, (*crew.statuses, inside_status(spec), *_writer_status(writer)))
             _write_last(spec.out, info)
     return info
 
@@ -81,6 +82,30 @@ def _writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
     if not writer.problem:
         return []
     return [CollectorStatus("recorder", "failed", f"recording stopped: {writer.problem}", dropped=writer.dropped)]
+
+
+def inside_status(spec: RunSpec) -> CollectorStatus:
+    """Whether our hooks came into the target: which of its processes had them."""
+    if not spec.inside:
+        return CollectorStatus("inside", "off", "not asked for: only what the program marks is recorded")
+    try:
+        said = (spec.out / tables.HOOKED).read_text(encoding="ascii", errors="replace").split("\n")
+    except OSError:
+        return CollectorStatus("inside", "unavailable", f"hooks did not come in: {_why_not(spec.argv)}")
+    count = Counter(line.partition(" ")[0] for line in said)
+    return CollectorStatus("inside", "ok", f"{count['torch']} of {count['python']} Python processes imported torch")
+
+
+def _why_not(argv: tuple[str, ...]) -> str:
+    """The likely reason, from the command line."""
+    if Path(argv[0]).name.startswith("python"):
+        for word in argv[1:]:
+            if not word.startswith("-") or word.startswith("--") or word in {"-c", "-m"}:
+                break
+            for flag in ("I", "E", "S"):
+                if flag in word.partition("=")[0]:
+                    return f"python -{flag} keeps them out"
+    return "no Python was started, or one that does not heed PYTHONPATH (python -I, -E or -S, a frozen program)"
 
 
 def _write_last(path: Path, info: RunInfo) -> None:

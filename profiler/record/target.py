@@ -21,6 +21,8 @@ from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
 GRACE_S: Final = 5.0  # from a signal to the next, harder one: a trainer may write a checkpoint on its way out
+SITE: Final = str(Path(__file__).parents[1] / "inside" / "site")
+"""What brings our hooks into a Python whose PYTHONPATH begins with it."""
 _WAKE_S: Final = 0.1
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -42,6 +44,25 @@ def find_program(argv: tuple[str, ...]) -> str:
         hint = f"; perhaps you mean: python {argv[0]}" if path.suffix == ".py" else ""
         raise ProfilerError(f"cannot start {argv[0]}: it is not executable{hint}")
     raise ProfilerError(f"cannot start {argv[0]}: there is no such program")
+
+
+def environment_of(spec: RunSpec) -> dict[str, str]:
+    """The target's environment: ours, and what tells it that it is recorded."""
+    environment = {
+        **os.environ,
+        tables.ENV_RUN: str(spec.out),
+        tables.ENV_LEVEL: spec.level,
+        tables.ENV_RECORDER: str(os.getpid()),
+    }
+    environment.pop(tables.ENV_HOOKS, None)
+    before = environment.pop("PYTHONPATH", "")
+    paths = [path for path in before.split(os.pathsep) if path != SITE] if before else []
+    if spec.inside:
+        environment[tables.ENV_HOOKS] = SITE
+        paths.insert(0, SITE)
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment
 
 
 class Target:
@@ -82,12 +103,7 @@ class Target:
         :raises OSError: the system refuses, for example a file that is no program.
         """
         spec = self._spec
-        environment = {
-            **os.environ,
-            tables.ENV_RUN: str(spec.out),
-            tables.ENV_LEVEL: spec.level,
-            tables.ENV_RECORDER: str(os.getpid()),
-        }
+        environment = environment_of(spec)
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(

@@ -165,6 +165,7 @@ NAMES: Final = "names.jsonl"
 SITES: Final = "sites.jsonl"
 STACK_TEXTS: Final = "stacks.jsonl"
 STOPPED: Final = "stopped"  # an empty file: this process could not write on (it needs no room on a full disk)
+HOOKED: Final = "hooked"  # a line for each process that our hooks came into: `python PID`, and `torch PID` once it is there
 
 # How the recorder tells a recorded program what to do.
 ENV_RUN: Final = "PROFILER_RUN_DIR"

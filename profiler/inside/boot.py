@@ -1,0 +1,150 @@
+"""Brings our package into a recorded program under a name of its own, at the moment at which it imports torch.
+
+Run by site/sitecustomize.py at the start of every Python, so it costs next to nothing: no other module of ours is
+loaded, and no folder is made, in a process that never imports torch.
+
+The program may have modules named like ours. Ours are therefore loaded as `_training_profiler.*`, and an
+`import profiler...` that one of them makes is answered with its namesake there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
+
+TYPE_CHECKING = False  # typing is not loaded yet, and takes milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
+    from typing import Any, Protocol
+
+    class Watcher(Protocol):
+        """Answers for the modules that hooks wait for."""
+
+        def find_spec(
+            self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        ) -> ModuleSpec | None: ...
+
+
+PRIVATE = "_training_profiler"
+FIRST = "torch"
+"""Only a program that imports it is trained with it: its import brings the hooks in."""
+# as in profiler.run.tables, which is not loaded here
+ENV_RUN = "PROFILER_RUN_DIR"
+ENV_RECORDER = "PROFILER_RECORDER_PID"
+HOOKED = "hooked"
+
+_PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
+_PR_SET_PTRACER = 0x59616D61  # prctl(2): the process that may trace us under Yama
+_OURS = "profiler"
+_import = builtins.__import__
+
+
+def _import_ours(
+    name: str,
+    globals: Mapping[str, object] | None = None,  # noqa: A002 - the names that Python gives them
+    locals: Mapping[str, object] | None = None,  # noqa: A002
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> Any:
+    if name == _OURS or name.startswith(_OURS + "."):
+        name = PRIVATE + name[len(_OURS) :]
+    return _import(name, globals, locals, fromlist or (), level)
+
+
+class _Loader(SourceFileLoader):
+    """Loads one of our modules, with an `import` that knows ours."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import_ours}
+        super().exec_module(module)
+
+
+class _Finder:
+    """In sys.meta_path: waits for torch, then for what the hooks wait for, and finds our own modules."""
+
+    def __init__(self) -> None:
+        self.folder = __file__.rpartition("/inside/")[0]
+        self.watcher: Watcher | None = None
+        self.begun = False
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name == FIRST and not self.begun:
+            self.begun = True
+            self._begin()
+        if name.startswith(PRIVATE):
+            return self._ours(name)
+        return self.watcher.find_spec(name, path, target) if self.watcher else None
+
+    def _begin(self) -> None:
+        try:
+            inside = _import(f"{PRIVATE}.inside.imports", fromlist=("begin",))
+            self.watcher = inside.begin(self)
+            say_hooked(FIRST)
+        except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
+            said = f"{type(error).__name__}: {error}"
+            print(f"profiler: hooks did not come in: {said}; the program goes on", file=sys.stderr)
+
+    def _ours(self, name: str) -> ModuleSpec | None:
+        base = self.folder + name[len(PRIVATE) :].replace(".", "/")
+        if name == PRIVATE:  # without its __init__, which is for people who import the package
+            package = ModuleSpec(name, None, is_package=True)
+            package.submodule_search_locations = [base]
+            return package
+        if os.path.isdir(base):
+            return spec_from_file_location(
+                name, base + "/__init__.py", loader=_Loader(name, base + "/__init__.py"), submodule_search_locations=[base]
+            )
+        if os.path.isfile(base + ".py"):
+            return spec_from_file_location(name, base + ".py", loader=_Loader(name, base + ".py"))
+        return None
+
+
+def say_hooked(what: str) -> None:
+    """Tell the recorder that a process has us (`python`), or has torch too: a line in a file of the run directory."""
+    try:
+        descriptor = os.open(f"{os.environ[ENV_RUN]}/{HOOKED}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    except OSError:  # the run directory is gone: its recorder says so, not we
+        return
+    try:
+        os.write(descriptor, f"{what} {os.getpid()}\n".encode())
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def allow_tracing() -> None:
+    """Let the recorder read our stacks where Yama restricts ptrace to descendants; elsewhere there is nothing to do.
+
+    The recorder need not be our parent: a shell or a launcher may stand between.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        with open(_PTRACE_SCOPE, "rb") as file:
+            if file.read(1) != b"1":
+                return
+    except FileNotFoundError:  # no Yama
+        return
+    except OSError:  # hidden from us: it may be there
+        pass
+    import ctypes  # some ms: only where it must be
+
+    tracer = os.environ.get(ENV_RECORDER, "")
+    pid = int(tracer) if tracer.isdecimal() else os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
+
+
+def boot() -> None:
+    """Begin to wait for torch, if this process is recorded."""
+    if not os.environ.get(ENV_RUN):
+        return
+    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+    say_hooked("python")
+    allow_tracing()
