@@ -13,6 +13,7 @@ import numpy.typing as npt
 from profiler.base.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.archive import unpacked
+from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.model import Run, RunInfo, Site, Table
 from profiler.run.source import Source, dtype_of, read_source
 from profiler.run.steps import with_steps
@@ -24,7 +25,7 @@ _LOST_SITE = Site("(lost)", 0, "")
 
 
 def load(path: Path | str) -> Run:
-    """The run at `path`: a run directory, its run.json, or a .zip of one.
+    """The run at `path`: a run directory, its run.json, a .zip of one, or a trace of torch's profiler.
 
     The rows of a table are in the order in which each process wrote them; the process with the most steps comes first.
 
@@ -38,8 +39,8 @@ def load(path: Path | str) -> Run:
     if path.suffix == ".zip" and path.is_file():
         with unpacked(path) as folder:
             return replace(load(folder), path=path)
-    if not path.is_dir():  # foreign formats (profiler.run.ingest) will branch off here
-        raise ProfilerError(f"{path} is not a run directory")
+    if not path.is_dir():
+        return read_trace_as_run(path)
     info = store.read_manifest(path)
     try:
         folders = sorted(entry for entry in path.iterdir() if _is_source(entry))

@@ -1,0 +1,146 @@
+"""The events of a Kineto trace, sorted into what devices did, what the host asked of them, and what it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from profiler.base.errors import ProfilerError
+from profiler.run.ingest import words
+from profiler.run.ingest.document import nanoseconds, read_json
+
+_INT32: Final = 0x7FFFFFFF
+_INT64: Final = (1 << 63) - 1
+_LATEST: Final = 1 << 62
+"""ns; the year 2116: nothing is recorded later, and sums of two still fit into 64 bits."""
+
+
+class OnDevice(NamedTuple):
+    """Something that occupied a device's queue; times in ns of the trace's clock."""
+
+    begin: int
+    end: int
+    category: str
+    name: str
+    bytes: int
+    correlation: int
+    stream: int
+    device: int
+
+
+class OnHost(NamedTuple):
+    """A runtime call, an operator or an annotation."""
+
+    begin: int
+    end: int
+    category: str
+    name: str
+    tid: int
+    correlation: int
+
+
+@dataclass
+class Trace:
+    """What a file of torch's profiler holds of use here; times are ns of its own clock, that of the day (UTC)."""
+
+    meta: Mapping[str, Any]
+    pid: int = 0
+    device: list[OnDevice] = field(default_factory=list)
+    runtime: list[OnHost] = field(default_factory=list)
+    operators: list[OnHost] = field(default_factory=list)
+    annotations: list[OnHost] = field(default_factory=list)
+    broken: int = 0
+    """Events without a time that can be read; they are left out."""
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace at `path`: an object with traceEvents, or a bare list of them; gzipped or not.
+
+    :raises ProfilerError: it cannot be read, or is no trace of torch's profiler.
+    """
+    document = read_json(path)
+    meta = document if isinstance(document, dict) else {}
+    events = document if isinstance(document, list) else meta.get("traceEvents")
+    if not isinstance(events, list):
+        raise ProfilerError(f"{path} is no trace of torch's profiler: it has no traceEvents")
+    trace = Trace({name: value for name, value in meta.items() if name != "traceEvents"})
+    _sort(events, trace)
+    if not (trace.device or trace.runtime or trace.operators or trace.annotations):
+        raise ProfilerError(f"{path} is no trace of torch's profiler, or an empty one: it has no event of a kind known")
+    return trace
+
+
+def _sort(events: Iterable[Any], trace: Trace) -> None:
+    base = _integer(trace.meta.get("baseTimeNanoseconds"))  # since 2024 ts counts from here; before, from 1970
+    threads = _Threads()
+    pids: dict[Any, int] = {}
+    for event in events:
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        category = event.get("cat")
+        of_device = category in words.DEVICE
+        kept = None if of_device else _host_list(trace, category, event.get("name"))
+        if not of_device and kept is None:
+            continue
+        try:
+            begin = nanoseconds(event["ts"]) + base
+            end = begin + max(0, nanoseconds(event.get("dur") or 0))
+            name = str(event["name"])
+            if not 0 <= begin <= end < _LATEST:
+                raise ValueError(f"{begin} to {end} ns")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            trace.broken += 1
+            continue
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        if kept is None:
+            trace.device.append(_on_device(event, args, (begin, end, str(category), name)))
+        else:
+            tid, correlation = threads.number(event.get("tid")), _integer(args.get("correlation"))
+            kept.append(OnHost(begin, end, str(category), name, tid, correlation))
+            pids[event.get("pid")] = pids.get(event.get("pid"), 0) + 1
+    trace.pid = _integer(max(pids, key=lambda pid: pids[pid], default=0))
+
+
+def _host_list(trace: Trace, category: Any, name: Any) -> list[OnHost] | None:
+    if category in words.OPERATOR:
+        return trace.annotations if str(name).startswith(words.ANNOTATIONS) else trace.operators
+    if category in words.RUNTIME:
+        return trace.runtime
+    return trace.annotations if category == words.ANNOTATION else None
+
+
+def _on_device(event: Mapping[str, Any], args: Mapping[str, Any], what: tuple[int, int, str, str]) -> OnDevice:
+    stream, device = args.get("stream", event.get("tid")), args.get("device", event.get("pid"))
+    return OnDevice(
+        *what,
+        bytes=_integer(args.get("bytes")),
+        correlation=_integer(args.get("correlation")),
+        stream=_integer(stream) & _INT32,
+        device=_integer(device) & _INT32,
+    )
+
+
+class _Threads:
+    """Numbers of threads: their own, and made-up negative ones for those that have only a name."""
+
+    def __init__(self) -> None:
+        self._names: dict[Any, int] = {}
+
+    def number(self, tid: Any) -> int:
+        try:
+            number = int(tid)
+        except (ValueError, TypeError):
+            number = _INT64 + 1
+        return number if abs(number) <= _INT64 else self._names.setdefault(str(tid), -1 - len(self._names))
+
+
+def _integer(value: Any) -> int:
+    """`value` as a whole number; 0 for what is none, or beyond 64 bits."""
+    try:
+        number = int(value)
+    except (ValueError, TypeError):
+        return 0
+    return number if abs(number) <= _INT64 else 0

@@ -1,0 +1,106 @@
+"""A trace of torch's profiler (Kineto), as `export_chrome_trace` writes it, as a Run.
+
+Its clock is the time of day: nothing else is in such a Run to be held against it. There are no samples and stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from profiler.run import tables
+from profiler.run.ingest import rows
+from profiler.run.ingest.events import Trace, read_trace
+from profiler.run.ingest.sums import counters
+from profiler.run.model import Run, RunInfo, Table
+from profiler.run.source import dtype_of
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+def read_run(path: Path) -> Run:
+    """The trace at `path` as a run of level full.
+
+    :raises ProfilerError: it cannot be read, or is no trace of torch's profiler.
+    """
+    trace = read_trace(path)
+    names: dict[str, int] = {}
+
+    def name_of(text: str) -> int:
+        return names.setdefault(text, len(names))
+
+    step_rows, step_source = rows.steps(trace)
+    parts = {table: np.empty(0, dtype_of(table)) for table in tables.TABLES}
+    parts |= {
+        "steps": step_rows,
+        "activities": rows.activities(trace, name_of, loaded=True),
+        "calls": rows.calls(trace, name_of, loaded=True),
+        "regions": rows.regions(trace, name_of),
+    }
+    parts["values"] = counters(parts["calls"], step_rows, names, name_of) if trace.runtime else parts["values"]
+    rank = _rank(trace.meta)
+    for table in parts.values():
+        if "rank" in (table.dtype.names or ()):
+            table["pid"], table["rank"] = trace.pid, rank
+        table.setflags(write=False)
+    return _run(path, trace, parts, names=tuple(names), step_source=step_source)
+
+
+def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[str, ...], step_source: str) -> Run:
+    broken = trace.broken
+    return Run(
+        path=path,
+        info=_info(path, trace, parts["steps"]),
+        names=names,
+        sites=(),
+        stack_frames=(),
+        problems=(f"{path.name}: {broken} events without a time that can be read left out",) if broken else (),
+        step_source=step_source,
+        **parts,
+    )
+
+
+def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
+    """What the trace says of itself; the program's command is not in it."""
+    begin, end = int(steps["begin"].min()), int(steps["end"].max())
+    on_device = bool(trace.device or trace.runtime)
+    return RunInfo(
+        schema=tables.SCHEMA,
+        run_id=str(trace.meta.get("trace_id", "")) or path.name,
+        started_at=datetime.fromtimestamp(begin / _NS_PER_S, UTC).isoformat(timespec="seconds"),
+        argv=(),
+        label=path.name,
+        level="full",
+        state="complete",
+        begin=begin,
+        end=end,
+        devices=_devices(trace),
+        versions={
+            name.removesuffix("_version"): str(value) for name, value in trace.meta.items() if name.endswith("_version")
+        },
+        facts={"device": "cuda" if on_device else "cpu"},
+    )
+
+
+def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
+    """The devices that did something, all that there were where none did; old traces know but their numbers."""
+    used = sorted({event.device for event in trace.device})
+    known = trace.meta.get("deviceProperties")
+    described = {}
+    for properties in known if isinstance(known, list) else ():
+        if isinstance(properties, dict) and isinstance(properties.get("id"), int):
+            name, memory = str(properties.get("name") or ""), properties.get("totalGlobalMem")
+            described[properties["id"]] = {"name": name or f"device {properties['id']}", "memory_bytes": memory}
+    if used:
+        return tuple(described.get(number, {"name": f"device {number}"}) for number in used)
+    return tuple(described.values())
+
+
+def _rank(meta: Mapping[str, Any]) -> int:
+    said = meta.get("distributedInfo")
+    rank = said.get("rank") if isinstance(said, dict) else None
+    return rank if isinstance(rank, int) else 0
