@@ -35,15 +35,15 @@ class GpuCollector:
         if count == 0:
             pynvml.nvmlShutdown()
             return "the NVIDIA driver shows no GPU"
-        self._nvml = pynvml
-        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        self.nvml = pynvml
+        self.handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         return None
 
     def describe(self) -> Mapping[str, Any]:
-        return {"devices": tuple(self._device(index, handle) for index, handle in enumerate(self._handles))}
+        return {"devices": tuple(self._device(index, handle) for index, handle in enumerate(self.handles))}
 
     def _device(self, index: int, handle: Any) -> dict[str, Any]:
-        nvml = self._nvml
+        nvml = self.nvml
         questions: dict[str, Callable[[], Any]] = {
             "name": lambda: _text(nvml.nvmlDeviceGetName(handle)),
             "memory_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
@@ -69,15 +69,15 @@ class GpuCollector:
 
     def stop(self) -> CollectorStatus:
         status = self._sampler.stop()
-        self._nvml.nvmlShutdown()
+        self.nvml.nvmlShutdown()
         return status
 
     def _take(self) -> int:
         pcie = self._count % _PCIE_EVERY == 0
         self._count += 1
         rows: list[Row] = []
-        for index, handle in enumerate(self._handles):
-            for name, ask in _questions(self._nvml, handle, pcie=pcie).items():
+        for index, handle in enumerate(self.handles):
+            for name, ask in questions(self.nvml, handle, pcie=pcie).items():
                 rows += self._ask(index, name, ask)
         self._writer.samples(time.monotonic_ns(), rows)
         return len(rows)
@@ -89,14 +89,14 @@ class GpuCollector:
             return []
         try:
             return [(0, index, name, float(ask()))]
-        except self._nvml.NVMLError as error:
-            if getattr(error, "value", None) == self._nvml.NVML_ERROR_GPU_IS_LOST:
+        except self.nvml.NVMLError as error:
+            if getattr(error, "value", None) == self.nvml.NVML_ERROR_GPU_IS_LOST:
                 raise
             self._refused.add(key)
             return []
 
 
-def _questions(nvml: Any, handle: Any, *, pcie: bool) -> dict[str, Callable[[], float]]:
+def questions(nvml: Any, handle: Any, *, pcie: bool) -> dict[str, Callable[[], float]]:
     """What to ask of one GPU, in the units of `profiler.base.samples`."""
     questions: dict[str, Callable[[], float]] = {
         "gpu.util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,

@@ -1,0 +1,139 @@
+"""What a live view shows: one moment of a running program as plain values; read, judged and drawn in other rooms.
+
+Shares are of 1 (a thread's CPU: of one core), times are seconds, sizes bytes. What is None was not measured;
+`Snapshot.unknown` has the reason under the name of the field, where one reason holds for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MAIN: Final = "main"
+TRAINING: Final = "training"
+"""The thread that closes the steps."""
+WORKER: Final = "worker"
+THROTTLED_BY: Final[Mapping[int, str]] = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+"""Bits of NVML's clock event reasons (nvml.h) that hold clocks down; idle and settings are no throttling."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """A thread over the last interval."""
+
+    pid: int
+    tid: int
+    name: str
+    """As the operating system has it."""
+    state: str
+    """R running, S sleeping, D waiting for a disk, ..., at the moment of reading."""
+    cpu: float | None
+    """Share of one core; None at the first reading."""
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """A process of the tree over the last interval."""
+
+    pid: int
+    parent: int
+    name: str
+    state: str
+    cpu: float | None
+    """Cores."""
+    rss: int
+    threads: int
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """A GPU as NVML sees it. Its utilisation and memory are of all programs on it."""
+
+    index: int
+    name: str
+    utilization: float | None
+    memory_used: float | None
+    memory_total: float | None
+    power: float | None
+    """Watts."""
+    power_limit: float | None
+    throttle: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepUse:
+    """Steps of the last seconds."""
+
+    source: str
+    """In words, what is counted as a step."""
+    count: int
+    """Steps that ended within the window."""
+    window: float
+    rate: float | None
+    """Steps a second, from the first to the last step seen; None: fewer than two."""
+    step_time: float | None
+    since_last: float
+    tokens_per_s: float | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """Per step: syncs, would_sync, h2d, ..."""
+    pid: int = 0
+    tid: int = 0
+    """Who closed the last step."""
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is looked at."""
+
+    pid: int
+    program: str
+    argv: tuple[str, ...] = ()
+    run: str = ""
+    """Its run directory; empty: not recorded by us."""
+    level: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything of one moment."""
+
+    watched: Watched
+    time: str
+    """ISO 8601, UTC."""
+    ran: float | None
+    """Seconds since the program's start."""
+    interval: float | None
+    """Seconds between the two readings behind every rate of CPU; None at the first."""
+    cores: float
+    """That the program may use."""
+    cpu: float | None
+    """Cores, of the whole tree."""
+    rss: int
+    """Sum over the tree: memory that processes share counts in each of them."""
+    processes: tuple[ProcessUse, ...]
+    threads: tuple[ThreadUse, ...]
+    """Busiest first."""
+    gpus: tuple[GpuUse, ...] = ()
+    steps: StepUse | None = None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def training(self) -> ThreadUse | None:
+        """The thread that closes the steps; where that is not known, the busiest main thread of no worker."""
+        known = next((thread for thread in self.threads if thread.role == TRAINING), None)
+        return known or next((thread for thread in self.threads if thread.role == MAIN), None)
+
+    @property
+    def workers(self) -> tuple[ProcessUse, ...]:
+        """Processes that the program forked or spawned of itself: loader workers, mostly."""
+        return tuple(process for process in self.processes if process.role == WORKER)

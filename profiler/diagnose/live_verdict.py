@@ -1,0 +1,77 @@
+"""One line about a program that runs: what limits it by what can be read from outside, and no more than that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.base.live import GpuUse, Snapshot, ThreadUse
+from profiler.base.units import seconds, share
+from profiler.diagnose.verdict import BUSY
+
+_IDLE: Final = 0.5
+"""Share of time below which a GPU beside a busy host waits for it: kernels ran for less than half of the time."""
+_WORKING: Final = 0.5
+"""Cores that a worker uses from which it is at work: one that is ahead of the program waits for a place."""
+STALLED: Final = 5.0
+"""Step times without a step, and as many seconds, from which a program counts as standing."""
+_ON_DISK: Final = "D"
+
+
+def live_verdict(snapshot: Snapshot) -> str:
+    """What limits the program now, with the figures that say so."""
+    thread = snapshot.training
+    if snapshot.interval is None or thread is None or thread.cpu is None:
+        return "not known yet: CPU needs two readings"
+    judge = _without if _gpu_busy(snapshot.gpus) is None else _with_gpu
+    return _stalled(snapshot) + judge(snapshot, thread)
+
+
+def _with_gpu(snapshot: Snapshot, thread: ThreadUse) -> str:
+    gpu = _gpu_busy(snapshot.gpus) or 0.0
+    figures = f"{_host(thread)}; GPU {share(gpu)}"
+    if gpu >= BUSY:
+        return f"{figures}: the GPU limits, as far as NVML sees (it sees no short gaps)"
+    if thread.cpu is not None and thread.cpu >= BUSY:
+        return (
+            f"{figures}: the host limits" if gpu < _IDLE else f"{figures}: the host limits in part, or spins in waits"
+        )
+    return f"{figures}: {_waits(snapshot, thread)}"
+
+
+def _without(snapshot: Snapshot, thread: ThreadUse) -> str:
+    if snapshot.cpu is not None and snapshot.cpu >= BUSY * snapshot.cores and snapshot.cores > 1:
+        return f"{_host(thread)}; {_cores(snapshot.cpu, snapshot.cores)} are busy: the CPU limits"
+    if thread.cpu is not None and thread.cpu >= BUSY:
+        more = f", and {_cores(snapshot.cpu, snapshot.cores)} are busy" if snapshot.cpu is not None else ""
+        return f"{_host(thread)}{more}: this thread limits"
+    return f"{_host(thread)}: {_waits(snapshot, thread)}"
+
+
+def _waits(snapshot: Snapshot, thread: ThreadUse) -> str:
+    busy = [worker for worker in snapshot.workers if worker.cpu is not None and worker.cpu >= _WORKING]
+    if busy:
+        return f"it waits, and {len(busy)} of {len(snapshot.workers)} workers are at work: they limit"
+    if thread.state == _ON_DISK:
+        return "it waits for a disk"
+    return "it waits mostly, for what cannot be seen from outside"
+
+
+def _stalled(snapshot: Snapshot) -> str:
+    steps = snapshot.steps
+    if steps and steps.since_last > max(STALLED, STALLED * (steps.step_time or 0.0)):
+        return f"no step for {seconds(steps.since_last)}; "
+    return ""
+
+
+def _host(thread: ThreadUse) -> str:
+    return f"the {thread.role} thread is on a CPU {share(min(1.0, thread.cpu or 0.0))} of the time"
+
+
+def _cores(used: float, cores: float) -> str:
+    return f"{used:.1f} of {cores:g} cores"
+
+
+def _gpu_busy(gpus: tuple[GpuUse, ...]) -> float | None:
+    """Mean over those that tell."""
+    known = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
+    return sum(known) / len(known) if known else None
