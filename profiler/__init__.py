@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from os import PathLike
     from pathlib import Path
 
     from profiler.analyse.ratios import SideRuns
@@ -14,19 +15,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def load(path: Path | str) -> Run:
+def load(path: Path | str | PathLike[str]) -> Run:
     """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` shows them in pandas.
 
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
+    from os import fspath
+
     from profiler.run.load import load as load_run
 
-    return load_run(path)
+    return load_run(fspath(path))
 
 
-def read(path: Path | str) -> Analysis:
+def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysis:
     """What a recorded run says, with its verdict: as `python -m profiler diagnose` shows it.
 
+    :param timeline: with a stretch of it as a trace, for a page that hands it to Perfetto.
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
     from dataclasses import replace
@@ -34,8 +38,14 @@ def read(path: Path | str) -> Analysis:
     from profiler.analyse import analyse
     from profiler.diagnose.verdict import verdict
 
-    analysis = analyse(load(path))
-    return replace(analysis, verdict=verdict(analysis))
+    run = load(path)
+    analysis = analyse(run)
+    analysis = replace(analysis, verdict=verdict(analysis))
+    if timeline:
+        from profiler.report.timeline import of_run
+
+        return replace(analysis, timeline=of_run(run))
+    return analysis
 
 
 def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) -> Comparison:

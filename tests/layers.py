@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.record",
         "profiler.base",
     ),
-    "profiler.report": ("profiler.run.model", "profiler.run.tables", "profiler.base"),
+    "profiler.report": ("profiler.run.model", "profiler.run.tables", "profiler.run.part", "profiler.base"),
     "profiler.diagnose": ("profiler.run.model", "profiler.run.tables", "profiler.base", "profiler.analyse.timeline"),
     "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.base"),
     "profiler.record": (

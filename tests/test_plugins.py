@@ -10,7 +10,7 @@ from profiler.base.plugins import discover
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
-    "profiler.commands": ("compare", "diagnose", "diagnose-tokenization", "export", "report", "run"),
+    "profiler.commands": ("compare", "diagnose", "diagnose-tokenization", "export", "monitor", "report", "run"),
     "profiler.record.collectors": ("environment", "gpu", "host", "stacks"),
     "profiler.diagnose.rules": (),
     "profiler.report.sections": (
@@ -26,6 +26,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "method",
         "quick-fix",
         "throughput",
+        "timeline",
         "utilisation",
         "verdict",
     ),

@@ -59,7 +59,7 @@ def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
         program.label,
         shlex.join(program.argv),
         tuple(read(path) for path in recorded.light[program.label][: recorded.pairs]),
-        read(detail) if detail else None,
+        read(detail, timeline=True) if detail else None,
         tuple(read(path) for path in recorded.again.get(program.label, ())[: recorded.pairs]),
     )
     step = side.light[0].measures["step_time"] if side.light else None
@@ -72,7 +72,7 @@ def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
 
 def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
     """Report on two or more runs that were recorded before; the exit code."""
-    analyses = [read(path) for path in paths]
+    analyses = [read(path, timeline=True) for path in paths]
     labels = _labels(paths, analyses)
     sides = [
         SideRuns(

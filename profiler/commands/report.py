@@ -32,7 +32,7 @@ class ReportCommand:
 
         if args.format == "console" and args.out:
             raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
-        analysis = read(args.directory)
+        analysis = read(args.directory, timeline=args.format == "html")
         if args.format == "console":
             print_report(build_report(analysis), full=True)
             return int(Exit.OK)

@@ -341,6 +341,21 @@ class Flame:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """A timeline that a page carries and hands to ui.perfetto.dev when its reader says so."""
+
+    caption: str
+    title: str
+    """What the timeline is called there."""
+    data: bytes
+    """Chrome trace JSON, gzip."""
+    note: str
+    """What the click does."""
+    otherwise: str
+    """How to come by it where there is nothing to click."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Blocks side by side where there is room; each has a heading."""
 
@@ -348,7 +363,19 @@ class Group:
 
 
 Block = (
-    Text | Callout | NotMeasured | Items | Stats | Table | StackedBars | Lines | Intervals | Waterfall | Flame | Group
+    Text
+    | Callout
+    | NotMeasured
+    | Items
+    | Stats
+    | Table
+    | StackedBars
+    | Lines
+    | Intervals
+    | Waterfall
+    | Flame
+    | Trace
+    | Group
 )
 
 

@@ -226,6 +226,23 @@ class InputPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A coarse part of a step; the phases exclude each other and sum to the step."""
+
+    name: str
+    """data | forward | backward | optimizer | after the optimizer | elsewhere"""
+    seconds_per_step: float
+    share: float
+    """Of the step's wall time; low and high are its 95% interval, the same where it was recorded exactly."""
+    low: float
+    high: float
+    site: Site | None = None
+    """The line under which most of it lies."""
+    calls: str = ""
+    """The function of the user's own that this line calls, where it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outside:
     """A stretch of the program in which there are no steps: its start, its end."""
 
@@ -275,6 +292,19 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeline:
+    """A stretch of a run as a trace that a page can carry; without data, and with the reason, where there is none."""
+
+    data: bytes = b""
+    """Chrome trace JSON, gzip."""
+    window: str = ""
+    """Which stretch it is, in words: steps 40 to 79 of 120, 1.2 s."""
+    whole: bool = False
+    """True: it is all that was recorded."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """What one run says. Names of `measures` are the keys of the JSON report (see docs/json.md)."""
 
@@ -301,10 +331,14 @@ class Analysis:
     """What a step is in this run, and how that was found."""
     lines: tuple[LineCost, ...] = ()
     """Every millisecond of the stepping thread by line of the user's code, the most seconds first."""
+    phases: tuple[Phase, ...] = ()
+    """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()
     """What the loader's time is made of, the most seconds first."""
     outside: tuple[Outside, ...] = ()
     """Time before the first step and after the last."""
+    timeline: Timeline | None = None
+    """None: nobody asked for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ def test_the_waterfall_is_readable(chromium: Any, files: dict[str, Path], width:
 def test_without_script(chromium: Any, files: dict[str, Path], width: int) -> None:
     with browsing.opened(chromium, files["comparison"], width=width, script=False) as watched:
         page = watched.page
-        assert page.locator("main > section").count() == 11
+        assert page.locator("main > section").count() == 12
         assert page.locator(".fr").first.is_visible()
         assert not page.locator(".tools").first.is_visible()
         assert not page.locator("#theme").is_visible()

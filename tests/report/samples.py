@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import random
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from profiler.run.model import (
     Series,
     Side,
     Site,
+    Timeline,
 )
 
 HOSTILE = "<script>alert('boo')</script>"
@@ -288,6 +290,7 @@ def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND,
             if slow
             else "The device is busy 88% of the time: the host is not what limits this run."
         ),
+        timeline=Timeline(gzip.compress(b'{"traceEvents":[]}\n', mtime=0), "steps 41 to 60 of 100, 1.20 s"),
     )
 
 

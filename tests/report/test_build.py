@@ -64,6 +64,7 @@ def test_sections_come_in_their_order() -> None:
         "idle",
         "hot",
         "flame",
+        "timeline",
         "learning",
         "environment",
         "method",

@@ -16,7 +16,7 @@ from tests.report import samples
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory whose analysis is a made-up one."""
-    monkeypatch.setattr(profiler, "read", lambda path: samples.analysis())
+    monkeypatch.setattr(profiler, "read", lambda path, **_: samples.analysis())
     return tmp_path
 
 

@@ -8,12 +8,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler import __version__
 from profiler.base.errors import ProfilerError
 from profiler.base.samples import THREAD_NAME
 from profiler.run.model import Run, Site, Table
 
-EXPORTER: Final = f"profiler {__version__}"
+EXPORTER: Final = "python -m profiler export"
 _BLOCK: Final = 1 << 15  # rows that are Python objects at a time: what memory a writer takes, whatever the run's size
 _TEXTS: Final = 1 << 11  # events that are joined before they are written
 

@@ -103,6 +103,7 @@ class _Pencil:
             b.Intervals: self._intervals,
             b.Waterfall: self._waterfall,
             b.Flame: self._flame,
+            b.Trace: self._trace,
             b.Group: self._group,
         }
 
@@ -251,6 +252,10 @@ class _Pencil:
         rows = [(f"{100 * own:.1f}%", frame.label, frame.where, frame.text) for frame, own, _ in hottest(block)]
         self.say(f"{block.caption}; the frames with most time of their own", "bold")
         self._grid(("own", "frame", "at", "with callees"), rows, (True, False, False, True))
+
+    def _trace(self, block: b.Trace) -> None:
+        self.say(block.caption, "bold")
+        self.say(block.otherwise)
 
     def _group(self, block: b.Group) -> None:
         for title, inner in block.columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -41,6 +42,7 @@ def render(report: Report) -> str:
         flame_layout=flame.layout,
         flame_rows=flame.depth,
         flame_tint=flame_tint,
+        base64=lambda data: Markup(b64encode(data).decode()),
         absent_row=absent_row,
         unit_width=unit_width,
     )

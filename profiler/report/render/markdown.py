@@ -147,6 +147,10 @@ def _flame(block: b.Flame, _: int) -> str:
     return f"**{escape(block.caption)}; the frames with most time of their own**\n\n{grid}"
 
 
+def _trace(block: b.Trace, _: int) -> str:
+    return f"**{escape(block.caption)}**\n\n{escape(block.otherwise)}"
+
+
 def _group(block: b.Group, level: int) -> str:
     parts = []
     for title, inner in block.columns:
@@ -167,5 +171,6 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Intervals: _intervals,
     b.Waterfall: _waterfall,
     b.Flame: _flame,
+    b.Trace: _trace,
     b.Group: _group,
 }
