@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 from profiler.analyse.blame import idle_blame
 from profiler.analyse.breakdown import Ledger, breakdown, ledger, with_evidence
 from profiler.analyse.counters import counters, gauges
+from profiler.analyse.covers import hooked
 from profiler.analyse.crosscheck import disagreements
 from profiler.analyse.device import device_breakdown, no_queue_reason
+from profiler.analyse.divide import divided
+from profiler.analyse.evidence import evidence
 from profiler.analyse.host import HostTimeline, host_timeline
 from profiler.analyse.hot import hot_sites
 from profiler.analyse.quality import doubts
@@ -57,8 +60,11 @@ def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None]
     if not len(window) or run.info.level == "light":
         return None, None
     host = host_timeline(run, window)
+    plain = ledger(host, window)
+    if hooked(run):
+        return host, divided(plain, run, window, host, evidence(run, window, host))
     waits_unseen = device_kind(run) == "cuda" and not len(host.calls)
-    return host, with_evidence(ledger(host, window), window, activity(run, window), waits_unseen=waits_unseen)
+    return host, with_evidence(plain, window, activity(run, window), waits_unseen=waits_unseen)
 
 
 def _blame(

@@ -12,12 +12,14 @@ The ledger belongs to the stepping thread. Time inside a region or call goes to 
     uncovered time first. It is blind where the host spins while it waits: as much idleness can then hide. Nothing is
     moved where no record shows the waits of a device for which hosts spin (CUDA without its calls), where little is
     uncovered (SUBSTANTIAL), and where samples are few (MIN_SAMPLES).
+
+In runs whose steps hooks found, the frames of samples tell more: see `profiler.analyse.divide`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -51,6 +53,8 @@ class Ledger:
     python_error: float = 0.0
     """Half of the 95% interval of what was moved to python, seconds per step; 0 where nothing was."""
     note: str = ""
+    spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Of each category that samples divided, the ends of its 95% interval: ns over the whole window."""
 
 
 def ledger(host: HostTimeline, window: Window) -> Ledger:
@@ -108,11 +112,14 @@ def breakdown(window: Window, book: Ledger | None, calls: int) -> Mapping[str, M
 
 def _measure(name: str, window: Window, book: Ledger, calls: int) -> Measure:
     total = int(book.ns[:, CODE[name]].sum())
-    if not total and name in ("framework", "compute"):
+    if not total and name in ("framework", "compute") and name not in book.spread:
         return Measure(name, None, "s", reason=NO_OPERATORS)
     if not total and not calls and name in ("sync", "copy", "launch"):
         return Measure(name, None, "s", reason=NO_CALLS)
     value = window.per_step(total)
+    if name in book.spread:
+        low, high = (window.per_step(end) for end in book.spread[name])
+        return Measure(name, value, "s", low, high, len(window), f"{SOURCE}; the rest by stack samples")
     if name == "python" and book.python_share:
         source = f"{SOURCE}; {100 * book.python_share:.0f}% of the uncovered time by stack samples"
         if not book.python_error:

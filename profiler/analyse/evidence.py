@@ -1,0 +1,202 @@
+"""What stack samples say of the stepping thread, a row a sample: the stretch that covers it, and its host category.
+
+A sample is on a CPU or not, and its innermost frame is torch's Python or other Python. On a CPU with the GIL that is
+`framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching of it. Not on
+a CPU, other Python is `python` (a sleep, a lock, a file: the line says which), and torch's is a wait for its threads.
+Library frames that say more win: logging, saving, input. Where no window has seen the GIL's holder, native work below
+torch's Python and Python elsewhere are assumed, and the interval spans all that it could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.categories import CODE
+from profiler.analyse.covers import (
+    NUMBER,
+    POOLS,
+    WHOLE,
+    Floats,
+    Numbers,
+    corrected,
+    exact_covers,
+    per_stack,
+    sample_covers,
+)
+from profiler.analyse.frames import CALL, Stack, read_stack
+from profiler.analyse.gil import USUAL_PERIOD_S, Chance, chance, gil_windows, holder_samples, period_s
+from profiler.analyse.host import REGION, HostTimeline
+from profiler.analyse.stacks import weighted
+from profiler.analyse.window import NS_PER_S, Window, device_kind
+from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.tables import CallKind
+
+_WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")
+"""The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
+NO_GIL: Final = "no window of samples saw who held the GIL: Python and native work cannot be told apart"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evidence:
+    """The stepping thread's samples in the measured steps."""
+
+    stack: Numbers
+    """Of each sample, the number of its stack."""
+    cover: Numbers
+    """Of each, the number of its cover in COVERS."""
+    weight: Floats
+    """ns of measured time that each stands for; corrected so that every recorded cover has its exact total."""
+    raw: Floats
+    """The same as the sampler saw it."""
+    shares: Floats
+    """Of each, the chance of each of HOST_CATEGORIES (columns): they sum to 1."""
+    doubt: Floats
+    """Of each, how far the chances may be off below and above for want of knowing the GIL's holder (2 x columns)."""
+    stacks: Mapping[int, Stack]
+    n: float
+    """How many independent samples they count as."""
+    window: Window
+    exact: Mapping[str, Numbers]
+    """Cover -> ns of it in each measured step, from the records alone; of CALL, all that is in calls."""
+    gil_known: bool
+
+    def of(self, cover: str) -> npt.NDArray[np.bool_]:
+        """Which samples `cover` covers."""
+        return np.asarray(self.cover == NUMBER[cover])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Kinds:
+    """Of each sample its cover, whether its innermost frame is torch's Python, and the chance that it was on a CPU."""
+
+    window: Window
+    cover: Numbers
+    torch: npt.NDArray[np.bool_]
+    active: Floats
+
+
+def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
+    """The samples of `window`, read; None without any."""
+    samples, weight = weighted(run, window)
+    if not len(samples):
+        return None
+    number = samples["stack"].astype(np.int64)
+    stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
+    exact = exact_covers(run, window, host)
+    raw = weight.astype(np.float64)
+    period = period_s(run)
+    n = float(raw.sum() / (period * NS_PER_S) if period else raw.sum() ** 2 / (raw**2).sum())
+    active = _on_cpu(run, window, number, raw, samples["active"])
+    torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
+    kinds = _Kinds(window, sample_covers(number, stacks, exact), torch, active)
+    chances = _chances(run, kinds, raw * active / raw.sum(), n, exact)
+    doing = per_stack(number, {one: CODE.get(_category(said), -1) for one, said in stacks.items()})
+    native = CODE["framework" if on_cuda(run, host) else "compute"]
+    shares, doubt = _shares(kinds, doing.astype(np.int64), native, _of_calls(host), chances or {})
+    weights = corrected(kinds.cover, raw, exact)
+    return Evidence(number, kinds.cover, weights, raw, shares, doubt, stacks, n, window, exact, chances is not None)
+
+
+def _category(stack: Stack) -> str:
+    """What its frames stand for: by library, or by a cover that was not recorded in this run."""
+    return stack.doing or WHOLE.get(stack.cover, "")
+
+
+def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
+    """The chance of each sample to have been on a CPU.
+
+    Where the sampler cannot tell, the thread's own CPU clock, read at every step, says how much was in all.
+    """
+    active = known.astype(np.float64)
+    unknown = known < 0
+    if not unknown.any():
+        return active
+    waits = {
+        one: bool(run.stack_frames[one]) and run.stack_frames[one][-1].file.endswith(_WAITING)
+        for one in np.unique(number[unknown]).tolist()
+    }
+    active[unknown] = 1.0 - per_stack(number, waits)[unknown]
+    clock = int(window.steps["thread_cpu"].sum()) / window.wall_ns
+    told, open_weight = float(weight[known == 1].sum()), float((weight * active)[unknown].sum())
+    if clock and open_weight:
+        active[unknown] *= min(1.0, max(0.0, (clock * weight.sum() - told) / open_weight))
+    return active
+
+
+def _chances(
+    run: Run, kinds: _Kinds, on_cpu: Floats, n: float, exact: Mapping[str, Numbers]
+) -> dict[tuple[int, bool], Chance] | None:
+    """For each cover that is divided and kind of innermost frame: P(GIL | on a CPU). None where no window saw the GIL.
+
+    :param on_cpu: of each sample its share of all, as far as it was on a CPU.
+    :param n: how many samples they count as.
+    """
+    windows = gil_windows(run, kinds.window)
+    if not len(windows):
+        return None
+    held, ns = holder_samples(run, kinds.window, windows)
+    number = held["stack"].astype(np.int64)
+    stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
+    cover = sample_covers(number, stacks, exact)
+    torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
+    length = windows.measure()
+    held_n = length / NS_PER_S / (period_s(run) or USUAL_PERIOD_S)
+    found = {}
+    for pool in range(len(POOLS)):
+        for kind in (False, True):
+            same = (cover == pool) & (torch == kind)
+            own = (kinds.cover == pool) & (kinds.torch == kind)
+            found[pool, kind] = chance(float(ns[same].sum()) / length, held_n, float(on_cpu[own].sum()), n)
+    return found
+
+
+def _shares(
+    kinds: _Kinds, doing: Numbers, native: int, calls: Floats, chances: Mapping[tuple[int, bool], Chance]
+) -> tuple[Floats, Floats]:
+    """Chances of the categories of each sample, and how far off they may be.
+
+    :param doing: of each sample the category that its frames stand for, or -1.
+    :param native: the category of native work.
+    :param calls: the categories of calls, which frames do not tell apart.
+    """
+    shares = np.zeros((len(doing), len(HOST_CATEGORIES)))
+    doubt = np.zeros((2, *shares.shape))
+    for pool in range(len(POOLS)):
+        for kind in (False, True):
+            rows = np.flatnonzero((kinds.cover == pool) & (kinds.torch == kind) & (doing < 0))
+            holder, busy = CODE["framework" if kind else "python"], kinds.active[rows]
+            gil = chances.get((pool, kind), Chance(0.0, 0.0, 1.0) if kind else Chance(1.0, 0.0, 1.0))
+            shares[rows, holder] += busy * gil.value
+            shares[rows, native] += busy * (1 - gil.value)
+            shares[rows, native if kind else holder] += 1 - busy
+            if holder != native:
+                for code, side in ((holder, 1), (native, 0)):
+                    doubt[side, rows, code] += busy * (gil.high - gil.value)
+                    doubt[1 - side, rows, code] += busy * (gil.value - gil.low)
+    told = np.flatnonzero((kinds.cover < len(POOLS)) & (doing >= 0))
+    shares[told, doing[told]] = 1.0
+    for name, category in WHOLE.items():
+        shares[kinds.cover == NUMBER[name], CODE[category]] = 1.0
+    shares[kinds.cover == NUMBER[CALL]] = calls
+    return shares, doubt
+
+
+def on_cuda(run: Run, host: HostTimeline) -> bool:
+    """Whether operators only launch work: the run says so, or calls toward a device were recorded."""
+    said = device_kind(run)
+    return said == "cuda" or (said != "cpu" and bool((host.calls["kind"] != CallKind.WOULD_SYNC).any()))
+
+
+def _of_calls(host: HostTimeline) -> Floats:
+    """The categories of all time in calls."""
+    own = host.source != REGION
+    length = (host.segments.end - host.segments.begin)[own]
+    sums = np.bincount(host.category[own], length, minlength=len(HOST_CATEGORIES)).astype(np.float64)
+    if not sums.sum():
+        sums[CODE["python"]] = 1.0
+    return np.asarray(sums / sums.sum(), np.float64)

@@ -1,0 +1,191 @@
+"""What a stack says of itself: the user's line, what that calls, the recorded stretch around it, the part of a step.
+
+A sampler's clock is good to milliseconds, so where a sample lies is read off its frames and never off its time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from profiler.run.model import Site
+
+USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
+DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer", "tokenize", "checkpoint"
+"""Names of regions that hooks write, and so of what covers a sample."""
+CALL: Final = "call"
+"""Covered by a hook around a single call."""
+FORWARD, BETWEEN = "forward", "between"
+
+_OURS: Final = ("/profiler/inside/", "/profiler/marks.py")
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
+_STANDARD: Final = re.compile(r".*/lib(?:64)?/(?:python3(?:\.\d+)?|pypy3(?:\.\d+)?)/(?:lib-dynload/)?")
+_MADE: Final = ("<frozen", "<string>", "<__array_function__", "<eval_with_key>")
+"""File names of code that no file holds; `<stdin>` and `<ipython-input-1>` are the user's."""
+_COMPILED: Final = "/torchinductor_"
+"""Folder of the code that torch.compile writes."""
+
+_HOOKS: Final = "/profiler/inside/hooks/"
+_DOING: Final = (
+    ("log", re.compile(r"(^|/)(logging|tqdm|tensorboard|tensorboardX|wandb|mlflow|comet_ml|neptune|aim|clearml)/")),
+    ("log", re.compile(r"^(torch/utils/tensorboard/|(pytorch_lightning|lightning/pytorch|lightning/fabric)/loggers/)")),
+    ("log", re.compile(r"^((pytorch_lightning|lightning/pytorch)/callbacks/progress/|ipykernel/iostream\.py|rich/)")),
+    ("checkpoint", re.compile(r"^(torch/serialization\.py|torch/distributed/checkpoint/|safetensors/)")),
+    ("input", re.compile(r"^(datasets|tokenizers|sentencepiece|tiktoken|webdataset|PIL|albumentations|torchaudio)/")),
+    ("input", re.compile(r"^(torch/utils/data/|torchvision/(transforms|datasets|io)/)")),
+    ("input", re.compile(r"^transformers/(tokenization_|data/)")),
+    ("sync", re.compile(r"^torch/(cuda/streams|distributed/distributed_c10d)\.py")),
+)
+"""What library code does by its place below the packages' folder: categories of the host."""
+_PASSES_ON: Final = ("__iter__", "__next__", "track")
+"""Functions of progress bars that only hand the next item on: what runs below them is not logging."""
+_CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
+"""Names under which an optimizer calls back the model's own step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stack, read."""
+
+    site: Site
+    """The innermost line of the user's own code; without any, the outermost frame."""
+    calls: str
+    """The innermost library function below that line (of an import: what is imported); empty: the line itself."""
+    cover: str
+    """The innermost kind of stretch that hooks record exactly: DATA, BACKWARD, ...; empty: none."""
+    doing: str
+    """Host category that library frames inside of the cover stand for: log, checkpoint, input; empty: none."""
+    torch: bool
+    """Whether the innermost frame is torch's own Python."""
+    phase: str
+    """DATA, FORWARD, BACKWARD, OPTIMIZER or BETWEEN."""
+    in_optimizer: bool
+    """Whether an optimizer's step is anywhere in it: closures run the model inside of it."""
+
+
+class _Frame(NamedTuple):
+    kind: str
+    cover: str
+    doing: str
+    passes_on: bool
+    model: bool
+    closure: bool
+
+
+def relative(file: str) -> str:
+    """The path below the folder of packages or of the standard library; the whole path of a user's file."""
+    for folder in (_PACKAGES, _STANDARD):
+        if found := folder.match(file):
+            return file[found.end() :]
+    return file
+
+
+def kind_of(file: str) -> str:
+    """USER, TORCH, LIBRARY (other packages, the standard library, frozen code) or OURS."""
+    if any(part in file for part in _OURS):
+        return OURS
+    if _COMPILED in file or ("/torch/" in file and relative(file).startswith("torch/")):
+        return TORCH
+    if file.startswith(_MADE) or _PACKAGES.match(file) or _STANDARD.match(file):
+        return LIBRARY
+    path = PurePosixPath(file)
+    launcher = path.parent.name == "bin" and not path.suffix  # torchrun, accelerate: scripts that packages install
+    return LIBRARY if launcher else USER
+
+
+@lru_cache(maxsize=1 << 16)
+def _frame(file: str, function: str) -> _Frame:
+    kind, path, name = kind_of(file), relative(file), function.rpartition(".")[2]
+    doing = ""
+    if kind in (TORCH, LIBRARY):
+        doing = next((category for category, pattern in _DOING if pattern.search(path)), "")
+    model = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
+    model = model or path == "torch/_dynamo/eval_frame.py"
+    passes_on = doing == "log" and name in _PASSES_ON
+    return _Frame(kind, _cover(kind, path, name), doing, passes_on, model, name in _CLOSURES)
+
+
+def _cover(kind: str, path: str, function: str) -> str:
+    if kind == OURS:
+        return _HOOK_COVERS.get(PurePosixPath(path).stem, "") if _HOOKS in path else ""
+    if path == "torch/utils/data/dataloader.py" and function in ("__next__", "__iter__"):
+        return DATA
+    if path == "torch/autograd/__init__.py" and function in ("backward", "grad"):
+        return BACKWARD
+    if path == "torch/optim/optimizer.py" and function == "wrapper":
+        return OPTIMIZER
+    return CHECKPOINT if path == "torch/serialization.py" and function == "save" else ""
+
+
+_HOOK_COVERS: Final = {"syncs": CALL, "copies": CALL, "sync": CALL, "tokenizers": TOKENIZE, "tokenize": TOKENIZE}
+"""Hooks whose frame lies around the library's function, which itself leaves none: it is native."""
+
+
+def read_stack(frames: tuple[Site, ...]) -> Stack:
+    """What `frames` say, which come outermost first."""
+    known = [_frame(site.file, site.function) for site in frames]
+    if not frames:
+        return Stack(Site("", 0, ""), "", "", "", False, BETWEEN, False)
+    leaf = len(frames) - 1
+    user = next((number for number in range(leaf, -1, -1) if known[number].kind == USER), None)
+    cover, doing = _inside(known)
+    phase, in_optimizer = _phase(known)
+    site = frames[0] if user is None else frames[user]
+    calls = _calls(frames[0 if user is None else user + 1 :])
+    return Stack(site, calls, cover, doing, known[leaf].kind == TORCH, phase, in_optimizer)
+
+
+def _inside(known: list[_Frame]) -> tuple[str, str]:
+    """The innermost cover, and what library frames inside of it do."""
+    doing = ""
+    for number in range(len(known) - 1, -1, -1):
+        frame = known[number]
+        if frame.cover:
+            return frame.cover, doing
+        if not doing and frame.doing and (not frame.passes_on or number == len(known) - 1):
+            doing = frame.doing
+    return "", doing
+
+
+def _phase(known: Iterable[_Frame]) -> tuple[str, bool]:
+    """Data and backward over all, as they are recorded exactly; a model that an optimizer calls back is forward."""
+    phase, in_optimizer = BETWEEN, False
+    for frame in known:
+        if frame.cover in (DATA, BACKWARD):
+            return frame.cover, in_optimizer
+        if frame.cover == OPTIMIZER:
+            phase, in_optimizer = OPTIMIZER, True
+        elif frame.model:
+            phase = FORWARD
+        elif frame.closure and phase == OPTIMIZER:
+            phase = BETWEEN
+    return phase, in_optimizer
+
+
+def _calls(frames: tuple[Site, ...]) -> str:
+    """The innermost function of `frames` that is not ours, as module.function; of an import what is imported."""
+    importing = False
+    for site in frames:
+        importing = importing or site.file.startswith("<frozen importlib")
+        if importing and not site.file.startswith("<"):
+            return f"import {_module(site.file).partition('.')[0]}"
+    for site in reversed(frames):
+        if kind_of(site.file) != OURS:
+            return f"{_module(site.file)}.{site.function}".lstrip(".")
+    return ""
+
+
+def _module(file: str) -> str:
+    if file.startswith("<frozen "):
+        return file[len("<frozen ") :].rstrip(">")
+    if file.startswith("<") or _COMPILED in file:
+        return "compiled" if _COMPILED in file else ""
+    path = PurePosixPath(relative(file))
+    parts = [part for part in path.with_suffix("").parts if part != "/"]
+    if parts and parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts if not path.is_absolute() else parts[-1:])
