@@ -30,6 +30,8 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "gpu.temperature": ("degC", "temperature of the chip"),
     "stacks.period_s": ("s", "mean time between stack samples in the window that ends here"),
     "stacks.clock_slack_s": ("s", "how far the times of that window's samples may be off"),
+    "stacks.gil_window_s": ("s", "length of the window that ends here, in which only the GIL's holder was seen"),
+    "stacks.gil_ticks": ("samples", "how often that window looked for a holder"),
 }
 
 THREAD_NAME: Final = "thread.name:"

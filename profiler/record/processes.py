@@ -65,6 +65,32 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def family(pid: int) -> list[int]:
+    """`pid` and the processes below it, generation by generation."""
+    found = [pid]
+    for one in found:
+        for tid in thread_ids(one):
+            with suppress(OSError):
+                found += map(int, _read(f"/proc/{one}/task/{tid}/children").split())
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether `pid` still runs: a zombie does not."""
+    try:
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
+def command_line(pid: int) -> bytes:
+    """Words with a zero after each; empty when it is gone."""
+    try:
+        return _read(f"/proc/{pid}/cmdline")
+    except OSError:
+        return b""
+
+
 def is_python(pid: int) -> bool:
     """Whether the program that runs as `pid` is a Python interpreter, by its name."""
     with suppress(OSError):

@@ -36,6 +36,7 @@ OUTPUT_LOG: Final = "output.log"
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
 _FLUSH_S: Final = 0.5  # what a kill -9 of the recorder can lose
 _FLUSH_BYTES: Final = 1 << 16
+_TABLES: Final = ("samples", "stacks", "gil_stacks")
 
 Frame = tuple[str, int, str]
 """File, line, function."""
@@ -106,7 +107,8 @@ class RunWriter:
         self._open = opener or _open
         self._files: dict[str, IO[bytes]] = {}
         # texts before the records that point to them: dict order is the order of writing
-        self._buffers = {name: bytearray() for name in (tables.NAMES, tables.STACK_TEXTS, "samples.bin", "stacks.bin")}
+        files = (tables.NAMES, tables.STACK_TEXTS, *(f"{table}.bin" for table in _TABLES))
+        self._buffers = {name: bytearray() for name in files}
         self._names: dict[str, int] = {}
         self._stacks: dict[tuple[Frame, ...], int] = {}
         self._pack_sample = tables.packer("samples").pack
@@ -125,15 +127,15 @@ class RunWriter:
                 self._record("samples.bin", self._pack_sample(when, pid, tid, value, number, 0))
             self._flush_if_due()
 
-    def stacks(self, rows: Sequence[tuple[int, int, int, int, tuple[Frame, ...], int]]) -> None:
-        """Add rows of (begin, end, pid, tid, frames outermost first, active)."""
+    def stacks(self, rows: Sequence[tuple[int, int, int, int, tuple[Frame, ...], int]], table: str = "stacks") -> None:
+        """Add rows of (begin, end, pid, tid, frames outermost first, active) to `table`: stacks or gil_stacks."""
         with self._lock:
             for begin, end, pid, tid, frames, active in rows:
                 number = self._stacks.get(frames)
                 if number is None:
                     number = self._stacks[frames] = len(self._stacks)
                     self._text(tables.STACK_TEXTS, {"id": number, "frames": frames})
-                self._record("stacks.bin", self._pack_stack(begin, end, pid, tid, number, active))
+                self._record(f"{table}.bin", self._pack_stack(begin, end, pid, tid, number, active))
             self._flush()
 
     def flush(self) -> None:
@@ -178,7 +180,7 @@ class RunWriter:
 
     def _fail(self, error: OSError) -> None:
         self.problem = error.strerror or str(error)
-        for table in ("samples", "stacks"):  # what was written is no longer in the buffer
+        for table in _TABLES:  # what was written is no longer in the buffer
             self.dropped += math.ceil(len(self._buffers[f"{table}.bin"]) / tables.packer(table).size)
         print(f"profiler: recording stopped: {self.problem}; the target goes on", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""The stacks collector: windows joined, forbidden ptrace, a py-spy that fails, and the right process of a tree."""
+"""The stacks collector: windows of both kinds, forbidden ptrace, a py-spy that fails, and the processes of a tree."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 
 from profiler.record.collector import Context
 from profiler.record.collectors import stacks
-from profiler.record.collectors.stacks import FORBIDDEN, StacksCollector, python_of
+from profiler.record.collectors.stacks import FORBIDDEN, StacksCollector, python_of, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunInfo, RunSpec
 
-# Writes a trace of 0.05 s with the process's own id as the thread's, and says how many samples were taken.
+# Writes a trace of 2 ms with the process's own id as the thread's, and says how many samples were taken; asked for the
+# holder of the GIL, it has seen one 30 times.
 FAKE = """#!PYTHON
 import json, sys
 options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
@@ -27,11 +28,27 @@ def event(phase, ts, name, line):
     args = {"filename": "a.py" if line else "", "line": line}
     return {"ph": phase, "ts": ts, "name": name, "pid": pid, "tid": 1, "args": args}
 thread = "thread (%d): MainThread" % pid
+if "--gil" in sys.argv:
+    frames = [{"name": thread, "file": "", "line": 0}, {"name": "main", "file": "a.py", "line": 3}]
+    profile = {"samples": [[0, 1]] * 30}
+    json.dump({"shared": {"frames": frames}, "profiles": [profile]}, open(options["--output"], "w"))
+    print("py-spy> Wrote speedscope file to 'x'. Samples: 30 Errors: 0")
+    sys.exit()
 events = [event("B", 10, thread, 0), event("B", 10, "main", 3)]
 events += [event("E", 2000, "main", 3), event("E", 2000, thread, 0)]
 json.dump(events, open(options["--output"], "w"))
 print("py-spy> Wrote chrome trace to 'x'. Samples: 1 Errors: 2")
 """
+# As FAKE, but it ends only when it is told.
+PATIENT = FAKE.replace("json.dump(events", "wait()\njson.dump(events").replace(
+    "options =",
+    """import signal
+def wait():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    print("py-spy> Sampling process", flush=True)
+    signal.sigwait({signal.SIGINT})
+options =""",
+)
 REFUSING = """#!/bin/sh
 echo "Permission Denied: Try running again with elevated permissions"
 exit 1
@@ -53,8 +70,10 @@ def waiting() -> Iterator[int]:
         child.communicate(b"\n")
 
 
-def collect(folder: Path, text: str, windows: int) -> tuple[CollectorStatus, Run]:
-    """The collector with a fake in the place of py-spy, until it has opened so many windows."""
+def collect(
+    folder: Path, text: str, windows: int, *, of: int | None = None, until_it_samples: bool = False
+) -> tuple[CollectorStatus, Run]:
+    """The collector with a fake in the place of py-spy, until it has opened so many windows (of process `of`)."""
     program = folder / "py-spy"
     program.write_text(text.replace("PYTHON", sys.executable))
     program.chmod(0o755)
@@ -65,9 +84,12 @@ def collect(folder: Path, text: str, windows: int) -> tuple[CollectorStatus, Run
     store.create(run)
     store.write_manifest(run, RunInfo(1, "r", "", ("x",), state="complete"))
     writer = store.RunWriter(run)
-    with waiting() as pid:
+    with waiting() as child:
+        pid = of or child
         collector.start(Context(RunSpec(("x",), run), pid, writer))
-        while collector._number < windows and collector._thread.is_alive():
+        while not collector._lanes or ((lane := collector._lanes[pid]).windows < windows and lane.alive):
+            pass
+        while until_it_samples and not ((window := collector._lanes[pid]._window) and window.sampling):
             pass
         status = collector.stop()
     writer.close()
@@ -75,18 +97,34 @@ def collect(folder: Path, text: str, windows: int) -> tuple[CollectorStatus, Run
 
 
 def test_windows_are_joined_on_our_clock(tmp_path: Path) -> None:
-    status, run = collect(tmp_path, FAKE, 3)
+    status, run = collect(tmp_path, FAKE, 6)
     windows = len(run.stacks)
     assert windows >= 3
-    assert (status.state, status.records, status.dropped) == ("ok", windows, 2 * windows)
+    assert (status.state, status.records, status.dropped) == ("ok", windows + len(run.gil_stacks), 2 * windows)
     assert status.cost_s is not None
     assert status.cost_s > 0
     assert len(run.stack_frames) == 1
     assert (run.stacks["end"] - run.stacks["begin"]).tolist() == [1_990_000] * windows
     assert all(run.stacks["begin"][1:] > run.stacks["end"][:-1]), "each window lies after the one before"
-    slack = run.samples["value"][run.samples["name"] == run.names.index("stacks.clock_slack_s")]
-    assert len(slack) == windows
+    assert len(values(run, "stacks.clock_slack_s")) == windows
     assert [path.name for path in (tmp_path / "run" / "recorder").glob("window-*")] == []
+
+
+def values(run: Run, name: str) -> list[float]:
+    return [float(value) for value in run.samples["value"][run.samples["name"] == run.names.index(name)]]
+
+
+def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path) -> None:
+    _, run = collect(tmp_path, FAKE, 4)
+    looks, lengths = values(run, "stacks.gil_ticks"), values(run, "stacks.gil_window_s")
+    assert looks[:1] == [100], "one second, 100 times a second"
+    held = float((run.gil_stacks["end"] - run.gil_stacks["begin"]).sum()) / 1e9
+    assert held == pytest.approx(
+        sum(30 / count * length for count, length in zip(looks, lengths, strict=True)), rel=1e-3
+    )
+    assert set(run.gil_stacks["tid"].tolist()) == set(run.stacks["tid"].tolist())
+    inside = run.gil_stacks["begin"] >= run.stacks["begin"][0]
+    assert inside.all(), "after the window of all threads that came before"
 
 
 def test_forbidden_ptrace_says_what_to_do(tmp_path: Path) -> None:
@@ -111,6 +149,48 @@ def test_a_trace_that_cannot_be_read_ends_the_collector(tmp_path: Path) -> None:
 def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks.shutil, "which", lambda *_, **__: None)
     assert StacksCollector().available() == "py-spy is not installed: pip install py-spy"
+
+
+def test_a_window_of_a_living_process_is_cut_short(tmp_path: Path) -> None:
+    """py-spy gets SIGINT and writes; nobody waits for the end of the window."""
+    status, run = collect(tmp_path, PATIENT, 1, until_it_samples=True)
+    assert (status.state, len(run.stacks)) == ("ok", 1)
+
+
+TREE = """
+import os, subprocess, sys
+children = [subprocess.Popen([sys.executable, "-c", "input()", word], stdin=subprocess.PIPE) for word in sys.argv[1:]]
+print(*(child.pid for child in children), flush=True)
+input()
+for child in children:
+    child.communicate(b"\\n")
+"""
+
+
+@contextmanager
+def tree(*words: str) -> Iterator[tuple[int, list[int]]]:
+    """A Python process and its children, each with a word on its command line."""
+    root = subprocess.Popen(
+        [sys.executable, "-c", TREE, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert root.stdout is not None
+    try:
+        yield root.pid, [int(word) for word in root.stdout.readline().split()]
+    finally:
+        root.communicate("\n")
+
+
+def test_every_process_of_a_tree_is_sampled_but_helpers(tmp_path: Path) -> None:
+    with tree("worker", "multiprocessing.resource_tracker") as (root, (worker, _)):
+        assert sampled_processes(root) == [root, worker]
+
+
+def test_more_processes_than_are_sampled_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "MOST_PROCESSES", 2)
+    with tree("a", "b", "c") as (root, children):
+        status, run = collect(tmp_path, FAKE, 2, of=root)
+    assert status.reason.endswith("the first 2 Python processes were sampled, 2 were left out")
+    assert set(run.stacks["pid"].tolist()) <= {root, children[0]}
 
 
 def test_the_python_below_a_shell_is_found() -> None:

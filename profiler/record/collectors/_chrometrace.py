@@ -34,11 +34,12 @@ class Span(NamedTuple):
     active: int
 
 
-def spans(events: Iterable[Mapping[str, Any]], start: int, polls: Polls) -> list[Span]:
+def spans(events: Sequence[Mapping[str, Any]], start: int, polls: Polls) -> list[Span]:
     """Spans of all threads; `start` is the time (ns) of the trace's zero."""
     open_stacks: dict[int, list[Mapping[str, Any]]] = {}
     since: dict[int, int] = {}
     found: list[Span] = []
+    polls = polls if _same_numbers(events, polls) else ()
     times = [when for when, _ in polls]
     for event in events:
         if event["ph"] not in "BE":
@@ -55,6 +56,12 @@ def spans(events: Iterable[Mapping[str, Any]], start: int, polls: Polls) -> list
         elif stack:
             stack.pop()
     return found
+
+
+def _same_numbers(events: Iterable[Mapping[str, Any]], polls: Polls) -> bool:
+    """Whether threads have the numbers of the trace here too: those of a container's process are its own."""
+    named = {int(found[1]) for event in events if (found := _THREAD.match(event["name"]))}
+    return not polls or any(not named.isdisjoint(clocks) for _, clocks in polls)
 
 
 def _span(stack: Sequence[Mapping[str, Any]], begin: int, end: int) -> Span | None:
