@@ -18,7 +18,8 @@ FLOOR = "floor"
 AGAIN = "full-set-again"
 """Folder of the second run that a program has in each round: in a name of its own, so that no pattern for the first
 runs takes it for one."""
-_STEPS = "source-*/steps.bin"
+_STEPS = ("source-*/steps.bin", "source-*/boundaries.bin")
+"""Steps that the program marked, or moments among which they are found."""
 _BAD_INPUT = 2
 """Exit code of a program of ours that refuses its options."""
 _SEED = 1
@@ -36,7 +37,8 @@ class SideCommand:
     folder: str = ""
     """What the names of its runs' directories end with; empty: the label."""
     ours: bool = False
-    """A program of this project: what it says with exit code 2 in its warm-up is said of the input of both."""
+    """A program of this project. What it says with exit code 2 in its warm-up is said of the input of both; it marks
+    itself, so that no hooks go into it and its figures do not move."""
     optional: bool = False
     """Where it fails the others go on without it."""
 
@@ -144,11 +146,11 @@ def _in_round(number: int, task: Task) -> Task:
 
 
 def _floor(number: int, floor: SideCommand) -> Task:
-    return Task(floor.label, FLOOR, floor.argv, f"{number:02}-floor", round=number)
+    return Task(floor.label, FLOOR, floor.argv, f"{number:02}-floor", floor.ours, round=number)
 
 
 def _detail(side: SideCommand) -> Task:
-    return Task(side.label, "detail", side.argv, f"detail-{side.safe_folder}")
+    return Task(side.label, "detail", side.argv, f"detail-{side.safe_folder}", side.ours)
 
 
 def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task], None]) -> Recorded:
@@ -171,7 +173,9 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         path = out / task.folder
         try:
             announce(number, task)
-            info = record(RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True))
+            info = record(
+                RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True, inside=not task.ours)
+            )
         except KeyboardInterrupt:
             recorded.interrupted = True
             return recorded
@@ -200,7 +204,7 @@ def _fault(task: Task, info: RunInfo, path: Path, recorded: Recorded) -> Profile
     if info.exit_code != 0:
         return failed(task.label, info.exit_code, path)
     first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[task.label])
-    if first and not any(path.glob(_STEPS)):  # after all pairs it would be late to say so
+    if first and not any(any(path.glob(steps)) for steps in _STEPS):  # after all pairs it would be late to say so
         return ProfilerError(
             f"{task.label} ({shlex.join(task.argv)}) recorded no step to compare: mark its steps with "
             f"profiler.marks.step (run and output are kept in {path})"
