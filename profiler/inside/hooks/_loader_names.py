@@ -33,7 +33,7 @@ class LoaderNames:
 
     def __init__(self) -> None:
         self._by_place: dict[tuple[Any, ...], list[_Named]] = {}
-        self._by_loader: weakref.WeakKeyDictionary[Any, _Named] = weakref.WeakKeyDictionary()
+        self._by_loader: dict[int, _Named] = {}  # by id: a loader need not have a hash
         self._taken: dict[str, int] = {}
 
     def made(self, loader: Any, frame: FrameType | None) -> None:
@@ -51,12 +51,12 @@ class LoaderNames:
             named = _Named(label if number == 1 else f"{label} #{number}", weakref.ref(loader))
             known.append(named)
         named.loader, named.used = weakref.ref(loader), False
-        self._by_loader[loader] = named
+        self._by_loader[id(loader)] = named
 
     def asked(self, loader: Any) -> str:
         """The name of a loader whose batches are asked for."""
-        named = self._by_loader.get(loader)
-        if named is None:
+        named = self._by_loader.get(id(loader))
+        if named is None or named.loader() is not loader:
             return type(loader).__name__
         named.used = True
         return named.name

@@ -1,0 +1,53 @@
+"""Hooks installed in this process for a while, as they are in a recorded program, and the run that they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from profiler.inside.hook import STATE, Hook, unpatch
+from profiler.inside.recorder import Recorder
+from profiler.run import store
+from profiler.run.load import load
+from profiler.run.model import Run, RunInfo
+from profiler.run.tables import SCHEMA
+
+
+@contextmanager
+def watched(directory: Path, *hooks: tuple[Hook, ModuleType], level: str = "standard") -> Iterator[Callable[[], Run]]:
+    """Gives what writes and loads the run; at the end every patch is taken back."""
+    run = directory / "run"
+    store.create(run)
+    store.write_manifest(
+        run, RunInfo(SCHEMA, "watched", "2026-01-01T00:00:00Z", ("test",), level=level, state="complete")
+    )
+    recorder = STATE.recorder = Recorder(run, level)
+
+    def loaded() -> Run:
+        recorder.flush()
+        return load(run)
+
+    try:
+        for hook, module in hooks:
+            hook.install(module)
+        yield loaded
+    finally:
+        STATE.recorder = None
+        unpatch()
+        for stream in recorder._streams.values():
+            if stream._file is not None:
+                stream._file.close()
+
+
+def regions(run: Run) -> list[str]:
+    """Names of the regions, in the order in which they began."""
+    rows = run.regions[run.regions["begin"].argsort(kind="stable")]
+    return [run.names[number] for number in rows["name"]]
+
+
+def counted(recorder: Recorder | None, name: str) -> float:
+    """What has been counted since the last boundary."""
+    assert recorder is not None
+    return recorder.counters.get(name, 0.0)
