@@ -11,9 +11,12 @@ from profiler.analyse.covers import hooked
 from profiler.analyse.crosscheck import disagreements
 from profiler.analyse.device import device_breakdown, no_queue_reason
 from profiler.analyse.divide import divided
-from profiler.analyse.evidence import evidence
+from profiler.analyse.evidence import Evidence, evidence
 from profiler.analyse.host import HostTimeline, host_timeline
 from profiler.analyse.hot import hot_sites
+from profiler.analyse.lines import line_costs
+from profiler.analyse.outside import outside
+from profiler.analyse.phases import phases
 from profiler.analyse.quality import doubts
 from profiler.analyse.resources import resources
 from profiler.analyse.stacks import activity, flame
@@ -26,7 +29,7 @@ from profiler.run.model import Analysis, IdleBlame, Measure, Missing, Run
 def analyse(run: Run) -> Analysis:
     """What `run` says, without a verdict: `profiler.diagnose` adds that. Pure; never fails for lack of data."""
     window = measured_window(run)
-    host, book = _host(run, window)
+    host, book, seen = _host(run, window)
     parts = breakdown(window, book, len(host.calls) if host else 0)
     device = device_breakdown(run, window)
     idle, no_blame = _blame(run, window, host, book)
@@ -52,19 +55,23 @@ def analyse(run: Run) -> Analysis:
         series=series(run, window),
         flame=tree,
         missing=tuple(missing),
+        step_source=run.step_source,
+        lines=line_costs(run, seen),
+        phases=phases(run, window, host, seen) if host and hooked(run) else (),
+        outside=outside(run, window) if hooked(run) else (),
         notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window)),
     )
 
 
-def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None]:
+def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None, Evidence | None]:
     if not len(window) or run.info.level == "light":
-        return None, None
+        return None, None, None
     host = host_timeline(run, window)
-    plain = ledger(host, window)
+    seen, plain = evidence(run, window, host), ledger(host, window)
     if hooked(run):
-        return host, divided(plain, run, window, host, evidence(run, window, host))
+        return host, divided(plain, run, window, host, seen), seen
     waits_unseen = device_kind(run) == "cuda" and not len(host.calls)
-    return host, with_evidence(plain, window, activity(run, window), waits_unseen=waits_unseen)
+    return host, with_evidence(plain, window, activity(run, window), waits_unseen=waits_unseen), seen
 
 
 def _blame(

@@ -16,6 +16,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "loader start": "input",
     "worker start": "input",
     "dataset": "input",
+    "dataset map": "input",
     "collate": "input",
     "log": "log",
     "logging": "log",

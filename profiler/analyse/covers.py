@@ -22,7 +22,7 @@ POOLS: Final = ("", BACKWARD, OPTIMIZER)
 """Covers whose time samples divide; empty: what nothing covers, and regions that say only that Python ran."""
 WHOLE: Final[Mapping[str, str]] = {DATA: "input", TOKENIZE: "input", CHECKPOINT: "checkpoint"}
 """Covers whose time keeps its category."""
-LOADING: Final = (DATA, "loader start", "worker start", "dataset", "collate")
+LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map", "collate")
 """Regions in which frames show the loader."""
 COVERS: Final = (*POOLS, *WHOLE, CALL)
 NUMBER: Final = {name: number for number, name in enumerate(COVERS)}

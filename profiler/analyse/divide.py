@@ -1,7 +1,7 @@
 """Divides what records do not explain by the samples that lie there: in runs whose steps hooks found.
 
-Recorded stretches keep their exact totals. The uncovered time, and the time in `backward` and in `optimizer`, is divided
-by the categories of the samples that these cover, in every step alike, so that each step still sums to its wall time.
+Recorded stretches keep their exact totals. The uncovered time, and that in `backward` and in `optimizer`, is divided by
+the categories of the samples that these cover, in every step alike, so that each step still sums to its wall time.
 The interval of a category is the samples' own error, and beyond it what is not known of the GIL's holder.
 """
 
@@ -68,15 +68,9 @@ def divided(plain: Ledger, run: Run, window: Window, host: HostTimeline, seen: E
 
 def _ends(ns: Numbers, ends: Floats, window: Window) -> dict[str, tuple[float, float]]:
     """Lowest and highest ns over the window of each category that samples had a part in."""
-    sums = ns.sum(axis=0)
-    return {
-        name: (
-            max(0.0, float(sums[code] - ends[0, code])),
-            min(float(window.wall_ns), float(sums[code] + ends[1, code])),
-        )
-        for name, code in CODE.items()
-        if ends[:, code].any()
-    }
+    sums = ns.sum(axis=0).astype(np.float64)
+    low, high = np.maximum(0.0, sums - ends[0]), np.minimum(window.wall_ns, sums + ends[1])
+    return {name: (float(low[code]), float(high[code])) for name, code in CODE.items() if ends[:, code].any()}
 
 
 def _whole(code: int) -> _Part:
@@ -95,10 +89,8 @@ def _part(seen: Evidence, pool: str) -> _Part:
     shares = np.asarray(weight @ seen.shares[rows] / weight.sum(), np.float64)
     doubt = np.asarray(weight @ seen.doubt[:, rows] / weight.sum(), np.float64)
     told = (shares > 0) | np.isin(np.arange(len(shares)), [CODE[name] for name in _RUNNING])
-    ends = np.array(
-        [wilson(float(share), n) if known else (share, share) for share, known in zip(shares, told, strict=True)]
-    ).T
-    return _Part(shares, np.abs(ends - shares), doubt)
+    ends = np.array([wilson(float(one), n) if known else (one, one) for one, known in zip(shares, told, strict=True)])
+    return _Part(shares, np.abs(ends.T - shares), doubt)
 
 
 def _spread(ns: Numbers, shares: Floats) -> Numbers:

@@ -121,8 +121,15 @@ def _cover(kind: str, path: str, function: str) -> str:
     return CHECKPOINT if path == "torch/serialization.py" and function == "save" else ""
 
 
-_HOOK_COVERS: Final = {"syncs": CALL, "copies": CALL, "sync": CALL, "tokenizers": TOKENIZE, "tokenize": TOKENIZE}
-"""Hooks whose frame lies around the library's function, which itself leaves none: it is native."""
+_HOOK_COVERS: Final = {
+    "loader": DATA,
+    "datasets": DATA,
+    "_tokenizing": TOKENIZE,
+    "checkpoints": CHECKPOINT,
+    "syncs": CALL,
+    "copies": CALL,
+}
+"""Hooks whose frame lies around what they record, by file: the library's own function may be native, frameless."""
 
 
 def read_stack(frames: tuple[Site, ...]) -> Stack:

@@ -123,7 +123,7 @@ def test_sums_are_exact_on_random_timelines(seed: int) -> None:
     run = builder.build()
     ns_of(run)
     window = measured_window(run)
-    _, book = _host(run, window)
+    _, book, _ = _host(run, window)
     assert book is not None
     assert (book.ns.sum(axis=1) == window.wall).all(), book.ns
     assert (book.ns >= 0).all()

@@ -1,0 +1,70 @@
+"""Where the program's time went in which no step was measured: before the first step, in warm-up, after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from profiler.analyse.frames import read_stack
+from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
+from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.timeline import Intervals, overlaps, times, union
+from profiler.analyse.window import NS_PER_S, Window, of_process, of_thread
+from profiler.run.model import LineCost, Outside, Run, Site
+
+BEFORE: Final = "before the first step"
+WARM_UP: Final = "warm-up steps, in no other figure"
+AFTER: Final = "after the last step"
+MOST_LINES: Final = 5
+HALF: Final = 0.5
+"""Share of a stretch from which its samples stand for all of it; below, for what they saw."""
+
+
+def outside(run: Run, window: Window) -> tuple[Outside, ...]:
+    """The stretches, in order of time, with the lines of the stepping thread that took most of each."""
+    if not len(window):
+        return ()
+    return tuple(
+        Outside(name, spans.measure() / NS_PER_S, _lines(run, window, spans)) for name, spans in _stretches(run, window)
+    )
+
+
+def _stretches(run: Run, window: Window) -> Iterator[tuple[str, Intervals]]:
+    """Of the stepping process; its end is the run's, or where that is not known its last sample."""
+    steps = of_process(run.steps, window)
+    warm = steps[steps["warmup"] == 1]
+    first, last = int(steps["begin"].min()), int(steps["end"].max())
+    samples = of_thread(run.stacks, window)
+    end = run.info.end or int(samples["end"].max(initial=last))
+    before, warm_up, after = union([run.info.begin], [first]), union(warm["begin"], warm["end"]), union([last], [end])
+    for name, spans in ((BEFORE, before), (WARM_UP, warm_up), (AFTER, after)):
+        if len(spans):
+            yield name, spans
+
+
+def _lines(run: Run, window: Window, spans: Intervals) -> tuple[LineCost, ...]:
+    samples = of_thread(run.stacks, window)
+    cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
+    if not len(cut.left):
+        return ()
+    ns = np.bincount(samples["stack"][cut.left], cut.end - cut.begin)
+    found: dict[Site, dict[str, float]] = {}
+    for one in np.flatnonzero(ns).tolist():
+        stack = read_stack(run.stack_frames[one])
+        calls = found.setdefault(stack.site, {})
+        calls[stack.calls] = calls.get(stack.calls, 0.0) + float(ns[one])
+    seen, whole = float(ns.sum()), spans.measure()
+    period = (period_s(run) or USUAL_PERIOD_S) * NS_PER_S
+    scale = whole / seen if seen >= HALF * whole else 1.0
+    folder = folder_of(run)
+    rows = []
+    for site, calls in found.items():
+        own = sum(calls.values())
+        share = own * scale / whole
+        low, high = wilson(share, seen / period)
+        most = max(calls, key=lambda name: (calls[name], name))
+        count = max(1, round(own / period))
+        rows.append(LineCost(shown(site, folder), most, share * whole / NS_PER_S, share, low, high, count))
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site))[:MOST_LINES])

@@ -1,0 +1,120 @@
+"""A step in coarse parts: data, forward, backward, optimizer, what follows the optimizer, and the rest.
+
+Data, backward and optimizer are recorded exactly. What of the rest is forward, or comes after the optimizer, samples
+say: by the model's frames, and by lines of the function that calls the optimizer which stand below that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from profiler.analyse.covers import LOADING, Floats
+from profiler.analyse.evidence import Evidence
+from profiler.analyse.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, USER, kind_of
+from profiler.analyse.gil import wilson
+from profiler.analyse.host import HostTimeline
+from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.timeline import Intervals, intersect, subtract, union
+from profiler.analyse.window import NS_PER_S, Window
+from profiler.run.model import Phase, Run, Site
+
+AFTER, ELSEWHERE = "after the optimizer", "elsewhere"
+ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER, ELSEWHERE)
+_Frames = tuple[Site, ...]
+_Place = tuple[Site | None, str]
+
+
+def phases(run: Run, window: Window, host: HostTimeline, seen: Evidence | None) -> tuple[Phase, ...]:
+    """The parts of a step in their order; none where nothing was sampled."""
+    if seen is None or not len(window):
+        return ()
+    named, places = _named(run, seen)
+    exact = _exact(run, window, host)
+    total = {name: float(exact[name].measure()) for name in (DATA, BACKWARD)}
+    low, high, optimizer = dict(total), dict(total), float(exact[OPTIMIZER].measure())
+    # an optimizer that calls the model back has more in it than itself
+    pools = ((True, optimizer), (False, window.wall_ns - sum(total.values()) - optimizer))
+    for inside, ns in pools:
+        weights: dict[str, float] = {}
+        for (name, within), weight in named.items():
+            if within == inside and name not in (DATA, BACKWARD):
+                weights[name] = weights.get(name, 0.0) + weight
+        whole = sum(weights.values())
+        if not whole:
+            weights, whole = {OPTIMIZER if inside else ELSEWHERE: 1.0}, 1.0
+        for name, weight in weights.items():
+            ends = wilson(weight / whole, seen.n * whole / seen.raw.sum()) if len(weights) > 1 else (1.0, 1.0)
+            total[name] = total.get(name, 0.0) + ns * weight / whole
+            low[name] = low.get(name, 0.0) + ns * ends[0]
+            high[name] = high.get(name, 0.0) + ns * ends[1]
+    wall, folder = window.wall_ns, folder_of(run)
+    return tuple(
+        Phase(
+            name, total[name] / len(window) / NS_PER_S, total[name] / wall, low[name] / wall, high[name] / wall,
+            *_told(places.get(name, {}), folder),
+        )
+        for name in ORDER
+        if total.get(name)
+    )  # fmt: skip
+
+
+def _exact(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]:
+    """The measured time in each recorded phase; one that lies in another counts as the first of data, backward."""
+    found, taken = {}, Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    for name, regions in ((DATA, LOADING), (BACKWARD, (BACKWARD,)), (OPTIMIZER, (OPTIMIZER,))):
+        numbers = [number for number, text in enumerate(run.names) if text in regions]
+        rows = host.regions[np.isin(host.regions["name"], numbers)]
+        inside = intersect(window.spans, union(rows["begin"], rows["end"]))
+        found[name] = subtract(inside, taken)
+        taken = union(np.concatenate([taken.begin, inside.begin]), np.concatenate([taken.end, inside.end]))
+    return found
+
+
+def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], float], Mapping[str, Mapping[_Place, float]]]:
+    """ns of samples of each phase within and without an optimizer, and of each phase the lines that it lies under."""
+    weight = np.bincount(seen.stack, seen.raw).astype(np.float64)
+    loop = _loop(seen, weight)
+    named: dict[tuple[str, bool], float] = {}
+    places: dict[str, dict[_Place, float]] = {}
+    for one, stack in seen.stacks.items():
+        name, frames = stack.phase, run.stack_frames[one]
+        place: _Place = (stack.site if kind_of(stack.site.file) == USER else None, "")
+        if name == BETWEEN:
+            name = ELSEWHERE
+            below = next((k for k, site in enumerate(frames) if loop and _after(site, loop)), None)
+            if below is not None:
+                name = AFTER
+                place = frames[below], _called(frames[below + 1 :])
+        key = name, stack.in_optimizer
+        named[key] = named.get(key, 0.0) + float(weight[one])
+        of = places.setdefault(name, {})
+        of[place] = of.get(place, 0.0) + float(weight[one])
+    return named, places
+
+
+def _loop(seen: Evidence, weight: Floats) -> Site | None:
+    """The line of the user's that calls the optimizer: of the samples in an optimizer the most frequent."""
+    found: dict[Site, float] = {}
+    for one, stack in seen.stacks.items():
+        if stack.phase == OPTIMIZER and kind_of(stack.site.file) == USER:
+            found[stack.site] = found.get(stack.site, 0.0) + float(weight[one])
+    return max(found, key=lambda site: found[site]) if found else None
+
+
+def _after(site: Site, loop: Site) -> bool:
+    return site.file == loop.file and site.function == loop.function and site.line > loop.line
+
+
+def _called(below: _Frames) -> str:
+    """The user's own function that a line calls directly."""
+    return below[0].function if below and kind_of(below[0].file) == USER else ""
+
+
+def _told(places: Mapping[_Place, float], folder: str) -> _Place:
+    if not places:
+        return None, ""
+    site, calls = max(places, key=lambda place: places[place])
+    return (shown(site, folder) if site else None), calls
