@@ -10,8 +10,33 @@ from profiler.base.plugins import discover
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
-    "profiler.commands": ("compare", "diagnose", "diagnose-tokenization", "export", "monitor", "report", "run"),
+    "profiler.commands": (
+        "compare",
+        "diagnose",
+        "diagnose-tokenization",
+        "doctor",
+        "export",
+        "monitor",
+        "report",
+        "run",
+    ),
     "profiler.record.collectors": ("environment", "gpu", "host", "stacks"),
+    "profiler.record.checks": (
+        "attach",
+        "clocks",
+        "disk",
+        "gpu",
+        "host",
+        "inside",
+        "kineto",
+        "libraries",
+        "memory",
+        "numba-cuda",
+        "preempt",
+        "python",
+        "stacks",
+        "torch",
+    ),
     "profiler.diagnose.rules": (),
     "profiler.report.sections": (
         "breakdown",

@@ -68,6 +68,15 @@ class GpuUse:
     power_limit: float | None
     throttle: tuple[str, ...] | None
 
+    def figures(self) -> dict[str, object]:
+        """What the driver may refuse to tell, by what it is called."""
+        return {
+            "utilisation": self.utilization,
+            "memory": self.memory_used,
+            "power": self.power,
+            "throttling": self.throttle,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class StepUse:

@@ -35,6 +35,11 @@ class Gpus:
         count = f"{len(handles)} GPU{'s are' if len(handles) > 1 else ' is'} here"
         return (), f"the program uses no GPU ({count})"
 
+    def driver(self) -> str:
+        """Its version."""
+        version = self._collector.nvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else str(version)
+
     def close(self) -> None:
         if not self.reason:
             with suppress(self._collector.nvml.NVMLError):

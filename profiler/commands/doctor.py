@@ -1,0 +1,53 @@
+"""`doctor`: says what can be measured on this machine and what not, why, and the one command that would change it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from profiler.base.errors import Exit, ProfilerError
+
+_RUNS: Final = Path("reports/runs")
+_NOTE: Final = (
+    "Exit code 0: recording works at level standard. 1: something that it needs (in bold) is missing. "
+    "Everything else only limits what a run can tell."
+)
+
+
+class DoctorCommand:
+    """python -m profiler doctor [--python EXE] [--json]"""
+
+    name = "doctor"
+    help = "say what can be measured here, what not and why, and the command that would change it"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--python", default=sys.executable, metavar="EXE", help="the Python that trains (default: this one)")
+        add("--json", action="store_true", help="the answers as JSON (docs/json.md)")
+        parser.epilog = _NOTE
+
+    def run(self, args: argparse.Namespace) -> int:
+        from rich.console import Console
+
+        from profiler.record.checks import Place
+        from profiler.record.doctor import examine
+        from profiler.report.render.doctor import doctor_json, doctor_view
+
+        python = shutil.which(args.python)
+        if python is None:
+            raise ProfilerError(f"--python {args.python}: there is no such program")
+        rows = examine(Place(python, _RUNS))
+        if args.json:
+            print(json.dumps(doctor_json(rows), indent=1))
+        else:
+            console = Console(highlight=False)
+            unicode = (console.encoding or "").lower().startswith("utf")
+            console.print(doctor_view(rows, width=console.width, unicode=unicode))
+        return int(Exit.FAIL if any(row.lacking for row in rows) else Exit.OK)
+
+
+PLUGIN = DoctorCommand()
