@@ -96,11 +96,14 @@ class _Finder:
             package = ModuleSpec(name, None, is_package=True)
             package.submodule_search_locations = [base]
             return package
-        if os.path.isdir(base):
+        if os.path.isdir(base):  # noqa: PTH112 - pathlib costs more than all of this
             return spec_from_file_location(
-                name, base + "/__init__.py", loader=_Loader(name, base + "/__init__.py"), submodule_search_locations=[base]
+                name,
+                base + "/__init__.py",
+                loader=_Loader(name, base + "/__init__.py"),
+                submodule_search_locations=[base],
             )
-        if os.path.isfile(base + ".py"):
+        if os.path.isfile(base + ".py"):  # noqa: PTH113
             return spec_from_file_location(name, base + ".py", loader=_Loader(name, base + ".py"))
         return None
 
@@ -145,6 +148,6 @@ def boot() -> None:
     """Begin to wait for torch, if this process is recorded."""
     if not os.environ.get(ENV_RUN):
         return
-    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder())
     say_hooked("python")
     allow_tracing()

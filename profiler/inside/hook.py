@@ -58,6 +58,29 @@ def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> N
     setattr(owner, name, wrapper)
 
 
+class _Lent:
+    """Stands among the patches for something that a library took from us: taking it back is deleting it."""
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        self._undo = undo
+
+    def __delattr__(self, name: str) -> None:
+        self._undo()
+
+
+def undo_by(undo: Callable[[], object]) -> None:
+    """Have `unpatch` call `undo`: for what a library has registered, and not replaced."""
+    _patches.append((_Lent(undo), "lent", False, None))
+
+
+_undos: Final[list[tuple[int, Callable[[], object]]]] = []
+
+
+def undo_by(callback: Callable[[], object]) -> None:
+    """Have `unpatch` call this too: for what was put into a library in its own way, by a function that it offers."""
+    _undos.append((len(_patches), callback))
+
+
 def patched() -> int:
     """How many replacements there are."""
     return len(_patches)
@@ -65,6 +88,8 @@ def patched() -> int:
 
 def unpatch(until: int = 0) -> None:
     """Take back what `patch` replaced, the last first, until so many replacements are left."""
+    while _undos and _undos[-1][0] >= until:
+        _undos.pop()[1]()
     while len(_patches) > until:
         owner, name, own, original = _patches.pop()
         if own:

@@ -90,22 +90,22 @@ def install(hook: Hook, module: ModuleType) -> None:
         unpatch(before)
         report(hook.name, error)
     else:
-        _tell(hook.name, "installed")
+        _told.setdefault(hook.name, "")
+
+
+_told: Final[dict[str, str]] = {}
+"""Of each hook that came in or should have: empty, or why it did not."""
 
 
 def report(name: str, error: BaseException) -> None:
     """A hook did not come in, or had to be given up: the run says so."""
-    _tell(name, f"{type(error).__name__}: {' '.join(str(error).split())}")
-
-
-_told: Final[dict[str, str]] = {}
-
-
-def _tell(name: str, state: str) -> None:
-    if _told.get(name) in {None, "installed"}:  # of two reasons the first counts
-        _told[name] = state
-    if STATE.recorder is not None:
-        STATE.recorder.know(hooks=_told)
+    _told[name] = (
+        _told.get(name) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+    )  # the first reason counts
+    recorder = STATE.recorder
+    if recorder is not None:
+        recorder.hooks = _told
+        recorder.write_meta()
 
 
 def load_hooks(level: str) -> list[Hook]:
@@ -135,7 +135,7 @@ def begin(before: object | None = None) -> Watcher:
     recorder = STATE.recorder
     watcher = Watcher(load_hooks(recorder.level) if recorder else (), before)
     if before is None:
-        sys.meta_path.insert(0, watcher)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, watcher)
     watcher.loaded_before()
     return watcher
 
@@ -149,9 +149,11 @@ def follow_process() -> None:
 
 
 def _renew() -> None:
-    STATE.recorder = start()
-    if STATE.recorder is not None and _told:
-        STATE.recorder.know(hooks=_told)
+    before, STATE.recorder = STATE.recorder, start()
+    if STATE.recorder is not None and STATE.recorder is not before:
+        STATE.recorder.hooks = _told
+        if before is not None:  # a fork is what its parent was
+            STATE.recorder.known.update(before.known)
 
 
 def _finish() -> None:

@@ -142,8 +142,12 @@ class Recorder:
         """What the program said of itself."""
         self.known: dict[str, Any] = {}
         """What hooks know of it: where it says something else, its own word counts."""
+        self.hooks: dict[str, str] = {}
+        """Of each hook: empty when it came in, or why it did not."""
         self.rank = int(os.environ.get("RANK", "0") or 0)
         self.on_step: list[Callable[[], None]] = []
+        self.seen: tuple[BoundaryKind, str] | None = None
+        """For the callbacks of on_step: kind and name of the boundary that was found; None: the program marked it."""
         self.device_cpu: Callable[[], int] = lambda: 0
         self.thread = _Thread()
         self.index = 0
@@ -191,6 +195,7 @@ class Recorder:
 
     def step(self, tokens: int, warmup: bool) -> None:
         began = now()
+        self.seen = None
         for callback in self.on_step:
             callback()  # a device adds its counters and drains its logs: that cost belongs to this step
         tid = self.thread.tid
@@ -216,6 +221,7 @@ class Recorder:
         """
         if self.index:
             return
+        self.seen = kind, name
         for callback in self.on_step:
             callback()
         now_ns, *cpu = at or self.clocks()
@@ -275,6 +281,7 @@ class Recorder:
             "argv": sys.argv,
             "level": self.level,
             "main_tid": threading.main_thread().native_id,
+            "hooks": self.hooks,
             "facts": {**self.known, **self.facts},
         }
         temporary = self.directory / (tables.SOURCE_META + ".new")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import secrets
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
             crew.stop()
             writer.close()
             target.note_signals()
-            info = _closed(info, target, end, (*crew.statuses, inside_status(spec), *_writer_status(writer)))
+            info = _closed(info, target, end, (*crew.statuses, *inside_statuses(spec), *_writer_status(writer)))
             _write_last(spec.out, info)
     return info
 
@@ -84,16 +86,26 @@ def _writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
     return [CollectorStatus("recorder", "failed", f"recording stopped: {writer.problem}", dropped=writer.dropped)]
 
 
-def inside_status(spec: RunSpec) -> CollectorStatus:
-    """Whether our hooks came into the target: which of its processes had them."""
+def inside_statuses(spec: RunSpec) -> list[CollectorStatus]:
+    """Whether our hooks came into the target, and each of them that failed."""
     if not spec.inside:
-        return CollectorStatus("inside", "off", "not asked for: only what the program marks is recorded")
+        return [CollectorStatus("inside", "off", "not asked for: only what the program marks is recorded")]
     try:
         said = (spec.out / tables.HOOKED).read_text(encoding="ascii", errors="replace").split("\n")
     except OSError:
-        return CollectorStatus("inside", "unavailable", f"hooks did not come in: {_why_not(spec.argv)}")
+        return [CollectorStatus("inside", "unavailable", f"hooks did not come in: {_why_not(spec.argv)}")]
     count = Counter(line.partition(" ")[0] for line in said)
-    return CollectorStatus("inside", "ok", f"{count['torch']} of {count['python']} Python processes imported torch")
+    processes = f"{count['torch']} of {count['python']} Python processes imported torch"
+    return [CollectorStatus("inside", "ok", processes), *_failed_hooks(spec.out)]
+
+
+def _failed_hooks(out: Path) -> list[CollectorStatus]:
+    failed: dict[str, str] = {}
+    for file in sorted(out.glob(f"source-*/{tables.SOURCE_META}")):
+        with suppress(OSError, ValueError, AttributeError):  # what is damaged is reported when the run is loaded
+            hooks = json.loads(file.read_text(encoding="utf-8")).get("hooks", {})
+            failed.update({name: reason for name, reason in hooks.items() if reason})
+    return [CollectorStatus(f"hook {name}", "failed", reason) for name, reason in sorted(failed.items())]
 
 
 def _why_not(argv: tuple[str, ...]) -> str:

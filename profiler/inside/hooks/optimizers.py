@@ -2,69 +2,48 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import weakref
 from collections.abc import Callable
-from types import FrameType, ModuleType
-from typing import Any, ClassVar, Final
+from types import ModuleType
+from typing import Any, ClassVar
 
-from profiler.inside.hook import STATE, patch, user_frame
-from profiler.inside.recorder import now
+from profiler.inside.hook import STATE, patch, undo_by
+from profiler.inside.hooks._optimizer_names import OptimizerNames
+from profiler.inside.hooks._optimizer_steps import Arguments, OptimizerSteps
 from profiler.run.tables import BoundaryKind
-
-_REGION: Final = "optimizer"
-
-
-class Names:
-    """What each optimizer is called: its class and the user's line that made it, as in `AdamW (train.py:31)`."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, tuple[weakref.ref[Any], str]] = {}
-        self._taken: dict[str, int] = {}
-
-    def made(self, optimizer: Any, frame: FrameType | None) -> str:
-        """Name `optimizer` after the line of the user's that `frame` comes from."""
-        at = user_frame(frame)
-        line = f" ({os.path.basename(at.f_code.co_filename)}:{at.f_lineno})" if at else ""
-        label = type(optimizer).__name__ + line
-        number = self._taken[label] = self._taken.get(label, 0) + 1
-        name = label if number == 1 else f"{label} #{number}"
-        key = id(optimizer)
-        self._of[key] = weakref.ref(optimizer, lambda gone: self._forget(key, gone)), name
-        return name
-
-    def of(self, optimizer: Any) -> str:
-        """The name of an optimizer; one that was made before we watched is named after the line that steps it."""
-        known = self._of.get(id(optimizer))
-        if known is not None and known[0]() is optimizer:
-            return known[1]
-        return self.made(optimizer, sys._getframe(1))
-
-    def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
-        if key in self._of and self._of[key][0] is gone:
-            del self._of[key]
 
 
 class Optimizers:
-    """A boundary at the end of each step, region `optimizer` around it; a boundary too where GradScaler skips one."""
+    """A boundary at the end of each step, and where GradScaler skips one; region `optimizer` without its closure.
+
+    A step that is itself compiled shows nothing: the compiler would have to break its graph at us.
+    """
 
     name: ClassVar[str] = "optimizers"
     modules: ClassVar[tuple[str, ...]] = ("torch.optim.optimizer", "torch.amp.grad_scaler")
     levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
     def __init__(self) -> None:
-        self._names = Names()
-        self._begun = 0
+        self._names = OptimizerNames()
+        self._steps = OptimizerSteps(self._names)
 
     def install(self, module: ModuleType) -> None:
-        """Forked workers inherit it."""
-        if module.__name__ == "torch.amp.grad_scaler":
-            patch(module.GradScaler, "_maybe_opt_step", self._scaled)
+        """Optimizers that exist already get the line that steps them first."""
+        if module.__name__.endswith("grad_scaler"):
+            patch(module.GradScaler, "step", self._scaled)
             return
+        torch, steps = module.torch, self._steps
+
+        def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+            return None if torch.compiler.is_compiling() else steps.begin(args, kwargs, sys._getframe(1))
+
+        def after(optimizer: Any, *_: Any) -> None:
+            if not torch.compiler.is_compiling():
+                steps.end(optimizer, sys._getframe(1))
+
         patch(module.Optimizer, "__init__", self._made)
-        module.register_optimizer_step_pre_hook(self._before)
-        module.register_optimizer_step_post_hook(self._after)
+        undo_by(module.register_optimizer_step_pre_hook(before).remove)
+        undo_by(module.register_optimizer_step_post_hook(after).remove)
 
     def _made(self, original: Callable[..., None]) -> Callable[..., None]:
         names = self._names
@@ -76,24 +55,15 @@ class Optimizers:
 
         return init
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._begun = now()
-
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        recorder = STATE.recorder
-        if recorder is None:
-            return
-        if recorder.detailed:
-            thread = recorder.thread
-            recorder.regions.write(self._begun, now(), thread.tid, recorder.name(_REGION), thread.depth)
-        recorder.found(BoundaryKind.OPTIMIZER, self._names.of(optimizer))
-
     def _scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        names = self._names
+        names, steps = self._names, self._steps
 
-        def step(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-            stepped = now()
-            result = original(self, optimizer, state, *args, **kwargs)
+        def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = steps.ended
+            result = original(self, optimizer, *args, **kwargs)
+            recorder = STATE.recorder
+            if recorder is not None and steps.ended == before:
+                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, sys._getframe(1)), flag=1)
             return result
 
         return step

@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a folder on the path, no package
 """How the hooks come into every Python of a recorded program: its PYTHONPATH begins with this folder.
 
 Python imports it at its start. It takes its folder off `sys.path` again (children inherit the environment, and so have
@@ -16,7 +17,9 @@ def _bring_in() -> None:
     sys.path_importer_cache.pop(folder, None)
     name, path = "_training_profiler_boot", folder.rpartition("/")[0] + "/boot.py"
     boot = {"__name__": name, "__file__": path}
-    exec(SourceFileLoader(name, path).get_code(name), boot)  # noqa: S102 - our own file
+    code = SourceFileLoader(name, path).get_code(name)
+    assert code is not None  # a source file has one
+    exec(code, boot)  # noqa: S102 - our own file
     boot["boot"]()  # type: ignore[operator]
 
 
@@ -26,4 +29,4 @@ except Exception as error:  # noqa: BLE001 - the edge to someone's program, whic
     print(f"profiler: hooks did not come in: {type(error).__name__}: {error}; the program goes on", file=sys.stderr)
 
 sys.modules.pop(__name__, None)
-import sitecustomize as _next  # noqa: E402, F401, PLW0406 - the next on the path; if none, the error that Python expects
+import sitecustomize as _next  # type: ignore[import-not-found]  # noqa: E402, F401 - the next one; if none, the error that Python expects

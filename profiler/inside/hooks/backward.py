@@ -1,0 +1,39 @@
+"""Backward passes: the time of the thread that asks for one and waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar
+
+from profiler.inside.hook import STATE, patch
+from profiler.inside.recorder import Region
+
+
+class Backward:
+    """Region `backward` around torch.autograd.backward, which Tensor.backward calls, and torch.autograd.grad."""
+
+    name: ClassVar[str] = "backward"
+    modules: ClassVar[tuple[str, ...]] = ("torch.autograd",)
+    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        """torch's own code finds both in `module` at each call."""
+        for name in ("backward", "grad"):
+            patch(module, name, lambda original: _timed(original, module.torch))
+
+
+def _timed(original: Callable[..., Any], torch: ModuleType) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed:
+            return original(*args, **kwargs)
+        with Region(recorder, "backward"):
+            return original(*args, **kwargs)
+
+    return backward
+
+
+PLUGIN = Backward()
