@@ -18,6 +18,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "dataset": "input",
     "dataset map": "input",
     "collate": "input",
+    "pin memory": "input",
     "log": "log",
     "logging": "log",
     "checkpoint": "checkpoint",

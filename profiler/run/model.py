@@ -35,6 +35,10 @@ HOST_CATEGORIES = (
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 # What idle time is charged to while the recorder wrote its own records: no doing of the program, so never a cause.
 RECORDING_ITSELF = "recording itself (profiler.marks)"
+# Where a part of the input is made, and the parts and endings of their names that conclusions are drawn from.
+IN_WORKERS, IN_MAIN = "worker", "main process"
+WAITING_FOR_WORK, WAITING_FOR_WORKERS = "waiting for an index", "waiting for the workers"
+INLINE, OWN_THREAD = ", outside of a loader", ", in a thread of its own"
 
 
 # ---------------------------------------------------------------- recording
@@ -253,6 +257,37 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """What one thread was doing most of the time in which it was sampled, whether there are steps or not."""
+
+    pid: int
+    tid: int
+    process: str
+    """rank 0, loader worker, main process, ..., in words."""
+    thread: str
+    """Its name as the operating system has it; empty: the main thread."""
+    answer: str
+    """waiting for data, probably blocked in a sync, busy in Python, inside torch operators, idle, ..."""
+    share: float
+    """Of the thread's samples; low and high are its 95% interval."""
+    low: float
+    high: float
+    samples: int
+    site: Site | None
+    """The line of the user's own code with most of that."""
+    text: str
+    """What stands in that line; empty: not known."""
+    calls: str
+    """The library function in which it was below that line."""
+    on_cpu: float | None
+    """Share of the time in which it ran on a CPU, by its own clock; None: not measured."""
+    gil: float | None
+    """Share of the time in which it held the GIL, by windows that saw only the holder; None: there was none."""
+    parts: tuple[tuple[str, float], ...] = ()
+    """Every answer with its share of the samples, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """Something over time; `times` in seconds from the start of the measured window."""
 
@@ -337,6 +372,8 @@ class Analysis:
     """What the loader's time is made of, the most seconds first."""
     outside: tuple[Outside, ...] = ()
     """Time before the first step and after the last."""
+    doing: tuple[Doing, ...] = ()
+    """What each thread was doing, the main process and its main thread first."""
     timeline: Timeline | None = None
     """None: nobody asked for one."""
 
