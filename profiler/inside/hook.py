@@ -12,7 +12,7 @@ from profiler.inside.recorder import Recorder
 
 _OURS: Final = __file__.rpartition("inside")[0]
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
-_STANDARD: Final = tuple({p for p in (sys.prefix, sys.base_prefix) if p != "/usr"}) + ("/usr/lib/python",)
+_STANDARD: Final = (*{path for path in (sys.prefix, sys.base_prefix) if path != "/usr"}, "/usr/lib/python")
 
 
 class State:
@@ -73,14 +73,6 @@ def undo_by(undo: Callable[[], object]) -> None:
     _patches.append((_Lent(undo), "lent", False, None))
 
 
-_undos: Final[list[tuple[int, Callable[[], object]]]] = []
-
-
-def undo_by(callback: Callable[[], object]) -> None:
-    """Have `unpatch` call this too: for what was put into a library in its own way, by a function that it offers."""
-    _undos.append((len(_patches), callback))
-
-
 def patched() -> int:
     """How many replacements there are."""
     return len(_patches)
@@ -88,8 +80,6 @@ def patched() -> int:
 
 def unpatch(until: int = 0) -> None:
     """Take back what `patch` replaced, the last first, until so many replacements are left."""
-    while _undos and _undos[-1][0] >= until:
-        _undos.pop()[1]()
     while len(_patches) > until:
         owner, name, own, original = _patches.pop()
         if own:
@@ -106,9 +96,7 @@ def is_user_code(code: CodeType) -> bool:
     known = _user.get(code)
     if known is None:
         file = code.co_filename
-        known = _user[code] = not (
-            file.startswith(_OURS) or any(part in file for part in _LIBRARIES) or file.startswith(_STANDARD)
-        )
+        known = _user[code] = not (file.startswith((_OURS, *_STANDARD)) or any(part in file for part in _LIBRARIES))
     return known
 
 

@@ -140,11 +140,17 @@ def begin(before: object | None = None) -> Watcher:
     return watcher
 
 
+_following = False
+
+
 def follow_process() -> None:
     """Keep STATE.recorder right from now on: in this process, in its forks, and to its end."""
+    global _following
+    if not _following:
+        _following = True
+        os.register_at_fork(after_in_child=_renew)
+        atexit.register(_finish)
     _renew()
-    os.register_at_fork(after_in_child=_renew)
-    atexit.register(_finish)
     patch(os, "_exit", _flushed_first)
 
 

@@ -34,7 +34,7 @@ class Optimizers:
             return
         torch, steps = module.torch, self._steps
 
-        def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
             return None if torch.compiler.is_compiling() else steps.begin(args, kwargs, sys._getframe(1))
 
         def after(optimizer: Any, *_: Any) -> None:
