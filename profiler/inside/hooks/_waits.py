@@ -1,0 +1,111 @@
+"""How a wait or a copy that a wrapper saw becomes a record, once however the wrappers nest. A helper of the hooks.
+
+On a CPU tensor the same operation waits for nothing: it counts as one that would on a GPU. What lies on no device and
+not on the CPU either (meta and fake tensors, another vendor's accelerator) is not counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from operator import attrgetter
+from types import FrameType
+from typing import Any, Final
+
+from profiler.inside.hook import user_frame
+from profiler.inside.recorder import Recorder, now
+from profiler.run.tables import CallKind
+
+on_device: Callable[[Any], bool] = attrgetter("is_cuda")
+"""Whether a tensor lies on a GPU."""
+on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
+pinned: Callable[[Any], bool] = lambda tensor: tensor.is_pinned()  # noqa: E731
+"""Whether a tensor's memory on the CPU is page-locked, so that a copy can go on behind the host's back."""
+
+_HERE: Final = __file__.rpartition("/")[0]
+_NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors: they stand for others while a graph is made
+
+
+class _Open(threading.local):
+    """What this thread is in: nested wrappers (print calls item) are one operation of the user's."""
+
+    inside = False
+    on_cpu_already = 0  # id of the tensor that .cpu() gave last: on a GPU its .numpy() waits for nothing any more
+
+
+OPEN: Final = _Open()
+
+_plain: dict[type, bool] = {}
+
+
+def has_values(tensor: Any) -> bool:
+    """Whether it is a tensor with values, not one that stands for another while torch.compile makes a graph."""
+    kind = type(tensor)
+    known = _plain.get(kind)
+    if known is None:
+        known = _plain[kind] = hasattr(kind, "is_cuda") and not kind.__module__.startswith(_NO_VALUES)
+    return known
+
+
+def waited(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
+    """The host needed values of `tensor`: on a GPU it waited for them from `begin` until now."""
+    if not has_values(tensor):
+        return
+    if on_device(tensor):
+        recorder.count("syncs")
+        if recorder.detailed:
+            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=_site(recorder))
+    elif on_cpu(tensor):
+        would_wait(recorder, name, tensor, begin)
+
+
+def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
+    """The same for a tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
+    already, OPEN.on_cpu_already = OPEN.on_cpu_already, id(tensor) if name == "cpu" else 0
+    if already == id(tensor):
+        return
+    recorder.count("would_sync")
+    if recorder.detailed:
+        recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder))
+
+
+def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
+    """A copy between the memories of CPU and GPU, from `ends[0]` to `ends[1]`.
+
+    :param waits: the host waited for it; the whole call counts as the wait.
+    """
+    down = on_device(ends[0])
+    direction = "d2h" if down else "h2d"
+    size = ends[0].nbytes
+    recorder.count(direction)
+    recorder.count(direction + "_bytes", size)
+    if waits:
+        recorder.count("syncs")
+    if recorder.detailed:
+        recorder.call(
+            CallKind.D2H if down else CallKind.H2D,
+            name,
+            begin,
+            blocked=now() - begin if waits else 0,
+            size=size,
+            site=_site(recorder),
+        )
+
+
+def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
+    """A call without a tensor: a wait for the device (SYNC), or one that only orders its queues."""
+    if kind is CallKind.SYNC:
+        recorder.count("syncs")
+    if recorder.detailed:
+        blocked = now() - begin if kind is CallKind.SYNC else 0
+        recorder.call(kind, name, begin, blocked=blocked, site=_site(recorder))
+
+
+def _site(recorder: Recorder) -> int:
+    """The line of the user's that led here; where there is none, the library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    found = user_frame(frame)
+    return -1 if found is None else recorder.site(found)
