@@ -49,7 +49,7 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
         *_parts(run, window, IN_WORKERS, *_of_workers(run, window, workers)),
         *_parts(run, window, IN_MAIN, _of_main(run, window, bool(len(workers))), window.wall_ns),
     ]
-    return tuple(sorted(found, key=lambda part: (-part.seconds_per_step, part.where, part.name)))
+    return tuple(sorted(found, key=lambda part: (-part.seconds_per_step, part.name, str(part.site))))
 
 
 def input_measures(run: Run, window: Window) -> dict[str, Measure]:

@@ -1,0 +1,88 @@
+"""The input's section: which conclusion is drawn from which parts, and nothing where no input was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiler.report.sections.input import PLUGIN, conclusion
+from profiler.report.subject import views
+from profiler.run.model import (
+    IN_MAIN,
+    IN_WORKERS,
+    INLINE,
+    WAITING_FOR_WORK,
+    WAITING_FOR_WORKERS,
+    Analysis,
+    InputPart,
+    Measure,
+    RunInfo,
+    Site,
+)
+from tests.report import samples
+
+SITE = Site("/home/user/project/rows.py", 12, "Rows.__getitem__")
+
+
+def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -> Analysis:
+    """A run with these parts: where, name, share."""
+    info = RunInfo(2, "run", "2026-01-01T00:00:00Z", ("train.py",), host={"cores": cores})
+    made = tuple(
+        InputPart(name, where, share / 100, share, SITE if name == "dataset" else None) for where, name, share in parts
+    )
+    measures = {"loader_workers": Measure("loader_workers", float(workers), "1")} if workers else {}
+    return Analysis(info, measures, {}, {}, input=made)
+
+
+def concluded(*parts: tuple[str, str, float], **options: int) -> str:
+    return conclusion(views(analysis(*parts, **options))[0])
+
+
+def test_no_section_without_input() -> None:
+    assert PLUGIN.build(samples.comparison()) is None
+    assert PLUGIN.build(analysis()) is None
+
+
+def test_busy_workers_and_a_waiting_thread_limit() -> None:
+    parts = ((IN_WORKERS, "dataset", 0.9), (IN_WORKERS, WAITING_FOR_WORK, 0.03), (IN_MAIN, WAITING_FOR_WORKERS, 0.61))
+    assert concluded(*parts, workers=2) == (
+        "2 workers are busy 97.0% of the time and the training thread waits 61.0% of each step: the input is what "
+        "limits. Most of their time goes to dataset (…/project/rows.py:12). The machine has 8 cores: more workers can "
+        "help."
+    )
+    assert concluded(*parts, workers=2, cores=2).endswith("with more workers they would take them from each other.")
+
+
+def test_idle_workers_keep_up() -> None:
+    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.8), (IN_WORKERS, "dataset", 0.2), workers=4)
+    assert text == "4 workers wait 80.0% of the time for work: the input keeps up."
+
+
+def test_idle_workers_and_a_waiting_thread_are_told_as_such() -> None:
+    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.6), (IN_MAIN, WAITING_FOR_WORKERS, 0.3))
+    assert "waits 30.0% of each step although workers wait 60.0%" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.4, "makes its batches itself, which takes 40.0% of each step, most of it dataset"), (0.02, "little to gain")],
+)
+def test_one_process(share: float, said: str) -> None:
+    assert said in concluded((IN_MAIN, "dataset", share))
+
+
+def test_inline_tokenization_is_told() -> None:
+    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.9), (IN_MAIN, "tokenize" + INLINE, 0.2))
+    assert text.endswith("Outside of any loader the training thread spends 20.0% of each step on input: tokenize.")
+
+
+def test_a_row_for_each_part() -> None:
+    section = PLUGIN.build(analysis((IN_WORKERS, "dataset", 0.9), (IN_MAIN, WAITING_FOR_WORKERS, 0.6)))
+    assert section is not None
+    table: Any = section.blocks[1]
+    assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [
+        ("dataset", "workers", "…/project/rows.py:12", "90.0"),
+        (WAITING_FOR_WORKERS, IN_MAIN, "–", "60.0"),
+    ]
+    assert len(section.brief) == 1
