@@ -45,6 +45,8 @@ _PASSES_ON: Final = ("__iter__", "__next__", "track")
 """Functions of progress bars that only hand the next item on: what runs below them is not logging."""
 _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
 """Names under which an optimizer calls back the model's own step."""
+_TIMED_CLOSURE: Final = ("/profiler/inside/hooks/optimizers.py", "timed")
+"""Our frame around such a call: what runs below it is not recorded as the optimizer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class _Frame(NamedTuple):
     passes_on: bool
     model: bool
     closure: bool
+    timed: bool
 
 
 def relative(file: str) -> str:
@@ -106,7 +109,8 @@ def _frame(file: str, function: str) -> _Frame:
     model = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
     model = model or path == "torch/_dynamo/eval_frame.py"
     passes_on = doing == "log" and name in _PASSES_ON
-    return _Frame(kind, _cover(kind, path, name), doing, passes_on, model, name in _CLOSURES)
+    timed = file.endswith(_TIMED_CLOSURE[0]) and name == _TIMED_CLOSURE[1]
+    return _Frame(kind, _cover(kind, path, name), doing, passes_on, model, name in _CLOSURES, timed)
 
 
 def _cover(kind: str, path: str, function: str) -> str:
@@ -126,8 +130,9 @@ _HOOK_COVERS: Final = {
     "datasets": DATA,
     "_tokenizing": TOKENIZE,
     "checkpoints": CHECKPOINT,
-    "syncs": CALL,
-    "copies": CALL,
+    "backward": BACKWARD,
+    "functions": CALL,
+    "tensors": CALL,
 }
 """Hooks whose frame lies around what they record, by file: the library's own function may be native, frameless."""
 
@@ -151,7 +156,7 @@ def _inside(known: list[_Frame]) -> tuple[str, str]:
     doing = ""
     for number in range(len(known) - 1, -1, -1):
         frame = known[number]
-        if frame.cover:
+        if frame.cover or frame.timed:
             return frame.cover, doing
         if not doing and frame.doing and (not frame.passes_on or number == len(known) - 1):
             doing = frame.doing
@@ -168,6 +173,8 @@ def _phase(known: Iterable[_Frame]) -> tuple[str, bool]:
             phase, in_optimizer = OPTIMIZER, True
         elif frame.model:
             phase = FORWARD
+        elif frame.timed:
+            phase, in_optimizer = BETWEEN, False
         elif frame.closure and phase == OPTIMIZER:
             phase = BETWEEN
     return phase, in_optimizer

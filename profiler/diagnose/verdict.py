@@ -6,6 +6,7 @@ from typing import Final
 
 from profiler.base.units import seconds, share
 from profiler.diagnose.compare_verdict import compare_verdict
+from profiler.diagnose.found import found_verdict
 from profiler.diagnose.words import WHILE, causes, device_of, place, points, rows_of, sampled, waits_unseen
 from profiler.run.model import Analysis, IdleBlame
 
@@ -68,6 +69,8 @@ def _cause(total: float, rows: list[IdleBlame], *, first: bool) -> str:
 
 def _of_host(analysis: Analysis, reason: str) -> str:
     """Without a queue: what the host's time went to."""
+    if found := found_verdict(analysis):
+        return found
     known = [measure for measure in analysis.breakdown.values() if measure.value]
     if not known:
         return f"How busy the device was is not known ({reason}), and where the host's time went was not recorded."

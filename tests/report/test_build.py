@@ -27,6 +27,8 @@ SUBJECTS: tuple[Callable[[], Subject], ...] = (
     ladders.learner,
 )
 OF_LADDERS = {"ladder", "quick-fix", "claims"}
+WHERE_SAMPLED = {"doing", "input", "lines", "outside"}
+"""Sections that say nothing where no stacks were sampled, or no loader was watched."""
 
 
 def all_blocks(found: tuple[blocks.Block, ...]) -> Iterator[blocks.Block]:
@@ -58,7 +60,11 @@ def test_sections_come_in_their_order() -> None:
         "ladder",
         "quick-fix",
         "claims",
+        "doing",
         "breakdown",
+        "lines",
+        "outside",
+        "input",
         "utilisation",
         "counters",
         "idle",
@@ -76,7 +82,8 @@ def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None
     subject = make()
     report = build_report(subject)
     laddered = isinstance(subject, Comparison) and subject.ladder is not None
-    expected = [plugin.name for plugin in section_plugins() if laddered or plugin.name not in OF_LADDERS]
+    absent = WHERE_SAMPLED if laddered else OF_LADDERS | WHERE_SAMPLED
+    expected = [plugin.name for plugin in section_plugins() if plugin.name not in absent]
     assert [section.key for section in report.sections] == expected
     assert all(section.blocks and section.title for section in report.sections)
     assert report == build_report(make()), "the same subject gave another report"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.report.quantities import plain
+from profiler.report.render.json_found import found_json
 from profiler.report.render.json_ladder import ladder_json
 from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
 from profiler.report.subject import View, breakdown_reason, devices, side_view, views
@@ -91,6 +92,7 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "device": devices(views(analysis)),
         "run": _side(views(analysis)[0], "run", gaps),
         "environment": _environment(analysis.info, gaps),
+        **found_json(analysis, gaps),
         "notes": list(analysis.notes),
         "missing": [{"what": gap.what, "reason": gap.reason} for gap in analysis.missing],
     }

@@ -1,0 +1,53 @@
+"""What was found in a program as it is, as JSON: what a step is, its parts, lines, the loader's time, time outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler.report.render.json_values import Gaps
+from profiler.run.model import Analysis, InputPart, LineCost, Phase, Site
+
+
+def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
+    """The keys of `run/1` that are of a program which was recorded without a change."""
+    return {
+        "step_source": analysis.step_source,
+        "phases": [_phase(part, f"phases.{number}", gaps) for number, part in enumerate(analysis.phases)],
+        "lines": [_line(line) for line in analysis.lines],
+        "input": [_input(part, f"input.{number}", gaps) for number, part in enumerate(analysis.input)],
+        "outside": [
+            {"name": one.name, "seconds": one.seconds, "lines": [_line(line) for line in one.lines]}
+            for one in analysis.outside
+        ],
+    }
+
+
+def _place(site: Site | None, path: str, gaps: Gaps) -> dict[str, Any]:
+    if site is None:
+        gaps.reasons[f"{path}.file"] = gaps.reasons[f"{path}.line"] = "no line of the program's own was seen"
+    return {"file": site.file if site else None, "line": site.line if site else None}
+
+
+def _phase(part: Phase, path: str, gaps: Gaps) -> dict[str, Any]:
+    shares = {"seconds_per_step": part.seconds_per_step, "share": part.share, "low": part.low, "high": part.high}
+    return {"name": part.name, **shares, **_place(part.site, path, gaps), "calls": part.calls}
+
+
+def _line(line: LineCost) -> dict[str, Any]:
+    return {
+        "file": line.site.file,
+        "line": line.site.line,
+        "function": line.site.function,
+        "calls": line.calls,
+        "seconds_per_step": line.seconds_per_step,
+        "share": line.share,
+        "low": line.low,
+        "high": line.high,
+        "samples": line.samples,
+        "categories": dict(line.categories),
+    }
+
+
+def _input(part: InputPart, path: str, gaps: Gaps) -> dict[str, Any]:
+    shares = {"seconds_per_step": part.seconds_per_step, "share": part.share}
+    return {"name": part.name, "where": part.where, **shares, **_place(part.site, path, gaps)}
