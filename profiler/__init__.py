@@ -8,11 +8,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from os import PathLike
     from pathlib import Path
+    from typing import Any
 
     from profiler.analyse.ratios import SideRuns
+    from profiler.marks import count, describe, gauge, open_step, region, step
+    from profiler.record.session import record
     from profiler.run.model import Analysis, Comparison, Run
 
+__all__ = [
+    "compare",
+    "count",
+    "describe",
+    "gauge",
+    "load",
+    "open_step",
+    "read",
+    "record",
+    "region",
+    "step",
+]
+
 __version__ = "0.1.0"
+_MARKS = ("count", "describe", "gauge", "open_step", "region", "step")
+
+
+def __getattr__(name: str) -> Any:
+    """What a program marks itself with, and `record`: imported when first used, so that the package costs nothing."""
+    from importlib import import_module
+
+    if name == "record":  # a package that can be called; see there
+        return import_module("profiler.record")
+    if name in _MARKS:
+        function = globals()[name] = getattr(import_module("profiler.marks"), name)
+        return function
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MARKS, "record"})
 
 
 def load(path: Path | str | PathLike[str]) -> Run:

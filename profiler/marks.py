@@ -88,8 +88,8 @@ def describe(**facts: Any) -> None:
         _recorder.write_meta()
 
 
-def _start() -> None:
-    """Begin recording if the environment asks for it; called at import and in forked children."""
+def renew() -> None:
+    """Write to the recorder that this process has now, if it has one: at import, in forked children, in `record`."""
     global _recorder
     _recorder = start()
 
@@ -99,7 +99,7 @@ def _finish() -> None:
         _recorder.flush()
 
 
-_start()
+renew()
 atexit.register(_finish)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start)
+    os.register_at_fork(after_in_child=renew)
