@@ -22,8 +22,10 @@ _BAR: Final = 20
 """Columns of a bar where there is room, below _ROOM there is none for it."""
 _ROOM: Final = 72
 _STATES: Final = {"R": "running", "S": "waiting", "D": "on disk", "T": "stopped", "t": "traced", "I": "idle"}
-_FEWEST: Final = 3
+_FEWEST: Final = 1
 """Threads shown however low the terminal is."""
+_FRAME: Final = 6
+"""Lines for the program, two empty ones, the head of the table, and how many more threads there are."""
 _HOT: Final = 0.8
 _WARM: Final = 0.3
 """Shares from which a bar is drawn in a warmer colour: for the eye only."""
@@ -44,7 +46,7 @@ def live_view(
     most = 10
     if height is not None:
         said = -(-len(verdict) // max(1, width))
-        taken = 2 + said + sum(pencil.height(line) for _, line in lines) + 4
+        taken = said + sum(pencil.height(line) for _, line in lines) + _FRAME
         most = max(_FEWEST, height - taken)
     empty = pencil.text("")
     return Group(head, pencil.text(verdict, "bold"), empty, pencil.grid(lines), empty, pencil.threads(snapshot, most))

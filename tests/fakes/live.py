@@ -1,0 +1,75 @@
+"""A program that does not run: what a live view would read of it, to be changed between readings; and a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiler.base.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
+from profiler.record.live import ProcessRow, ThreadRow
+
+WATCHED = Watched(10, "train", ("python", "train.py"))
+
+
+def process(pid: int, cpu: float, *, parent: int = 1, name: str = "python", started: float = 5.0) -> ProcessRow:
+    return ProcessRow(pid, parent, name, "S", cpu, 1000 * pid, 1, started)
+
+
+def thread(tid: int, cpu: float, *, state: str = "S", name: str = "python") -> ThreadRow:
+    return ThreadRow(tid, name, state, cpu)
+
+
+@dataclass
+class FakeReader:
+    """Answers with what it was given."""
+
+    processes: list[ProcessRow]
+    threads_of: dict[int, list[ThreadRow]] = field(default_factory=dict)
+
+    def tree(self, pid: int) -> list[ProcessRow]:
+        return self.processes
+
+    def threads(self, pid: int) -> list[ThreadRow]:
+        return self.threads_of.get(pid, [])
+
+    def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:
+        return row.name == "pt_data_worker"
+
+    def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
+        return (), "no GPU here: no driver"
+
+    def cores(self, pid: int) -> float:
+        return 4.0
+
+    def uptime(self) -> float:
+        return 65.0
+
+
+def gpu(utilization: float | None, **more: Any) -> GpuUse:
+    figures = {"memory_used": 12e9, "memory_total": 141e9, "power": 120.0, "power_limit": 700.0, "throttle": ()}
+    return GpuUse(0, "Fake GPU", utilization, **{**figures, **more})
+
+
+def snapshot(*, cpu: float | None = 0.98, state: str = "R", workers: tuple[float, ...] = (), **more: Any) -> Snapshot:
+    """Of a program whose main thread uses `cpu` of a core, and each of its workers so many cores."""
+    processes = [ProcessUse(10, 1, "python", state, cpu, 10**9, 2)]
+    processes += [
+        ProcessUse(20 + i, 10, "pt_data_worker", "R", used, 10**8, 1, WORKER) for i, used in enumerate(workers)
+    ]
+    values: dict[str, Any] = {
+        "watched": WATCHED,
+        "time": "2026-01-02T03:04:05.678+00:00",
+        "ran": 125.0,
+        "interval": None if cpu is None else 1.0,
+        "cores": 8.0,
+        "cpu": cpu,
+        "rss": 2 * 10**9,
+        "processes": tuple(processes),
+        "threads": (
+            ThreadUse(10, 10, "python", state, cpu, MAIN),
+            ThreadUse(10, 11, "pt_data_pin", "S", 0.01),
+            *(ThreadUse(20 + i, 20 + i, "pt_data_worker", "R", used) for i, used in enumerate(workers)),
+        ),
+        "unknown": {"steps": "not recorded by us", "gpus": "no GPU here: no driver"},
+    }
+    return Snapshot(**{**values, **more})

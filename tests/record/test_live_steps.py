@@ -1,0 +1,143 @@
+"""The tails of growing tables, and the step rate that they tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiler.record import live_steps
+from profiler.record.live_steps import MARKED, SELDOM, StepRate, Tail
+from profiler.run import steps as at_load
+from profiler.run import tables
+from profiler.run.tables import BoundaryKind, ValueKind
+
+S = 1_000_000_000
+
+
+class Source:
+    """A source folder of a run, written row by row."""
+
+    def __init__(self, run: Path, pid: int = 7, rank: int = 0) -> None:
+        self.folder = run / f"source-{pid}"
+        self.folder.mkdir(parents=True)
+        (self.folder / tables.SOURCE_META).write_text(json.dumps({"rank": rank, "pid": pid}))
+        self.names: dict[str, int] = {}
+
+    def name(self, text: str) -> int:
+        if text not in self.names:
+            self.names[text] = len(self.names)
+            with open(self.folder / tables.NAMES, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"id": self.names[text], "text": text}) + "\n")
+        return self.names[text]
+
+    def write(self, table: str, *rows: tuple[float, ...]) -> None:
+        with open(self.folder / f"{table}.bin", "ab") as file:
+            file.writelines(tables.packer(table).pack(*row) for row in rows)
+
+    def step(self, begin: int, end: int, tokens: int = 0, tid: int = 7) -> None:
+        self.write("steps", (0, begin, end, tokens, 0, 0, 0, tid, 0))
+
+    def boundary(self, time: int, name: str, kind: BoundaryKind = BoundaryKind.OPTIMIZER, flag: int = 0) -> None:
+        self.write("boundaries", (time, 0, 0, 0, 7, self.name(name), kind, flag))
+
+    def count(self, time: int, name: str, amount: float) -> None:
+        self.write("values", (time, -1, amount, self.name(name), ValueKind.COUNTER))
+
+
+def test_a_tail_gives_each_whole_record_once(tmp_path: Path) -> None:
+    source, tail = Source(tmp_path), Tail(tmp_path / "source-7" / "steps.bin", "steps")
+    assert tail.read() == []
+    source.step(1, 2)
+    assert [row["end"] for row in tail.read()] == [2]
+    with open(source.folder / "steps.bin", "ab") as file:  # torn: the rest of it comes later
+        record = tables.packer("steps").pack(1, 2, 3, 0, 0, 0, 0, 7, 0)
+        file.write(record[:20])
+        file.flush()
+        assert tail.read() == []
+        file.write(record[20:])
+    assert [row["end"] for row in tail.read()] == [3]
+    assert tail.read() == []
+
+
+def test_of_a_long_table_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(tmp_path)
+    size = tables.packer("steps").size
+    monkeypatch.setattr(live_steps, "_FIRST_BYTES", 3 * size + 5)
+    for end in range(10):
+        source.step(0, end)
+    assert [row["end"] for row in Tail(source.folder / "steps.bin", "steps").read()] == [7, 8, 9]
+
+
+def test_marked_steps(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    for number in range(20):
+        source.step(number * S, (number + 1) * S, tokens=100, tid=9)
+        source.count((number + 1) * S, "syncs", 3)
+    use, why = StepRate(tmp_path).read(21 * S)
+    assert not why
+    assert use is not None
+    assert (use.source, use.rate, use.step_time, use.tokens_per_s) == (MARKED, 1.0, 1.0, 100.0)
+    assert (use.count, use.since_last, use.pid, use.tid, use.ranks) == (10, 1.0, 7, 9, 1)
+    assert use.counters == {"syncs": 3.0}, "of the steps in the window only, the first boundary's before them left out"
+
+
+def test_a_program_that_stands_keeps_its_last_step(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.step(0, 2 * S)
+    use, _ = StepRate(tmp_path).read(100 * S)
+    assert use is not None
+    assert (use.rate, use.count, use.since_last) == (0.5, 0, 98.0)
+
+
+def test_found_steps_of_a_gan(tmp_path: Path) -> None:
+    """Five steps of one optimizer for one of the other; a third one steps rarely, and a loader is asked too."""
+    source = Source(tmp_path)
+    for number in range(50):
+        source.boundary(number * S // 10, "loader", BoundaryKind.LOADER)
+        source.boundary(number * S // 10, "critic")
+        if number % 5 == 4:
+            source.boundary(number * S // 10 + 1, "generator")
+    source.boundary(3 * S, "extra")
+    use, _ = StepRate(tmp_path).read(5 * S)
+    assert use is not None
+    assert (use.source, use.rate) == ("steps of generator", pytest.approx(2.0))
+
+
+def test_batches_where_nothing_steps(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    for number in range(4):
+        source.boundary(number * S, "DataLoader", BoundaryKind.LOADER)
+    source.boundary(4 * S, "DataLoader", BoundaryKind.LOADER, flag=1)
+    use, _ = StepRate(tmp_path).read(5 * S)
+    assert use is not None
+    assert (use.source, use.count, use.since_last) == ("batches of DataLoader: no optimizer stepped", 4, 2.0)
+
+
+def test_the_first_of_several_ranks_speaks(tmp_path: Path) -> None:
+    for pid, rank in ((5, 1), (6, 0), (8, 0)):
+        source = Source(tmp_path, pid, rank)
+        for number in range(1 if pid == 8 else 6):  # 8: a helper that stepped once
+            source.step(number * S, (number + 1) * S)
+    use, _ = StepRate(tmp_path).read(6 * S)
+    assert use is not None
+    assert (use.pid, use.ranks) == (6, 2)
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    rate = StepRate(tmp_path)
+    assert rate.read(0) == (None, "the program has not come to Python code yet")
+    source = Source(tmp_path)
+    assert rate.read(0) == (None, "no step has ended yet")
+    source.boundary(1 * S, "SGD")
+    assert rate.read(2 * S)[0] is None, "one boundary closes no step"
+    source.boundary(2 * S, "SGD")
+    use, _ = rate.read(2 * S)
+    assert use is not None
+    assert use.rate == 1.0
+
+
+def test_seldom_means_the_same_as_at_load() -> None:
+    assert SELDOM == at_load.SELDOM
+    assert MARKED == at_load.MARKED
