@@ -10,12 +10,13 @@ TITLE = "Timeline"
 _CLICK = (
     "This page holds {window}, and sends nothing by itself. When you choose the button, your browser loads the page "
     "ui.perfetto.dev from the network and hands the trace to it in a tab of its own, where it stays: Perfetto works in "
-    "the browser and uploads nothing. It may ask first whether you trust the page that the trace comes from."
+    "the browser and uploads nothing by itself. It may ask first whether you trust the page that the trace comes from."
 )
 _EXPORT = (
     "python -m profiler export RUN writes the whole timeline as a file, to be opened with the button "
     "'Open trace file' of ui.perfetto.dev."
 )
+_WRITES = "python -m profiler export RUN writes it"
 
 
 def build(subject: Subject) -> Section:
@@ -35,8 +36,8 @@ def _reason(view: View) -> str:
     if view.detail is None:
         return "no breakdown pass was made of this side"
     if view.detail.timeline is None:
-        return "none was put into this report; python -m profiler export RUN writes it"
-    return view.detail.timeline.reason
+        return f"none was put into this report; {_WRITES}"
+    return f"{view.detail.timeline.reason}; {_WRITES}"
 
 
 PLUGIN = SectionPlugin("timeline", TITLE, 85, build)

@@ -1,0 +1,41 @@
+"""The section of the timeline: a button a side, with what it does beside it; a reason where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler.report.blocks import NotMeasured, Trace
+from profiler.report.sections.timeline import PLUGIN
+from profiler.run.model import Timeline
+from tests.report import samples
+
+
+def test_what_the_click_does_stands_beside_the_button() -> None:
+    section = PLUGIN.build(samples.analysis())
+    assert section is not None
+    [block] = section.blocks
+    assert isinstance(block, Trace)
+    assert block.title == "as-found: steps 41 to 60 of 100, 1.20 s"
+    assert "sends nothing by itself" in block.note
+    assert "loads the page ui.perfetto.dev from the network" in block.note
+    assert block.otherwise.startswith("python -m profiler export RUN")
+
+
+def test_each_side_has_its_own() -> None:
+    section = PLUGIN.build(samples.comparison())
+    assert section is not None
+    assert [type(block) for block in section.blocks] == [Trace, Trace]
+
+
+def test_reasons() -> None:
+    reasons = {}
+    for name, timeline in (("none", None), ("large", Timeline(reason="a single step of it takes 3 MB"))):
+        section = PLUGIN.build(replace(samples.analysis(), timeline=timeline))
+        assert section is not None
+        [block] = section.blocks
+        assert isinstance(block, NotMeasured)
+        reasons[name] = block.reason
+    assert reasons == {
+        "none": "none was put into this report; python -m profiler export RUN writes it",
+        "large": "a single step of it takes 3 MB; python -m profiler export RUN writes it",
+    }

@@ -1,0 +1,59 @@
+"""A part of a run: processes, threads, a stretch of time."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.base.errors import ProfilerError
+from profiler.run import part
+from profiler.run.model import Run
+from tests.recorded.builders import PID, TID, RunBuilder
+
+
+@pytest.fixture
+def run() -> Run:
+    builder = RunBuilder()
+    builder.steps(3, 10)
+    builder.step(0, 30, pid=7, tid=7)
+    builder.region("early", 0, 5)
+    builder.region("across", 5, 15)
+    builder.region("late", 20, 30, tid=9)
+    builder.sample("machine.load", 12, 1.0, pid=0)
+    builder.sample("process.rss", 12, 1.0)
+    builder.sample("gpu.util", 12, 1.0, pid=0, tid=1)
+    builder.sample("process.rss", 25, 1.0, pid=7)
+    return builder.build()
+
+
+def regions(run: Run) -> list[str]:
+    return [run.names[number] for number in run.regions["name"]]
+
+
+def test_processes_keep_what_belongs_to_the_machine(run: Run) -> None:
+    found = part.of(run, pids=[7])
+    assert set(found.steps["pid"].tolist()) == {7}
+    assert regions(found) == []
+    assert [run.names[number] for number in found.samples["name"]] == ["machine.load", "gpu.util", "process.rss"]
+    assert len(run.steps) == 4, "the run itself stays as it is"
+
+
+def test_threads_keep_what_belongs_to_none(run: Run) -> None:
+    found = part.of(run, tids=[9])
+    assert regions(found) == ["late"]
+    assert len(found.steps) == 0
+    assert len(found.samples) == 4
+
+
+def test_what_is_not_there_is_an_error_that_says_what_is(run: Run) -> None:
+    with pytest.raises(ProfilerError, match=f"no process 5; it has 7, {PID}"):
+        part.of(run, pids=[7, 5])
+    with pytest.raises(ProfilerError, match=f"no thread 5; it has 7, 9, {TID}"):
+        part.of(run, tids=[5])
+
+
+def test_a_stretch_of_time_has_what_touches_it_whole(run: Run) -> None:
+    found = part.between(run, 10, 20)
+    assert regions(found) == ["across"]
+    assert found.regions["begin"].tolist() == [5]
+    assert sorted(found.steps["begin"].tolist()) == [0, 10]
+    assert found.samples["time"].tolist() == [12, 12, 12]
