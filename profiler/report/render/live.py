@@ -11,7 +11,7 @@ from profiler.report.quantities import plain
 from profiler.report.render.text import bar
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, JustifyMethod, OverflowMethod
     from rich.table import Table
     from rich.text import Text
 
@@ -20,7 +20,7 @@ _LABEL: Final = 8
 """Columns for what a line is about."""
 _BAR: Final = 20
 """Columns of a bar where there is room, below _ROOM there is none for it."""
-_ROOM: Final = 72
+_ROOM: Final = 78
 _STATES: Final = {"R": "running", "S": "waiting", "D": "on disk", "T": "stopped", "t": "traced", "I": "idle"}
 _FEWEST: Final = 1
 """Threads shown however low the terminal is."""
@@ -177,14 +177,20 @@ class _Pencil:
 
         wide = self._width >= _ROOM
         table = Table(box=box.SIMPLE_HEAD if self._unicode else box.ASCII, pad_edge=False, show_edge=False)
-        table.add_column(self.text("thread", "dim"), no_wrap=True, overflow="ellipsis" if self._unicode else "crop")
-        table.add_column(self.text("of", "dim"), no_wrap=True)
+
+        def column(title: str, *, right: bool = False, width: int | None = None) -> None:
+            cut: OverflowMethod = "ellipsis" if self._unicode else "crop"
+            side: JustifyMethod = "right" if right else "left"
+            table.add_column(self.text(title, "dim"), justify=side, width=width, no_wrap=True, overflow=cut)
+
+        column("thread")
+        column("of")
         if wide:
-            table.add_column(self.text("process", "dim"), justify="right", no_wrap=True)
-        table.add_column(self.text("CPU", "dim"), justify="right", no_wrap=True)
+            column("process", right=True)
+        column("CPU", right=True)
         if wide:
-            table.add_column(width=_BAR, no_wrap=True)
-        table.add_column(self.text("now", "dim"), no_wrap=True)
+            column("", width=_BAR)
+        column("now")
         workers = {worker.pid for worker in snapshot.workers}
         for use in snapshot.threads[:most]:
             cells = [self._name(use), self.text(WORKER if use.pid in workers else use.role)]

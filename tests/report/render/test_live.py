@@ -1,0 +1,102 @@
+"""The live picture at all widths, with what is not known said, and nothing that commands the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from profiler.base.live import Snapshot, StepUse, ThreadUse, Watched
+from profiler.report.render.live import live_view
+from profiler.report.render.live_json import SCHEMA, snapshot_json
+from tests.fakes.live import gpu, snapshot
+
+STEPS = StepUse(
+    "steps of SGD (train.py:9)",
+    20,
+    10.0,
+    2.0,
+    0.5,
+    0.2,
+    tokens_per_s=21400.0,
+    counters={"syncs": 3.0, "h2d_bytes": 4e6},
+    ranks=4,
+)
+
+
+def drawn(given: Snapshot, width: int = 100, *, unicode: bool = True, height: int | None = None) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(live_view(given, "the host limits", width=width, height=height, unicode=unicode))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def full(**more: Any) -> Snapshot:
+    return snapshot(
+        steps=STEPS, gpus=(gpu(0.09, throttle=("power cap",)),), workers=(0.9, 0.2), unknown={"gpus": "a note"}, **more
+    )
+
+
+def test_everything_is_there() -> None:
+    text = drawn(full())
+    for part in (
+        "train  pid 10, 2 min 05 s, not recorded by us",
+        "the host limits",
+        "2.00 steps/s, 500 ms a step, 21.4k tokens/s",
+        "steps of SGD (train.py:9), rank 0 of 4; the last 200 ms ago",
+        "in each: syncs 3, h2d 4.00 MB",
+        "0.98 of 8 cores",
+        "2.00 GB in 3 processes",
+        "2, 1.10 cores, the busiest 90%",
+        "Fake GPU, 9.0%",
+        "memory 12.0 GB of 141 GB, power 120 W of 700 W, throttled: power cap",
+        "a note",
+    ):
+        assert part in text, text
+    assert "waiting" in next(line for line in text.splitlines() if line.startswith("pt_data_pin"))
+
+
+def test_what_is_not_known_says_why() -> None:
+    text = drawn(snapshot(cpu=None, unknown={"cpu": "needs two readings", "steps": "not recorded by us"}))
+    assert "not known: not recorded by us" in text
+    assert "not known: needs two readings" in text
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_fits_the_terminal(width: int, unicode: bool) -> None:
+    text = drawn(full(), width, unicode=unicode)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert text.isascii() is not unicode
+    assert "98%" in text
+
+
+def test_low_terminals_show_fewer_threads() -> None:
+    threads = tuple(ThreadUse(10, 10 + n, f"thread-{n:02}", "R", 0.5) for n in range(40))
+    for height in (24, 50):
+        lines = drawn(full(threads=threads), height=height).splitlines()
+        assert len(lines) <= height
+        shown = sum(line.startswith("thread-") for line in lines)
+        assert f"and {40 - shown} more" in lines[-1]
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    text = drawn(snapshot(watched=Watched(1, "a\x1b[31m[bold]b")))
+    assert "\x1b" not in text
+    assert "[bold]b" in text
+
+
+def test_json_has_base_units_and_reasons() -> None:
+    content = json.loads(json.dumps(snapshot_json(full(), "the host limits"), allow_nan=False))
+    assert content["schema"] == SCHEMA
+    assert (content["cpu_cores"], content["rss_bytes"], content["run"]) == (0.98, 2e9, None)
+    assert content["steps"]["per_step"] == {"syncs": 3.0, "h2d_bytes": 4e6}
+    assert content["gpus"][0]["throttled_by"] == ["power cap"]
+    assert content["threads"][0] == {
+        "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main"
+    }  # fmt: skip
+    nothing = snapshot_json(snapshot(), "")
+    assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not recorded by us")
