@@ -13,6 +13,7 @@ import numpy.typing as npt
 from profiler.base.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.archive import unpacked
+from profiler.run.ingest.attached import outside_traces, with_trace
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.model import Run, RunInfo, Site, Table
 from profiler.run.source import Source, dtype_of, read_source
@@ -46,8 +47,9 @@ def load(path: Path | str) -> Run:
         folders = sorted(entry for entry in path.iterdir() if _is_source(entry))
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
-    sources = sorted(map(read_source, folders), key=lambda source: -len(source.tables["steps"]))
-    return with_steps(_merge(path, info, sources))
+    sources = [with_trace(read_source(folder), folder) for folder in folders]
+    sources.sort(key=lambda source: -len(source.tables["steps"]))
+    return outside_traces(with_steps(_merge(path, info, sources)), sources)
 
 
 def _is_source(folder: Path) -> bool:

@@ -1,0 +1,164 @@
+"""torch's own trace (Kineto) of some steps, at level full: begun and ended between steps, beside the other records."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.inside.hook import STATE, patch
+from profiler.inside.hooks._kineto import KinetoSession, program_profiles
+from profiler.inside.imports import report
+from profiler.inside.recorder import Recorder, now
+from profiler.run.tables import BoundaryKind
+
+SKIP: Final = 5
+"""Steps before the window: compilers, caches and allocators settle in them."""
+STEPS: Final = 5
+"""Steps in the window; the environment variable ENV_STEPS says otherwise."""
+ENV_STEPS: Final = "PROFILER_TRACE_STEPS"
+_MOST_NS: Final = 10_000_000_000  # a trace grows by up to 100 MB/s of short operators: slow steps get fewer of them
+
+_Boundary = tuple[BoundaryKind, str] | None
+
+
+class TorchTrace:
+    """Opens one window in the life of a process, unless the program has a profiler of torch's of its own.
+
+    The steps that it touches are left out of what is measured; the fact `trace` says when it was, or why it was not:
+    state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <= ended (ns; the trace covers
+    begin to end, the rest is its starting and writing), and the clock pairs of KinetoSession.
+    """
+
+    name: ClassVar[str] = "torch trace"
+    modules: ClassVar[tuple[str, ...]] = ("torch.autograd.profiler",)
+    levels: ClassVar[tuple[str, ...]] = ("full",)
+
+    def __init__(self) -> None:
+        self._session: KinetoSession | None = None
+        self._recorder: Recorder | None = None
+        self._tid = 0
+        self._counts: dict[_Boundary, int] = {}
+        self._counted: _Boundary = None
+        self._left = 0
+        self._ours = False
+        self._facts: dict[str, Any] = {}
+
+    def install(self, module: ModuleType) -> None:
+        """Every way of starting a profiler of torch's in Python goes through these two functions."""
+        recorder = STATE.recorder
+        if recorder is None:
+            return
+        patch(module, "_prepare_profiler", self._watched)
+        patch(module, "_enable_profiler", self._watched)
+        os.register_at_fork(after_in_child=self._forked)
+        self._recorder = recorder
+        recorder.on_step.append(self._boundary)
+        self._say("waiting", f"the program ended before its {SKIP}th step")
+
+    def _boundary(self) -> None:
+        """A step may end here: begin the window, or end it."""
+        recorder = self._recorder
+        if recorder is None or recorder is not STATE.recorder:
+            return
+        at = recorder.seen
+        if self._session is None:
+            count = self._counts[at] = self._counts.get(at, 0) + 1
+            if count >= (2 * SKIP if at and at[0] == BoundaryKind.LOADER else SKIP):  # an optimizer may yet step
+                self._begin(recorder, at)
+        elif recorder.thread.tid == self._tid:
+            if at == self._counted:
+                self._left -= 1
+            elif at is None or (self._counted and at[0] < self._counted[0]):  # a better word for what a step is
+                self._counted, self._left = at, _steps()
+            if self._left <= 0 or now() - self._session.begin > _MOST_NS:
+                self._end(recorder)
+
+    def _begin(self, recorder: Recorder, at: _Boundary) -> None:
+        began = now()
+        if program_profiles(sys.modules["torch"]):
+            self._give_up("skipped", "a profiler of torch's of the program's own was running")
+            return
+        self._ours = True
+        try:
+            self._session = KinetoSession(sys.modules["torch"])
+        except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
+            self._give_up("failed", f"{type(error).__name__}: {error}")
+            report(self.name, error)
+            return
+        finally:
+            self._ours = False
+        self._tid, self._counted, self._left = recorder.thread.tid, at, _steps()
+        atexit.register(self._at_exit)
+        self._own_time(recorder, began)
+        self._say("open", "the program ended inside of the window, and not by itself", began=began)
+
+    def _end(self, recorder: Recorder, reason: str = "") -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        began = now()
+        try:
+            clock = session.finish(recorder.directory)
+        except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
+            self._give_up("failed", f"{type(error).__name__}: {error}")
+            report(self.name, error)
+        else:
+            self._give_up("recorded", reason, begin=session.begin, end=session.end, clock=clock)
+        self._own_time(recorder, began)
+
+    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(*args: Any, **kwargs: Any) -> Any:
+            if not self._ours and self._recorder is not None and self._recorder is STATE.recorder:
+                self._make_way(self._recorder)
+            return original(*args, **kwargs)
+
+        return start
+
+    def _make_way(self, recorder: Recorder) -> None:
+        """torch knows one session at a time, and a second one would lose its events, or crash at its end."""
+        if self._session is None:
+            if self._facts.get("state") == "waiting":
+                self._give_up("skipped", "the program uses a profiler of torch's itself")
+        elif recorder.thread.tid == self._tid:
+            self._end(recorder, "ended early: the program started a profiler of torch's itself")
+        else:  # only the thread that began a session may end it: it is lost, and left alone
+            self._session = None
+            self._give_up("failed", "another thread of the program started a profiler of torch's")
+
+    def _forked(self) -> None:
+        """A child would go on collecting events that nobody takes."""
+        if self._session is not None:
+            self._session.forget()
+        self._session = self._recorder = None
+
+    def _at_exit(self) -> None:
+        recorder = self._recorder
+        if recorder is not None and recorder.pid == os.getpid() and recorder.thread.tid == self._tid:
+            self._end(recorder, "ended early: the program ended")
+
+    def _give_up(self, state: str, reason: str, **more: Any) -> None:
+        """Nothing more to do at boundaries."""
+        if self._recorder is not None:
+            self._recorder.on_step = [call for call in self._recorder.on_step if call != self._boundary]
+        self._say(state, reason, **more, ended=now())
+
+    def _say(self, state: str, reason: str, **more: Any) -> None:
+        self._facts |= {"state": state, "reason": reason, **more}
+        if self._recorder is not None:
+            self._recorder.know(trace=self._facts)
+
+    def _own_time(self, recorder: Recorder, began: int) -> None:
+        thread = recorder.thread
+        recorder.regions.write(began, now(), thread.tid, recorder.name("recording"), thread.depth)
+
+
+def _steps() -> int:
+    asked = os.environ.get(ENV_STEPS, "")
+    return int(asked) if asked.isdecimal() and int(asked) else STEPS
+
+
+PLUGIN = TorchTrace()

@@ -1,0 +1,114 @@
+"""The trace that torch's profiler wrote of some steps of a run: joined to the other records of the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.base.errors import ProfilerError
+from profiler.run.ingest import rows
+from profiler.run.ingest.events import read_trace
+from profiler.run.model import Run, Table
+from profiler.run.source import Source
+
+TRACE_FILE: Final = "kineto.json.gz"
+FACT: Final = "trace"
+"""What the process said of its trace, as profiler.inside.hooks.torch_trace tells it."""
+_NEVER: Final = np.iinfo(np.int64).max
+_SLACK_NS: Final = 1_000  # two clocks that are read to less than a µs each
+_Times = npt.NDArray[np.int64]
+
+
+def with_trace(source: Source, folder: Path) -> Source:
+    """Add the calls and activities of the trace in `folder` to `source`, on its clock; a damaged one is a problem.
+
+    Where the program tells of its device itself, nothing is added: it would be there twice.
+    """
+    path = folder / TRACE_FILE
+    if not path.exists() or len(source.tables["activities"]):
+        return source
+    try:
+        trace = read_trace(path)
+        pairs = _clock_pairs(source.facts)
+    except ProfilerError as error:
+        source.problems.append(str(error).replace(str(path), f"{folder.name}/{TRACE_FILE}"))
+        return source
+    numbers = {text: number for number, text in source.names.items()}
+    free = max(source.names, default=-1) + 1
+
+    def name_of(text: str) -> int:
+        nonlocal free
+        if text not in numbers:
+            numbers[text], source.names[free] = free, text
+            free += 1
+        return numbers[text]
+
+    calls = _shifted(rows.calls(trace, name_of, loaded=False), pairs)
+    calls["site"] = _sites(calls, source.tables["calls"])
+    source.tables["calls"] = np.concatenate([source.tables["calls"], calls])
+    source.tables["activities"] = _shifted(rows.activities(trace, name_of, loaded=False), pairs)
+    return source
+
+
+def _clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    try:
+        (ours, day), (later, later_day) = facts[FACT]["clock"]
+        return (int(ours), int(day)), (int(later), int(later_day))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProfilerError(f"{TRACE_FILE}: left out: the pairs that tie its clock to the run's are missing") from error
+
+
+def _shifted(table: Table, pairs: tuple[tuple[int, int], tuple[int, int]]) -> Table:
+    """From the time of day to CLOCK_MONOTONIC: what they drifted apart between the pairs is spread evenly."""
+    (ours, day), (later, later_day) = pairs
+    drift = ((later - later_day) - (ours - day)) / max(1, later_day - day)
+    for column in ("begin", "end"):
+        since = table[column].astype(np.int64) - day
+        table[column] = ours + since + np.rint(drift * since).astype(np.int64)
+    if "blocked" in (table.dtype.names or ()):  # it may have grown or shrunk by a ns with its call
+        table["blocked"] = np.minimum(table["blocked"], table["end"] - table["begin"])
+    return table
+
+
+def _sites(calls: Table, known: Table) -> npt.NDArray[np.int32]:
+    """For each runtime call the line of the call of a hook (`item`, `to`) that it lies in, -1 for none."""
+    sites = np.full(len(calls), -1, np.int32)
+    located = known[known["site"] >= 0]
+    for tid in np.intersect1d(calls["tid"], located["tid"]).tolist():
+        own = np.flatnonzero(calls["tid"] == tid)
+        around = np.sort(located[located["tid"] == tid], order="begin")
+        begin, end = around["begin"].astype(np.int64), around["end"].astype(np.int64)
+        at = np.searchsorted(begin, calls["begin"][own] + _SLACK_NS, "right") - 1
+        inside = (at >= 0) & (calls["end"][own] <= end[np.maximum(at, 0)] + _SLACK_NS)
+        sites[own[inside]] = around["site"][at[inside]]
+    return sites
+
+
+def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
+    """`run` with the steps that a trace touched marked as not to be measured: tracing slows them.
+
+    Where no other is left they are measured all the same, and the run says so.
+    """
+    touched = np.zeros(len(run.steps), np.bool_)
+    for source in sources:
+        fact = source.facts.get(FACT)
+        if isinstance(fact, Mapping) and isinstance(fact.get("began"), int):
+            ended = fact.get("ended")
+            until = ended if isinstance(ended, int) else _NEVER
+            in_time = (run.steps["begin"] < until) & (run.steps["end"] > fact["began"])
+            touched |= (run.steps["pid"] == source.pid) & in_time
+    measured = run.steps["warmup"] == 0
+    if not (touched & measured).any():
+        return run
+    if not (measured & ~touched).any():
+        why = "every measured step lies in the window that torch's profiler traced: their times include the tracing"
+        return replace(run, problems=(*run.problems, why))
+    steps = run.steps.copy()
+    steps["warmup"][touched] = 1
+    steps.setflags(write=False)
+    return replace(run, steps=steps)
