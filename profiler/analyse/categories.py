@@ -19,6 +19,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "dataset map": "input",
     "collate": "input",
     "pin memory": "input",
+    "receive": "input",
     "log": "log",
     "logging": "log",
     "checkpoint": "checkpoint",

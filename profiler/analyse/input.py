@@ -19,6 +19,7 @@ from profiler.run.model import (
     IN_WORKERS,
     INLINE,
     OWN_THREAD,
+    RECEIVE,
     WAITING_FOR_WORK,
     WAITING_FOR_WORKERS,
     InputPart,
@@ -32,7 +33,7 @@ THE_LOADER: Final = "the loader itself"
 """Its sampler, its bookkeeping: what is inside of `data` and of none of the other parts."""
 BETWEEN: Final = "between batches"
 _OF_WORKERS: Final = ("worker start", WAITING_FOR_WORK)
-_OF_MAIN: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory")
+_OF_MAIN: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory", RECEIVE)
 _SMALL: Final = 0.001
 """Share of wall below which a part is left out."""
 

@@ -37,7 +37,7 @@ DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 RECORDING_ITSELF = "recording itself (profiler.marks)"
 # Where a part of the input is made, and the parts and endings of their names that conclusions are drawn from.
 IN_WORKERS, IN_MAIN = "worker", "main process"
-WAITING_FOR_WORK, WAITING_FOR_WORKERS = "waiting for an index", "waiting for the workers"
+WAITING_FOR_WORK, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
 INLINE, OWN_THREAD = ", outside of a loader", ", in a thread of its own"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -25,7 +26,10 @@ class _Asking(threading.local):
 
 
 class Loader:
-    """Region `data` around each next batch, `loader start` around each start; a boundary at each question."""
+    """Region `data` around each next batch, `loader start` around each start; a boundary at each question.
+
+    Within `data`, `receive` is what is not a wait for workers: unpacking, and fetching shared memory tensor by tensor.
+    """
 
     name: ClassVar[str] = "loader"
     modules: ClassVar[tuple[str, ...]] = ("torch.utils.data.dataloader",)
@@ -43,6 +47,8 @@ class Loader:
         patch(module.DataLoader, "__iter__", lambda original: _started(original, asking, in_worker))
         patch(module._BaseDataLoaderIter, "__init__", lambda original: _named(original, names))
         patch(module._BaseDataLoaderIter, "__next__", lambda original: _asked(original, asking, in_worker))
+        if STATE.recorder is not None and STATE.recorder.detailed:
+            patch(ForkingPickler, "loads", lambda original: _received(original, asking))
 
 
 def _made(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
@@ -111,6 +117,17 @@ def _with_boundary(original: Callable[[Any], Any], iterator: Any, recorder: Reco
         since, recorder.counters = recorder.counters, before
         recorder.found(BoundaryKind.LOADER, getattr(iterator, _NAME, "DataLoader"), flag=ended, at=at)
         recorder.counters = since
+
+
+def _received(original: Callable[..., Any], asking: _Asking) -> Callable[..., Any]:
+    def loads(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not asking.now:
+            return original(*args, **kwargs)
+        with Region(recorder, "receive"):
+            return original(*args, **kwargs)
+
+    return loads
 
 
 PLUGIN = Loader()

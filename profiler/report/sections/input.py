@@ -13,6 +13,7 @@ from profiler.run.model import (
     IN_WORKERS,
     INLINE,
     OWN_THREAD,
+    RECEIVE,
     WAITING_FOR_WORK,
     WAITING_FOR_WORKERS,
     InputPart,
@@ -51,39 +52,47 @@ def conclusion(view: View) -> str:
     """Whether the input limits this side, and where that comes from, in plain words."""
     parts = view.any_detail.input
     workers = [part for part in parts if part.where == IN_WORKERS]
-    sentence = _of_workers(view, workers) if workers else _of_one_process(parts)
+    said = [_of_workers(view, workers) if workers else _of_one_process(parts)]
     inline = [part for part in parts if part.where == IN_MAIN and part.name.endswith(INLINE)]
     taken = sum(part.share for part in inline)
     if taken >= SUBSTANTIAL:
         name = inline[0].name.removesuffix(INLINE)
-        sentence += f" Outside of any loader the training thread spends {percent(taken)} of each step on input: {name}."
-    return sentence
+        said.append(f"Outside of any loader the training thread spends {percent(taken)} of each step on input: {name}.")
+    return " ".join(filter(None, said))
 
 
 def _of_workers(view: View, workers: list[InputPart]) -> str:
     idle = sum(part.share for part in workers if part.name == WAITING_FOR_WORK)
-    waits = sum(
-        part.share for part in view.any_detail.input if part.where == IN_MAIN and part.name == WAITING_FOR_WORKERS
-    )
-    if waits < SUBSTANTIAL:
-        return f"{_crew(view)} wait {percent(idle)} of the time for work: the input keeps up."
+    main = [part for part in view.any_detail.input if part.where == IN_MAIN]
+    waits = sum(part.share for part in main if part.name == WAITING_FOR_WORKERS)
+    receives = sum(part.share for part in main if part.name == RECEIVE)
+    if waits + receives < SUBSTANTIAL:
+        return f"{_crew(view, 'wait', 'waits')} {percent(idle)} of the time for work: the input keeps up."
+    if receives > waits:
+        return (
+            f"Receiving batches from workers takes {percent(receives)} of each step, more than waiting for them "
+            f"({percent(waits)}): fewer and larger tensors in a batch take less."
+        )
     if idle > 1 - BUSY:
         return (
-            f"The training thread waits {percent(waits)} of each step although {_crew(view).lower()} wait "
-            f"{percent(idle)} of the time for work: their batches come late, not slowly, as after a start, with few "
-            "prefetched, or when one batch takes much longer than the others."
+            f"The training thread waits {percent(waits)} of each step although "
+            f"{_lower(_crew(view, 'wait', 'waits'))} {percent(idle)} of the time for work: batches come late, not "
+            "slowly, as after a start, with few prefetched, or when one takes much longer than the others."
         )
     most = max((part for part in workers if part.name != WAITING_FOR_WORK), key=lambda part: part.share)
     where = f" ({short_site(most.site)})" if most.site else ""
     return (
-        f"{_crew(view)} are busy {percent(1 - idle)} of the time and the training thread waits {percent(waits)} of "
-        f"each step: the input is what limits. Most of their time goes to {most.name}{where}.{_room(view)}"
+        f"{_crew(view, 'are', 'is')} busy {percent(1 - idle)} of the time and the training thread waits "
+        f"{percent(waits)} of each step: the input is what limits. Most of their time goes to {most.name}{where}."
+        f"{_room(view)}"
     )
 
 
 def _of_one_process(parts: tuple[InputPart, ...]) -> str:
     own = [part for part in parts if part.where == IN_MAIN and not part.name.endswith((INLINE, OWN_THREAD))]
     taken = sum(part.share for part in own)
+    if not own:
+        return ""
     if taken < SUBSTANTIAL:
         return f"The training thread spends {percent(taken)} of each step in its loader: there is little to gain."
     most = max(own, key=lambda part: part.share)
@@ -100,9 +109,16 @@ def _workers(view: View) -> int:
     return round(measure.value) if measure is not None and measure.value is not None else 0
 
 
-def _crew(view: View) -> str:
+def _crew(view: View, several: str, one: str) -> str:
+    """The workers and a verb."""
     number = _workers(view)
-    return f"{number} workers" if number > 1 else "Workers"
+    if number == 1:
+        return f"The worker {one}"
+    return f"{number} workers {several}" if number else f"Workers {several}"
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _room(view: View) -> str:

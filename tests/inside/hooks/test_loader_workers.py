@@ -124,6 +124,16 @@ def test_sending_a_batch_is_seen_on_the_queues_own_thread(recorded: tuple[str, R
     assert not set(sent["tid"].tolist()) & set(main["tid"].tolist())
 
 
+def test_receiving_is_a_part_of_the_wait(recorded: tuple[str, Run]) -> None:
+    run = recorded[1]
+    received, data = named(run, "receive"), named(run, "data")
+    trainer = int(run.boundaries["pid"][0])
+    assert set(received["pid"].tolist()) == {trainer}
+    assert len(received) >= 4 + 2 * 2, "one for each batch at least"
+    inside = [((data["begin"] <= one["begin"]) & (one["end"] <= data["end"])).any() for one in received]
+    assert all(inside)
+
+
 def test_origins_are_the_users_lines(recorded: tuple[str, Run]) -> None:
     run = recorded[1]
     told = {(run.names[row["name"]], run.sites[row["site"]].function if row["site"] >= 0 else "") for row in run.calls}

@@ -12,6 +12,7 @@ from profiler.run.model import (
     IN_MAIN,
     IN_WORKERS,
     INLINE,
+    RECEIVE,
     WAITING_FOR_WORK,
     WAITING_FOR_WORKERS,
     Analysis,
@@ -57,6 +58,15 @@ def test_busy_workers_and_a_waiting_thread_limit() -> None:
 def test_idle_workers_keep_up() -> None:
     text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.8), (IN_WORKERS, "dataset", 0.2), workers=4)
     assert text == "4 workers wait 80.0% of the time for work: the input keeps up."
+    assert concluded((IN_WORKERS, WAITING_FOR_WORK, 0.8), workers=1).startswith("The worker waits 80.0%")
+
+
+def test_receiving_is_no_waiting() -> None:
+    parts = ((IN_WORKERS, WAITING_FOR_WORK, 0.6), (IN_MAIN, WAITING_FOR_WORKERS, 0.02), (IN_MAIN, RECEIVE, 0.2))
+    assert concluded(*parts) == (
+        "Receiving batches from workers takes 20.0% of each step, more than waiting for them (2.0%): fewer and larger "
+        "tensors in a batch take less."
+    )
 
 
 def test_idle_workers_and_a_waiting_thread_are_told_as_such() -> None:
@@ -74,6 +84,8 @@ def test_one_process(share: float, said: str) -> None:
 
 def test_inline_tokenization_is_told() -> None:
     text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.9), (IN_MAIN, "tokenize" + INLINE, 0.2))
+    alone = "Outside of any loader the training thread spends 20.0% of each step on input: tokenize."
+    assert concluded((IN_MAIN, "tokenize" + INLINE, 0.2)) == alone
     assert text.endswith("Outside of any loader the training thread spends 20.0% of each step on input: tokenize.")
 
 
