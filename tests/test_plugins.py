@@ -11,6 +11,7 @@ from profiler.base.plugins import discover
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
     "profiler.commands": (
+        "attach",
         "compare",
         "diagnose",
         "diagnose-tokenization",
@@ -42,6 +43,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "breakdown",
         "claims",
         "counters",
+        "doing",
         "environment",
         "flame",
         "hot",

@@ -36,3 +36,5 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
 
 THREAD_NAME: Final = "thread.name:"
 """A sample whose name begins so (value 1) says the name of its thread, as the operating system has it."""
+SOURCE_LINE: Final = "source.line:"
+"""A sample whose name begins so (value 1) says the text of a line of the program, as `FILE:LINE:TEXT`."""

@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
+from profiler.record.collectors._sources import Sources
 from profiler.record.collectors._window import Plan, Window, open_window
 from profiler.record.processes import is_alive, wait_exit
 from profiler.run.store import RunWriter
@@ -45,6 +46,7 @@ class Lane:
         self._equipment = equipment
         self._rate = rate
         self._known: frozenset[int] = frozenset()
+        self._sources = Sources(pid)
         self._window: Window | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
@@ -124,7 +126,7 @@ class Lane:
         converted = done.convert()
         writer = self._equipment.writer
         writer.stacks(converted.rows, table="gil_stacks" if done.plan.gil else "stacks")
-        writer.samples(converted.end, converted.values)
+        writer.samples(converted.end, converted.values + self._sources.fresh({row.frames for row in converted.rows}))
         self._known = self._known.union(row.tid for row in converted.rows)
         self.records += len(converted.rows)
         self.dropped += converted.errors

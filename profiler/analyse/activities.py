@@ -1,0 +1,132 @@
+"""What a sampled stack was doing, in the words of a person who asks: waiting for data, blocked in a sync, idle."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from profiler.analyse.frames import CHECKPOINT, DATA, USER, Stack, kind_of, relative
+from profiler.run.model import Site
+
+WAITING_FOR_DATA: Final = "waiting for data"
+MAKING_DATA: Final = "making its data itself"
+SYNC: Final = "blocked in a sync"
+PROBABLY_SYNC: Final = "probably blocked in a sync"
+RANKS: Final = "waiting for other ranks"
+BUSY: Final = "busy in Python"
+TORCH: Final = "inside torch operators"
+NATIVE: Final = "inside native code"
+COMPILING: Final = "compiling"
+CHECKPOINTING: Final = "writing a checkpoint"
+LOGGING: Final = "logging"
+LOCK: Final = "waiting for a lock"
+NETWORK: Final = "waiting for the network"
+CHILD: Final = "waiting for another process"
+IDLE: Final = "idle"
+
+_SYNCS: Final = re.compile(
+    r"\.(item|tolist|cpu|numpy|nonzero|synchronize|wait_stream)\(|\bsynchronize\(|\b(bool|float|int|print)\("
+    r"|\.to\(\s*['\"]cpu|torch\.(unique|nonzero|masked_select)\("
+)
+"""Text of a line that makes the host wait for the device: these calls are no Python, so no frame shows them."""
+_SYNC_FRAMES: Final = re.compile(r"^torch/(cuda/(__init__|streams)|accelerator/__init__|_tensor_str|_tensor)\.py$")
+_SYNC_FUNCTIONS: Final = (
+    "synchronize",
+    "wait",
+    "query",
+    "item",
+    "tolist",
+    "cpu",
+    "_str",
+    "_tensor_str",
+    "tensor_totype",
+)
+_RANKS: Final = re.compile(r"^torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger)\.py$")
+_COMPILER: Final = re.compile(
+    r"^(torch/(_inductor|_functorch/_aot_autograd|fx/experimental)/|triton/(compiler|backends)/)"
+)
+_DYNAMO: Final = re.compile(r"^torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py$")
+_WAITS: Final = re.compile(
+    r"^(threading|queue|selectors|multiprocessing/(connection|queues|synchronize|popen_\w+)|subprocess)\.py$"
+)
+_NETWORK: Final = re.compile(
+    r"^(socket|ssl|http/client)\.py$|^(requests|urllib3|httpx|httpcore|aiohttp|grpc|botocore|fsspec)/"
+)
+_POOL: Final = re.compile(r"^(concurrent/futures/(thread|process)|multiprocessing/(pool|resource_tracker))\.py$")
+_LOADER: Final = re.compile(r"^torch/utils/data/_utils/(worker|pin_memory)\.py$")
+_CHILDREN: Final = re.compile(r"^(subprocess|multiprocessing/popen_\w+)\.py$|^torch/distributed/(elastic|launcher|run)")
+_MOSTLY: Final = 0.5
+"""Share of the time in which a thread held the GIL above which it was in Python itself, not in what Python called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a stack beside its frames."""
+
+    active: int
+    """1: on a CPU; 0: not; -1: not known."""
+    gil: float | None
+    """Of the time of this stack, the share in which the GIL was held; None: not known."""
+    text: str
+    """The line of the user's code."""
+    has_torch: bool
+    """Whether the process uses torch."""
+    has_device: bool
+    """Whether there is a device to wait for."""
+
+
+def what(frames: tuple[Site, ...], stack: Stack, known: Evidence) -> str:
+    """The answer for one stack: its frames, outermost first, and what was read off them."""
+    paths = [relative(site.file) for site in frames]
+    leaf = next((path for path in reversed(paths) if not path.startswith("<")), "")
+    waits = bool(_WAITS.match(leaf)) and known.active != 1
+    said = _in_library(frames, paths, stack, waits=waits) or _waiting(paths, leaf, stack, waits=waits)
+    return said or _own(stack, known)
+
+
+def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, waits: bool) -> str:
+    """What the frames of a library say by themselves; empty: nothing."""
+    if any(map(_LOADER.match, paths)) and waits:
+        return IDLE  # a worker or the thread that pins: nobody asked it for anything
+    if stack.cover == DATA:
+        return WAITING_FOR_DATA if waits else MAKING_DATA
+    if stack.cover == CHECKPOINT or stack.doing == "checkpoint":
+        return CHECKPOINTING
+    if stack.doing == "log":
+        return LOGGING
+    if any(map(_DYNAMO.match, paths)) or any(map(_COMPILER.match, paths)):
+        return COMPILING
+    if any(map(_RANKS.match, paths)):
+        return RANKS
+    synced = any(
+        _SYNC_FRAMES.match(path) and site.function.rpartition(".")[2] in _SYNC_FUNCTIONS
+        for path, site in zip(paths, frames, strict=True)
+    )
+    return SYNC if synced else ""
+
+
+def _waiting(paths: list[str], leaf: str, stack: Stack, *, waits: bool) -> str:
+    """Whom the thread waits for; a library's own thread that waits is one that nobody asked for anything."""
+    if waits and any(map(_CHILDREN.match, paths)):
+        return CHILD
+    network = any(map(_NETWORK.match, paths))
+    if _POOL.match(leaf) or ((waits or network) and kind_of(stack.site.file) != USER):
+        return IDLE
+    if network:
+        return NETWORK
+    return LOCK if waits else ""
+
+
+def _own(stack: Stack, known: Evidence) -> str:
+    """Of a stack that ends in the user's code or in a library's computation."""
+    native = known.gil is not None and known.gil < _MOSTLY
+    at_line = not stack.calls  # what the line called, if anything, was no Python
+    if at_line and _SYNCS.search(known.text) and known.has_device and (known.active == 0 or native):
+        return PROBABLY_SYNC
+    held = known.gil is not None and not native
+    if known.active == 0 and not held:  # held: others had its core
+        return TORCH if stack.torch else IDLE
+    if stack.torch or (native and known.has_torch):
+        return TORCH
+    return NATIVE if native else BUSY

@@ -1,0 +1,75 @@
+"""What each thread was doing while it was sampled: one line a thread, with what stands behind it."""
+
+from __future__ import annotations
+
+from profiler.report.blocks import Block, Cell, Column, Items, Section, Table
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import share_cell, short_site
+from profiler.report.subject import Subject
+from profiler.run.model import Comparison, Doing
+
+TITLE = "What each thread was doing"
+_PARTS = 4
+"""Answers that are named of a thread."""
+_NAMED = 0.02
+"""Share below which an answer is not named."""
+_NOTE = (
+    "By stack samples over the whole recording, start and end included; with each share its 95% interval. "
+    "On CPU by the thread's own clock; GIL by samples of its holder alone."
+)
+
+
+def build(subject: Subject) -> Section | None:
+    """A sentence a thread and their table; nothing where no stacks were sampled, nor of a comparison."""
+    if isinstance(subject, Comparison) or not subject.doing:
+        return None
+    said: tuple[Block, ...] = (Items(tuple(map(sentence, subject.doing))),)
+    brief = said if subject.info.state == "attached" else ()
+    return Section("doing", TITLE, (*said, _table(subject.doing)), brief=brief)
+
+
+def sentence(doing: Doing) -> str:
+    """`rank 0 (1234): waiting for data 62% of the time at train.py:44: for batch in loader: [in ...]; else busy 30%`"""
+    who = f"{doing.process} ({doing.pid})" + (f", thread {doing.thread}" if doing.thread else "")
+    where = f" at {short_site(doing.site)}" if doing.site else ""
+    text = f": {doing.text}" if doing.text and where else ""
+    calls = f" [in {doing.calls}]" if doing.calls else ""
+    others = ", ".join(f"{what} {_rounded(share)}" for what, share in doing.parts[1:_PARTS] if share >= _NAMED)
+    rest = f"; else {others}" if others else ""
+    return f"{who}: {doing.answer} {_rounded(doing.share)} of the time{where}{text}{calls}{rest}"
+
+
+def _rounded(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def _table(doings: tuple[Doing, ...]) -> Table:
+    columns = (
+        Column("Process, thread"),
+        Column("Mostly"),
+        Column("Share", number=True),
+        Column("On CPU", number=True),
+        Column("GIL", number=True),
+        Column("Samples", number=True),
+    )
+    return Table("Shares of the sampled time", columns, tuple(map(_row, doings)), _NOTE)
+
+
+def _row(doing: Doing) -> tuple[Cell, ...]:
+    name = f"{doing.process} {doing.pid}" + (f", {doing.thread}" if doing.thread else "")
+    share = share_cell(doing.share)
+    return (
+        Cell(name),
+        Cell(doing.answer),
+        Cell(share.text, share.unit, share.sort, note=f"{_rounded(doing.low)} to {_rounded(doing.high)}"),
+        _share(doing.on_cpu, "the thread's clock was not read"),
+        _share(doing.gil, "no window of the GIL's holder was recorded"),
+        Cell(f"{doing.samples:,}", sort=float(doing.samples)),
+    )
+
+
+def _share(value: float | None, reason: str) -> Cell:
+    return Cell("", missing=reason) if value is None else share_cell(value)
+
+
+PLUGIN = SectionPlugin("doing", TITLE, 28, build)

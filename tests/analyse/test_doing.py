@@ -1,0 +1,153 @@
+"""What a thread was doing, by frames, clocks and the GIL: every answer on stacks as programs have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiler.analyse.doing import doings
+from profiler.base.samples import SOURCE_LINE, THREAD_NAME
+from profiler.run import store
+from profiler.run.load import load
+from profiler.run.model import Run, RunInfo
+
+MS = 1_000_000
+SITE = "/v/lib/python3.11/site-packages/"
+LIB = "/v/lib/python3.11/"
+MAIN = ("/home/u/train.py", 10, "main")
+STEP = ("/home/u/train.py", 30, "step")
+NEXT = (SITE + "torch/utils/data/dataloader.py", 700, "_BaseDataLoaderIter.__next__")
+WAIT = (LIB + "threading.py", 320, "Condition.wait")
+MODULE = (SITE + "torch/nn/modules/module.py", 1500, "Module._call_impl")
+LINEAR = (SITE + "torch/nn/modules/linear.py", 117, "Linear.forward")
+WORKER = (SITE + "torch/utils/data/_utils/worker.py", 300, "_worker_loop")
+Row = tuple[tuple[tuple[str, int, str], ...], int, int]
+
+
+def recorded(
+    folder: Path,
+    rows: list[Row],
+    *,
+    gil: dict[tuple[tuple[str, int, str], ...], int] | None = None,
+    text: str = "",
+    tid: int = 7,
+    devices: tuple[dict[str, object], ...] = ({"name": "a GPU"},),
+) -> Run:
+    """A run with rows of (frames, active, ms) of a thread of process 7, and ms for which the GIL was held, of 1 s."""
+    store.create(folder)
+    info = RunInfo(2, "r", "", ("python", "train.py"), state="attached", level="standard", devices=devices)
+    store.write_manifest(folder, info)
+    writer = store.RunWriter(folder)
+    at = 0
+    for frames, active, length in rows:
+        writer.stacks([(at, at + length * MS, 7, tid, frames, active)])
+        at += length * MS
+    values = [(7, 0, "stacks.period_s", 0.01)]
+    if gil is not None:
+        writer.stacks([(0, length * MS, 7, tid, frames, 1) for frames, length in gil.items()], table="gil_stacks")
+        values.append((7, 0, "stacks.gil_window_s", 1.0))
+    if text:
+        values.append((7, 0, f"{SOURCE_LINE}{STEP[0]}:{STEP[1]}:{text}", 1.0))
+    writer.samples(at, values)
+    writer.samples(0, [(7, tid, "thread.cpu_s", 1.0), (7, tid, THREAD_NAME + "loop", 1.0)])
+    writer.samples(1000 * MS, [(7, tid, "thread.cpu_s", 1.25)])
+    writer.close()
+    return load(folder)
+
+
+def answer(run: Run) -> str:
+    (found,) = doings(run)
+    return found.answer
+
+
+def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> None:
+    waiting, busy = (MAIN, NEXT, WAIT), (MAIN, STEP)
+    run = recorded(tmp_path / "r", [(waiting, 0, 620), (busy, 1, 380)], gil={busy: 380})
+    (found,) = doings(run)
+    assert (found.answer, found.share) == ("waiting for data", pytest.approx(0.62))
+    assert str(found.site) == "/home/u/train.py:10 (main)"
+    assert found.calls == "threading.Condition.wait"
+    assert found.low < 0.62 < found.high
+    assert found.high - found.low == pytest.approx(0.186, abs=0.01), "of 100 samples"
+    assert found.parts == (("waiting for data", pytest.approx(0.62)), ("busy in Python", pytest.approx(0.38)))
+    assert (found.on_cpu, found.gil) == (pytest.approx(0.25), pytest.approx(0.38))
+    assert (found.process, found.thread) == ("process", "")
+
+
+@pytest.mark.parametrize(
+    ("frames", "active", "expected"),
+    [
+        ((MAIN, NEXT, ("/home/u/data.py", 5, "__getitem__")), 1, "making its data itself"),
+        ((MAIN, STEP, MODULE, LINEAR), 1, "inside torch operators"),
+        ((MAIN, STEP, (SITE + "torch/cuda/__init__.py", 900, "synchronize")), 1, "blocked in a sync"),
+        ((MAIN, STEP, (SITE + "torch/_tensor_str.py", 9, "_str")), -1, "blocked in a sync"),
+        ((MAIN, STEP, (SITE + "torch/distributed/distributed_c10d.py", 9, "all_reduce")), 1, "waiting for other ranks"),
+        ((MAIN, STEP, (SITE + "torch/serialization.py", 9, "save")), 1, "writing a checkpoint"),
+        ((MAIN, STEP, (SITE + "wandb/sdk/wandb_run.py", 9, "log"), WAIT), 0, "logging"),
+        ((MAIN, STEP, (SITE + "torch/_inductor/graph.py", 9, "run")), 1, "compiling"),
+        ((MAIN, STEP, WAIT), 0, "waiting for a lock"),
+        ((MAIN, STEP, (LIB + "ssl.py", 9, "SSLSocket.read")), 0, "waiting for the network"),
+        ((MAIN, STEP, (LIB + "subprocess.py", 9, "Popen.wait")), 0, "waiting for another process"),
+        ((MAIN, STEP), 0, "idle"),
+        ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, "idle"),
+    ],
+)
+def test_frames_and_clock_say_it(
+    tmp_path: Path, frames: tuple[tuple[str, int, str], ...], active: int, expected: str
+) -> None:
+    assert answer(recorded(tmp_path / "r", [(frames, active, 1000)])) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "expected"),
+    [
+        ("total += loss.item()", 20, "probably blocked in a sync"),
+        ("y = x @ w", 20, "inside torch operators"),
+        ("total += loss.item()", 980, "busy in Python"),
+        ("for i in range(n): total += i", 980, "busy in Python"),
+    ],
+)
+def test_a_line_that_calls_no_python_is_judged_by_its_text_and_the_gil(
+    tmp_path: Path, text: str, held: int, expected: str
+) -> None:
+    rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
+    (found,) = doings(recorded(tmp_path / "r", rows, gil={(MAIN, STEP): held}, text=text))
+    assert (found.answer, found.text) == (expected, text)
+
+
+def test_one_that_holds_the_gil_is_busy_though_others_have_its_core(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "r", [((MAIN, STEP), 0, 1000)], gil={(MAIN, STEP): 990})
+    assert answer(run) == "busy in Python"
+
+
+def test_where_there_is_no_device_nothing_waits_for_it(tmp_path: Path) -> None:
+    rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
+    run = recorded(tmp_path / "r", rows, gil={(MAIN, STEP): 20}, text="total += loss.item()", devices=())
+    assert answer(run) == "inside torch operators"
+
+
+def test_other_threads_are_told_of_when_they_were_not_idle(tmp_path: Path) -> None:
+    serving = (LIB + "threading.py", 1002, "Thread._bootstrap"), WAIT
+    assert doings(recorded(tmp_path / "a", [(serving, 0, 1000)], tid=8)) == ()
+    (found,) = doings(recorded(tmp_path / "b", [(serving, 0, 800), ((serving[0], MAIN), 1, 200)], tid=8))
+    assert (found.thread, found.answer) == ("loop", "idle")
+    assert found.parts[1] == ("busy in Python", pytest.approx(0.2))
+
+
+def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
+    facts = {"processes": [{"pid": 7, "name": "child", "rank": 3, "command": "x"}]}
+    (found,) = doings(replace(run, info=replace(run.info, facts=facts)))
+    assert found.process == "rank 3"
+    assert found.gil is None, "there was no window of the GIL's holder"
+
+
+def test_a_worker_is_called_so(tmp_path: Path) -> None:
+    (found,) = doings(recorded(tmp_path / "r", [((WORKER, ("/home/u/data.py", 5, "__getitem__")), 1, 1000)]))
+    assert (found.process, found.answer) == ("loader worker", "busy in Python")
+
+
+def test_no_stacks_no_answers(tmp_path: Path) -> None:
+    assert doings(recorded(tmp_path / "r", [])) == ()

@@ -1,0 +1,54 @@
+"""`attach` as a user runs it: what the terminal shows, the run that it leaves, and refusals with their exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.base.errors import Exit
+from profiler.record import attach
+
+
+@pytest.fixture
+def waiting() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def test_no_permission_says_what_to_do_and_leaves_a_run(
+    tmp_path: Path,
+    waiting: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(attach, "missing_permission", lambda pid: "ptrace is forbidden: do this")
+    out = tmp_path / "run"
+    code = main(["attach", str(waiting.pid), "--seconds", "0.3", "--out", str(out)])
+    waiting.communicate(b"\n")
+    said = capsys.readouterr().out
+    assert code == Exit.NOT_COMPARABLE
+    assert "stacks: unavailable: ptrace is forbidden: do this" in said
+    assert f"run directory: {out}" in said
+    assert "MB" in said, "what the host shows is shown"
+    assert main(["diagnose", str(out)]) == Exit.OK
+    assert main(["report", str(out)]) == Exit.OK
+
+
+@pytest.mark.parametrize("words", [["0"], ["x"], ["1", "--seconds", "0"], ["1", "--seconds", "nan"]])
+def test_bad_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["attach", *words])
+    assert ended.value.code == Exit.USAGE
+    assert "error: argument" in capsys.readouterr().err
+
+
+def test_a_process_that_is_not_there(
+    waiting: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    waiting.communicate(b"\n")
+    assert main(["attach", str(waiting.pid), "--out", str(tmp_path / "run")]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith(f"error: there is no process {waiting.pid} here")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,184 @@
+"""Attaching to a job that this test started, as to any other: what it records, what ends it, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from profiler.analyse.doing import doings
+from profiler.base.errors import ProfilerError
+from profiler.record import attach as module
+from profiler.record.attach import attach, check, spec_of
+from profiler.record.permission import missing_permission
+from profiler.run.load import load
+from profiler.run.model import Run, RunInfo
+
+# A child that waits, and a thread of its own that adds numbers up until a line comes.
+JOB = """
+import os, subprocess, sys, threading
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def add_up():
+    total = 0
+    while not told:
+        total += 1
+told = []
+threading.Thread(target=lambda: told.append(sys.stdin.readline()), daemon=True).start()
+print(child.pid, flush=True)
+add_up()
+child.communicate(b"\\n")
+print("done")
+"""
+SPY = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+needs_stacks = pytest.mark.skipif(
+    SPY is None or missing_permission(os.getppid()) != "", reason="needs py-spy and the permission to use it"
+)
+
+
+@contextmanager
+def job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The job, and the pid of its child."""
+    script = folder / "job.py"
+    script.write_text(JOB)
+    process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, int(process.stdout.readline())
+        out, _ = process.communicate("\n", timeout=60)
+        assert out == "done\n", "the job goes on to its own end"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def recorded(folder: Path, pid: int, seconds: float) -> tuple[RunInfo, Run]:
+    spec = spec_of(pid, folder)
+    info = attach(pid, spec, seconds)
+    return info, load(folder)
+
+
+@needs_stacks
+def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
+    with job(tmp_path) as (process, child):
+        spec = spec_of(process.pid, tmp_path / "run")
+
+        def end_when_both_are_seen() -> None:
+            folder = tmp_path / "run" / "recorder"
+            if len(list(folder.glob("window-*"))) >= 2 and (folder / "gil_stacks.bin").exists():
+                os.kill(os.getpid(), signal.SIGINT)
+
+        before = signal.getsignal(signal.SIGINT)
+        info = attach(process.pid, spec, 120, watch=end_when_both_are_seen)
+        assert signal.getsignal(signal.SIGINT) is before
+    run = load(tmp_path / "run")
+    assert (info.state, info.argv[1:], run.problems) == ("attached", (str(tmp_path / "job.py"),), ())
+    assert [entry["pid"] for entry in run.info.facts["processes"]] == [process.pid, child]
+    main = doings(run)[0]
+    assert (main.pid, main.answer) == (process.pid, "busy in Python")
+    assert main.site is not None
+    assert (main.site.function, main.text) in (("add_up", "total += 1"), ("add_up", "while not told:"))
+    assert main.gil is not None
+    assert main.gil > 0.5, "adding up needs the GIL"
+    assert {"process.cpu", "process.rss", "thread.cpu_s"} <= set(run.names)
+
+
+@needs_stacks
+def test_a_job_that_ends_ends_the_recording(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    stdin = process.stdin
+    info = attach(process.pid, spec_of(process.pid, tmp_path / "run"), 120, watch=stdin.close)
+    assert process.wait() != 0
+    assert info.state == "attached"
+    assert load(tmp_path / "run").info.end
+
+
+def test_without_the_permission_the_host_is_sampled_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "missing_permission", lambda pid: "ptrace is forbidden: do this")
+    with job(tmp_path) as (process, _):
+        info, run = recorded(tmp_path / "run", process.pid, 0.3)
+    status = next(status for status in info.collectors if status.name == "stacks")
+    assert (status.state, status.reason) == ("unavailable", "ptrace is forbidden: do this")
+    assert "process.rss" in run.names
+    assert len(run.stacks) == 0
+    assert doings(run) == ()
+
+
+def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:
+    shell = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
+    with pytest.raises(ProfilerError, match=r"\(/bin/sh -c read line\) is no Python, and nothing that it started is"):
+        check(shell.pid)
+    assert shell.stdin is not None
+    shell.stdin.close()
+    os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ProfilerError, match=f"process {shell.pid} has ended: it is a zombie"):
+        check(shell.pid)
+    shell.wait()
+    with pytest.raises(ProfilerError, match=f"there is no process {shell.pid} here"):
+        check(shell.pid)
+    with pytest.raises(ProfilerError, match="is this profiler itself"):
+        check(os.getpid())
+
+
+class Proc:
+    """A /proc in which the memory of process 5 is closed to us."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, owner: int, scope: str) -> None:
+        (folder / "5").mkdir()
+        (folder / "5" / "status").write_text(f"Name:\tpython\nUid:\t{owner}\t{owner}\n")
+        if scope:
+            (folder / "sys/kernel/yama").mkdir(parents=True)
+            (folder / "sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
+
+        def refuse(path: object, flags: int) -> int:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(os, "open", refuse)
+        self.path = folder
+
+
+@pytest.mark.parametrize(
+    ("own", "owner", "scope", "words"),
+    [
+        (1000, 1000, "1", ("kernel.yama.ptrace_scope is 1", "sudo sysctl kernel.yama.ptrace_scope=0", "profiler run")),
+        (1000, 1000, "2", ("kernel.yama.ptrace_scope is 2", "only root", "sudo")),
+        (1000, 1000, "3", ("kernel.yama.ptrace_scope is 3", "nobody may")),
+        (1000, 4242, "1", ("belongs to another user (number 4242)", "as that user, or as root")),
+        (0, 4242, "1", ("root without the capability SYS_PTRACE", "--cap-add=SYS_PTRACE")),
+        (1000, 1000, "", ("ptrace of process 5 is forbidden", "SYS_PTRACE")),
+    ],
+)
+def test_the_permission_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: int, owner: int, scope: str, words: tuple[str, ...]
+) -> None:
+    proc = Proc(tmp_path, monkeypatch, owner, scope)
+    monkeypatch.setattr(os, "geteuid", lambda: own)
+    found = missing_permission(5, proc.path)
+    assert "\n" not in found
+    for word in words:
+        assert word in found
+
+
+def test_a_rank_is_told_by_its_launcher(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "RANK": "3", "LOCAL_RANK": "1"},
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert module._rank(process.pid) == 3
+    assert module._rank(os.getpid()) is None or "RANK" in os.environ
+    process.communicate("\n")
