@@ -68,10 +68,10 @@ def _of_workers(view: View, workers: list[InputPart]) -> str:
     receives = sum(part.share for part in main if part.name == RECEIVE)
     if waits + receives < SUBSTANTIAL:
         return f"{_crew(view, 'wait', 'waits')} {percent(idle)} of the time for work: the input keeps up."
-    if receives > waits:
+    if receives > waits or (receives >= SUBSTANTIAL and idle > 1 - BUSY):
         return (
-            f"Receiving batches from workers takes {percent(receives)} of each step, more than waiting for them "
-            f"({percent(waits)}): fewer and larger tensors in a batch take less."
+            f"Receiving batches from workers takes {percent(receives)} of each step, waiting for them "
+            f"{percent(waits)}: fewer and larger tensors in a batch are received faster."
         )
     if idle > 1 - BUSY:
         return (
