@@ -82,6 +82,10 @@ class FunctionsHook:
                     replace(distributed, function, _explicit(function, CallKind.OTHER))
 
 
+_kept: Final[list[Any]] = []
+"""torch.jit knows functions by their id: that of a wrapper that was taken back must not become another's."""
+
+
 def _find(module: ModuleType, path: str) -> Any:
     owner: Any = module
     for part in path.split("."):
@@ -96,6 +100,7 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
         return
     replace(torch, name, make)
     wrapper = getattr(torch, name)
+    _kept.append(wrapper)
     builtins = getattr(torch.jit._builtins, "_builtin_table", None)  # None until something is scripted
     if builtins is not None and id(original) in builtins:
         builtins[id(wrapper)] = builtins[id(original)]

@@ -193,7 +193,11 @@ def _reading(torch: ModuleType) -> Make:
             if type(index) in _NO_MASK or OPEN.inside or (recorder := STATE.recorder) is None or not is_mask(index):
                 return original(self, index)
             begin = now()
-            result = original(self, index)
+            OPEN.inside = True
+            try:
+                result = original(self, index)
+            finally:
+                OPEN.inside = False
             _waits.waited(recorder, "mask index", self, begin)
             return result
 
@@ -222,7 +226,11 @@ def _writing(torch: ModuleType) -> Make:
                 original(self, index, value)
                 return
             begin = now()
-            original(self, index, value)
+            OPEN.inside = True
+            try:
+                original(self, index, value)
+            finally:
+                OPEN.inside = False
             _waits.waited(recorder, "mask index", self, begin)
 
         return wrapper
