@@ -87,3 +87,17 @@ def test_importing_the_package_imports_nothing_more() -> None:
     assert "profiler" in imported
     assert not {name for name in imported if name.startswith("profiler.")}, imported
     assert {name.partition(".")[0] for name in imported} <= {"profiler", *sys.stdlib_module_names}, imported
+
+
+def test_marks_and_record_are_found_when_they_are_used() -> None:
+    """Also after parts of the package `profiler.record`, which has the name of the function, have been imported."""
+    code = (
+        "import profiler, sys; assert 'profiler.marks' not in sys.modules\n"
+        "first = callable(profiler.record); import profiler.record.launch\n"
+        "from profiler.record import session\n"
+        "with profiler.region('tokenize'): profiler.step(tokens=3); profiler.count('a'); profiler.gauge('b', 1.0)\n"
+        "print(first, callable(profiler.record), profiler.record.session is session, 'step' in vars(profiler))\n"
+        "print({'record', 'region', 'step', 'load'} <= set(dir(profiler)), hasattr(profiler, 'nothing'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True True True True\nTrue False\n"

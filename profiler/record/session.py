@@ -108,12 +108,18 @@ class Recording:
         self._beside = _Beside(spec, self.path)
         self._before = {name: os.environ.get(name) for name in _OURS}
         changed = {**environment_of(spec), tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._beside.pid)}
-        os.environ.update({name: changed[name] for name in _OURS if name in changed})
-        boot.say_hooked("python")
-        recorder.start()
-        self._watcher = imports.begin()
-        boot.say_hooked(boot.FIRST)
-        marks.renew()
+        self._watcher: imports.Watcher | None = None
+        try:
+            os.environ.update({name: changed[name] for name in _OURS if name in changed})
+            boot.say_hooked("python")
+            recorder.start()
+            self._watcher = imports.begin()
+            boot.say_hooked(boot.FIRST)
+            marks.renew()
+        except BaseException:  # Ctrl-C too: the program is not left half hooked
+            self._take_back()
+            self._beside.close("failed")
+            raise
         self._beside.say("go")
 
     def __exit__(
@@ -131,7 +137,7 @@ class Recording:
 
     def _take_back(self) -> None:
         hook.unpatch()
-        with suppress(ValueError):  # the program may have taken it out
+        if self._watcher in sys.meta_path:  # the program may have taken it out
             sys.meta_path.remove(self._watcher)
         for name, value in self._before.items():
             if value is None:

@@ -14,6 +14,7 @@ import pytest
 
 import profiler
 from profiler.base.errors import ProfilerError
+from profiler.inside import recorder
 from profiler.run import tables
 from profiler.run.model import Run
 from tests.fakes.programs import ROOT, command_line, gone, script
@@ -250,3 +251,16 @@ def test_faults_come_before_anything_is_recorded(tmp_path: Path) -> None:
             pytest.fail("the block was entered")
     assert tables.ENV_RUN not in os.environ
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_entry_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.inside.imports.begin", fail)
+    before = dict(os.environ)
+    with pytest.raises(KeyboardInterrupt), profiler.record(tmp_path / "run", level="light"):
+        pytest.fail("the block was entered")
+    assert dict(os.environ) == before
+    assert recorder.start() is None
+    assert profiler.load(tmp_path / "run").info.state == "failed"
