@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.categories import RECORDING, region_category
-from profiler.analyse.frames import BACKWARD, CALL, CHECKPOINT, DATA, OPTIMIZER, TOKENIZE, Stack
+from profiler.analyse.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTIMIZER, TOKENIZE, Stack
 from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import Window
@@ -55,11 +55,16 @@ def _cover_of(name: str) -> int:
     return NUMBER[""] if region_category(name) == "python" and name != RECORDING else NUMBER[CALL]
 
 
-def sample_covers(number: Numbers, stacks: Mapping[int, Stack], exact: Mapping[str, Numbers]) -> Numbers:
-    """The cover of each sample; frames of what was never recorded cover nothing."""
-    recorded = {name for name, ns in exact.items() if ns.any()}
-    codes = {one: NUMBER[stack.cover] if stack.cover in recorded else 0 for one, stack in stacks.items()}
-    return per_stack(number, codes).astype(np.int64)
+def cover_of(stack: Stack, exact: Mapping[str, Numbers], *, copies: bool) -> tuple[int, str]:
+    """The innermost cover that was recorded in this run, and what library frames inside of it do.
+
+    :param copies: whether copies to or from a device were recorded.
+    """
+    for name, doing in stack.covers:
+        cover = CALL if name == COPY and copies else name
+        if cover in exact and (not cover or exact[cover].any()):
+            return NUMBER[cover], doing or WHOLE.get(stack.cover, "") * (not cover)
+    return NUMBER[""], ""
 
 
 def per_stack(number: Numbers, values: Mapping[int, float]) -> Floats:

@@ -2,7 +2,7 @@
 
 Recorded stretches keep their exact totals. The uncovered time, and that in `backward` and in `optimizer`, is divided by
 the categories of the samples that these cover, in every step alike, so that each step still sums to its wall time.
-The interval of a category is the samples' own error, and beyond it what is not known of the GIL's holder.
+The interval of a category is the samples' own error and, where no window saw the GIL's holder, all that is then open.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def divided(plain: Ledger, run: Run, window: Window, host: HostTimeline, seen: E
         total = float(exact[pool].sum())
         ns += _spread(exact[pool], part.shares)
         chance += (part.chance * total) ** 2
-        doubt += part.doubt * total
+        if seen is not None and seen.gil_known:
+            chance += (part.doubt * total) ** 2
+        else:  # not by chance: of all stretches alike
+            doubt += part.doubt * total
         python_share = python_share if pool else float(part.shares[CODE["python"]])
     ends = np.sqrt(chance) + doubt
     return replace(

@@ -24,9 +24,9 @@ from profiler.analyse.covers import (
     Floats,
     Numbers,
     corrected,
+    cover_of,
     exact_covers,
     per_stack,
-    sample_covers,
 )
 from profiler.analyse.frames import CALL, Stack, read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, Chance, chance, gil_windows, holder_samples, period_s
@@ -38,6 +38,7 @@ from profiler.run.tables import CallKind
 
 _WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")
 """The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
+_COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
 NO_GIL: Final = "no window of samples saw who held the GIL: Python and native work cannot be told apart"
 
 
@@ -78,6 +79,8 @@ class _Kinds:
     cover: Numbers
     torch: npt.NDArray[np.bool_]
     active: Floats
+    copies: bool
+    """Whether copies to or from a device were recorded."""
 
 
 def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
@@ -93,18 +96,16 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     n = float(raw.sum() / (period * NS_PER_S) if period else raw.sum() ** 2 / (raw**2).sum())
     active = _on_cpu(run, window, number, raw, samples["active"])
     torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
-    kinds = _Kinds(window, sample_covers(number, stacks, exact), torch, active)
+    copies = bool(np.isin(host.calls["kind"], _COPIES).any())
+    read = {one: cover_of(said, exact, copies=copies) for one, said in stacks.items()}
+    cover = per_stack(number, {one: code for one, (code, _) in read.items()}).astype(np.int64)
+    kinds = _Kinds(window, cover, torch, active, copies)
     chances = _chances(run, kinds, raw * active / raw.sum(), n, exact)
-    doing = per_stack(number, {one: CODE.get(_category(said), -1) for one, said in stacks.items()})
+    doing = per_stack(number, {one: CODE.get(word, -1) for one, (_, word) in read.items()})
     native = CODE["framework" if on_cuda(run, host) else "compute"]
     shares, doubt = _shares(kinds, doing.astype(np.int64), native, _of_calls(host), chances or {})
     weights = corrected(kinds.cover, raw, exact)
     return Evidence(number, kinds.cover, weights, raw, shares, doubt, stacks, n, window, exact, chances is not None)
-
-
-def _category(stack: Stack) -> str:
-    """What its frames stand for: by library, or by a cover that was not recorded in this run."""
-    return stack.doing or WHOLE.get(stack.cover, "")
 
 
 def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
@@ -142,7 +143,8 @@ def _chances(
     held, ns = holder_samples(run, kinds.window, windows)
     number = held["stack"].astype(np.int64)
     stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
-    cover = sample_covers(number, stacks, exact)
+    read = {one: cover_of(said, exact, copies=kinds.copies)[0] for one, said in stacks.items()}
+    cover = per_stack(number, read).astype(np.int64)
     torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
     length = windows.measure()
     held_n = length / NS_PER_S / (period_s(run) or USUAL_PERIOD_S)

@@ -18,7 +18,9 @@ USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
 DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer", "tokenize", "checkpoint"
 """Names of regions that hooks write, and so of what covers a sample."""
 CALL: Final = "call"
-"""Covered by a hook around a single call."""
+"""Covered by a hook around a single call that may wait for the device."""
+COPY: Final = "copy"
+"""The same around one that may copy."""
 FORWARD, BETWEEN = "forward", "between"
 
 _OURS: Final = ("/profiler/inside/", "/profiler/marks.py")
@@ -63,6 +65,8 @@ class Stack:
     """Host category that library frames inside of the cover stand for: log, checkpoint, input; empty: none."""
     torch: bool
     """Whether the innermost frame is torch's own Python."""
+    covers: tuple[tuple[str, str], ...]
+    """All stretches around it, from the inside out, with what library frames within each stand for; '' comes last."""
     phase: str
     """DATA, FORWARD, BACKWARD, OPTIMIZER or BETWEEN."""
     in_optimizer: bool
@@ -110,19 +114,21 @@ def _frame(file: str, function: str) -> _Frame:
     model = model or path == "torch/_dynamo/eval_frame.py"
     passes_on = doing == "log" and name in _PASSES_ON
     timed = file.endswith(_TIMED_CLOSURE[0]) and name == _TIMED_CLOSURE[1]
-    return _Frame(kind, _cover(kind, path, name), doing, passes_on, model, name in _CLOSURES, timed)
+    return _Frame(kind, _cover(kind, path, function), doing, passes_on, model, name in _CLOSURES, timed)
 
 
 def _cover(kind: str, path: str, function: str) -> str:
+    name = function.rpartition(".")[2]
     if kind == OURS:
-        return _HOOK_COVERS.get(PurePosixPath(path).stem, "") if _HOOKS in path else ""
-    if path == "torch/utils/data/dataloader.py" and function in ("__next__", "__iter__"):
+        stem = PurePosixPath(path).stem if _HOOKS in path else ""
+        return _HOOK_COVERS.get(stem) or _HOOK_COVERS.get(f"{stem}.{function.partition('.')[0]}", "")
+    if path == "torch/utils/data/dataloader.py" and name in ("__next__", "__iter__"):
         return DATA
-    if path == "torch/autograd/__init__.py" and function in ("backward", "grad"):
+    if path == "torch/autograd/__init__.py" and name in ("backward", "grad"):
         return BACKWARD
-    if path == "torch/optim/optimizer.py" and function == "wrapper":
+    if path == "torch/optim/optimizer.py" and name == "wrapper":
         return OPTIMIZER
-    return CHECKPOINT if path == "torch/serialization.py" and function == "save" else ""
+    return CHECKPOINT if path == "torch/serialization.py" and name == "save" else ""
 
 
 _HOOK_COVERS: Final = {
@@ -131,36 +137,43 @@ _HOOK_COVERS: Final = {
     "_tokenizing": TOKENIZE,
     "checkpoints": CHECKPOINT,
     "backward": BACKWARD,
-    "functions": CALL,
-    "tensors": CALL,
+    "functions._waiting": CALL,
+    "functions._explicit": CALL,
+    "tensors._waiting": CALL,
+    "tensors._copying": COPY,
+    "tensors.repeating": CALL,
 }
-"""Hooks whose frame lies around what they record, by file: the library's own function may be native, frameless."""
+"""Hooks whose frame lies around what they record, by file (and the function that made them): what they call may be
+native, and then leaves no frame of its own."""
 
 
 def read_stack(frames: tuple[Site, ...]) -> Stack:
     """What `frames` say, which come outermost first."""
     known = [_frame(site.file, site.function) for site in frames]
     if not frames:
-        return Stack(Site("", 0, ""), "", "", "", False, BETWEEN, False)
+        return Stack(Site("", 0, ""), "", "", "", False, (("", ""),), BETWEEN, False)
     leaf = len(frames) - 1
     user = next((number for number in range(leaf, -1, -1) if known[number].kind == USER), None)
-    cover, doing = _inside(known)
+    covers = _around(known)
+    cover, doing = covers[0]
     phase, in_optimizer = _phase(known)
     site = frames[0] if user is None else frames[user]
     calls = _calls(frames[0 if user is None else user + 1 :])
-    return Stack(site, calls, cover, doing, known[leaf].kind == TORCH, phase, in_optimizer)
+    return Stack(site, calls, cover, doing, known[leaf].kind == TORCH, covers, phase, in_optimizer)
 
 
-def _inside(known: list[_Frame]) -> tuple[str, str]:
-    """The innermost cover, and what library frames inside of it do."""
-    doing = ""
+def _around(known: list[_Frame]) -> tuple[tuple[str, str], ...]:
+    """The covers from the inside out, each with what library frames inside of it do."""
+    found, doing = [], ""
     for number in range(len(known) - 1, -1, -1):
         frame = known[number]
-        if frame.cover or frame.timed:
-            return frame.cover, doing
-        if not doing and frame.doing and (not frame.passes_on or number == len(known) - 1):
+        if frame.timed:
+            break
+        if frame.cover:
+            found.append((frame.cover, doing))
+        elif not doing and frame.doing and (not frame.passes_on or number == len(known) - 1):
             doing = frame.doing
-    return "", doing
+    return (*found, ("", doing))
 
 
 def _phase(known: Iterable[_Frame]) -> tuple[str, bool]:

@@ -71,8 +71,12 @@ def chance(held: float, held_n: float, on_cpu: float, on_cpu_n: float) -> Chance
     """P(holds the GIL | on a CPU) from two shares of time, each out of its own number of samples."""
     low, high = wilson(held, held_n)
     least, most = wilson(on_cpu, on_cpu_n)
-    value = min(1.0, held / on_cpu) if on_cpu else 1.0
-    return Chance(value, min(value, low / most if most else 0.0), max(value, min(1.0, high / least if least else 1.0)))
+    if not held or not on_cpu:
+        return Chance(0.0 if on_cpu else 1.0, 0.0, min(1.0, high / least) if least else 1.0)
+    ratio = held / on_cpu  # relative errors of a ratio add as squares
+    below = math.hypot(1 - low / held, 1 - on_cpu / most)
+    above = math.hypot(high / held - 1, on_cpu / least - 1)
+    return Chance(min(1.0, ratio), min(1.0, max(0.0, ratio * (1 - below))), min(1.0, ratio * (1 + above)))
 
 
 def _values(run: Run, name: str) -> Table:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
-from profiler.run.tables import SCHEMA, TABLES, ActivityKind, CallKind, ValueKind
+from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, ValueKind
 
 US = 1_000
 MS = 1_000_000
@@ -63,6 +63,7 @@ class RunBuilder:
         versions: Mapping[str, str] | None = None,
         problems: Iterable[str] = (),
         state: str = "complete",
+        span: tuple[int, int | None] = (0, None),
         **facts: Any,
     ) -> None:
         self._info: dict[str, Any] = {
@@ -74,6 +75,8 @@ class RunBuilder:
             "devices": tuple(devices),
             "versions": dict(versions or {}),
             "facts": facts,
+            "begin": span[0],
+            "end": span[1],
         }
         self._problems = tuple(problems)
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
@@ -147,9 +150,24 @@ class RunBuilder:
         self, frames: Iterable[Site | str], begin: int, end: int, *, active: int = 1, tid: int = TID, pid: int = PID
     ) -> None:
         """One stack sample, frames outermost first."""
+        self._add("stacks", begin=begin, end=end, stack=self.frames(frames), active=active, tid=tid, pid=pid)
+
+    def frames(self, frames: Iterable[Site | str]) -> int:
+        """Number of a stack in the run's stack_frames."""
         key = tuple(parse_site(frame) for frame in frames)
-        number = self._stacks.setdefault(key, len(self._stacks))
-        self._add("stacks", begin=begin, end=end, stack=number, active=active, tid=tid, pid=pid)
+        return self._stacks.setdefault(key, len(self._stacks))
+
+    def holder(self, frames: Iterable[Site | str], begin: int, end: int, *, tid: int = TID, pid: int = PID) -> None:
+        """One sample of the thread that held the GIL, in a window that `gil_window` states."""
+        self._add("gil_stacks", begin=begin, end=end, stack=self.frames(frames), active=1, tid=tid, pid=pid)
+
+    def gil_window(self, begin: int, end: int) -> None:
+        """A window in which the GIL's holder was sampled."""
+        self.sample("stacks.gil_window_s", end, (end - begin) / S)
+
+    def boundary(self, time: int, kind: BoundaryKind = BoundaryKind.OPTIMIZER, *, name: str = "Adam") -> None:
+        """A moment at which a step may end: with one of them a run counts as one whose steps hooks found."""
+        self._add("boundaries", time=time, tid=TID, name=self.name(name), kind=int(kind))
 
     def bulk(self, table: str, count: int, **columns: Any) -> None:
         """`count` records at once from arrays or scalars; pid, tid default to PID, TID, the rest to 0."""
