@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from profiler.base.capability import NO, PARTLY, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.collectors._nvml import Gpus
@@ -25,7 +27,8 @@ class GpuCheck:
         driver = gpus.driver()
         gpus.close()
         refused = sorted({name for use in uses for name, value in use.figures().items() if value is None})
-        words = f"{', '.join(sorted({use.name for use in uses}))}: {len(uses)} of it, driver {driver}"
+        kinds = Counter(use.name for use in uses)
+        words = f"{', '.join(f'{number} × {name}' for name, number in kinds.items())}, driver {driver}"
         if refused:
             return Answer(PARTLY, f"{words}; not told: {', '.join(refused)}")
         return Answer(YES, words)

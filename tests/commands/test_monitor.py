@@ -1,0 +1,134 @@
+"""`monitor` on the command line: one snapshot for scripts, and the live screen in a terminal, left in three ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.commands import _watching
+from profiler.run import store
+from profiler.run.model import RunInfo
+from tests.fakes.programs import ROOT
+
+SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+"""How a terminal is told to show another screen, and the one before."""
+
+
+@pytest.fixture
+def target() -> Iterator[subprocess.Popen[str]]:
+    """A Python that does nothing until its standard input closes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_watching, "wait", lambda seconds: None)
+
+
+def test_one_snapshot_as_json(
+    target: subprocess.Popen[str], no_waiting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["monitor", str(target.pid), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["pid"], content["run"], content["steps"]) == (target.pid, None, None)
+    assert content["interval_s"] > 0
+    assert content["not_measured"]["steps"] == "not recorded by us"
+    assert content["processes"][0]["rss_bytes"] > 0
+    assert content["threads"][0]["cpu"] >= 0
+
+
+def test_without_a_terminal_one_snapshot_is_printed(
+    target: subprocess.Popen[str], no_waiting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["monitor", str(target.pid)]) == 0
+    text = capsys.readouterr().out
+    assert f"pid {target.pid}" in text
+    assert "not known: not recorded by us" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("arguments", [["--interval", "0"], ["--interval", "nan"], ["--interval", "x"]])
+def test_bad_intervals(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["monitor", *arguments])
+    assert caught.value.code == 2
+    assert "is not a number of seconds from 0.1" in capsys.readouterr().err
+
+
+def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["monitor", str(2**22 + 1)]) == 2
+    assert capsys.readouterr().err == f"error: there is no process {2**22 + 1}\n"
+
+
+def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
+    from profiler.base.live import Watched
+
+    run = tmp_path / "run"
+    store.create(run)
+    info = RunInfo(1, "r", "", ("x",), label="mine", state="failed", exit_code=3, begin=0, end=2_500_000_000)
+    store.write_manifest(run, info)
+    said = _watching.ended(Watched(1, "x", run=str(run)))
+    assert said == f"mine has ended: failed, exit code 3, 2.5 s; python -m profiler diagnose {run}"
+
+
+@pytest.mark.parametrize("way", ["q", "ctrl-c", "end"])
+def test_the_live_screen_is_left_as_it_was_found(target: subprocess.Popen[str], way: str) -> None:
+    master, slave = os.openpty()
+    before = termios.tcgetattr(slave)
+    monitor = subprocess.Popen(
+        [sys.executable, "-c", _SESSION, "monitor", str(target.pid), "--interval", "0.1"],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    try:
+        seen = _read_until(master, b"not recorded by us")
+        assert SCREEN in seen
+        if way == "end":
+            target.kill()
+        else:
+            os.write(master, {"q": b"q", "ctrl-c": b"\x03"}[way])
+        seen += _read_until(master, BACK)
+        if way == "end":
+            _read_until(master, b"has ended")
+        assert monitor.wait(30) == 0
+        assert termios.tcgetattr(slave) == before
+    finally:
+        monitor.kill()
+        monitor.wait()
+        os.close(master)
+        os.close(slave)
+
+
+_SESSION = (
+    "import fcntl, signal, sys, termios; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); from profiler.__main__ import main; sys.exit(main())"
+)
+"""Takes the terminal as its own, so that Ctrl-C in it is a signal to this process."""
+
+
+def _read_until(terminal: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        seen += os.read(terminal, 1 << 16)
+    return seen
