@@ -23,8 +23,10 @@ _Place = tuple[tuple[CodeType, int], ...]
 class _Named:
     """A name, and the last loader that bears it."""
 
-    name: str
+    label: str
     loader: weakref.ref[Any]
+    name: str = ""
+    """Empty until its batches are asked for: many a loader is only a pattern for a framework's own."""
     used: bool = False
 
 
@@ -47,8 +49,7 @@ class LoaderNames:
         named = named or next((one for one in known if one.used or one.loader() is None), None)
         if named is None:
             label = f"{type(loader).__name__} ({PurePath(made_by.f_code.co_filename).name}:{made_by.f_lineno})"
-            number = self._taken[label] = self._taken.get(label, 0) + 1
-            named = _Named(label if number == 1 else f"{label} #{number}", weakref.ref(loader))
+            named = _Named(label, weakref.ref(loader))
             known.append(named)
         named.loader, named.used = weakref.ref(loader), False
         self._by_loader[id(loader)] = named
@@ -59,6 +60,9 @@ class LoaderNames:
         if named is None or named.loader() is not loader:
             return type(loader).__name__
         named.used = True
+        if not named.name:
+            number = self._taken[named.label] = self._taken.get(named.label, 0) + 1
+            named.name = named.label if number == 1 else f"{named.label} #{number}"
         return named.name
 
 

@@ -80,6 +80,14 @@ def test_loaders_made_side_by_side_by_one_line_are_told_apart(tmp_path: Path) ->
     assert names[1] == f"{names[0]} #2"
 
 
+def test_a_loader_that_is_never_asked_takes_no_number(tmp_path: Path) -> None:
+    with watched(tmp_path, (loader.PLUGIN, dataloader)) as loaded:
+        _pattern, own = [made(rows) for rows in ([1, 2], [3, 4])]
+        list(own)
+        names = {name for name, _ in boundaries(loaded())}
+    assert not any("#" in name for name in names)
+
+
 def test_a_loader_made_anew_each_epoch_keeps_its_name(tmp_path: Path) -> None:
     with watched(tmp_path, (loader.PLUGIN, dataloader)) as loaded:
         for epoch in range(3):
