@@ -1,0 +1,86 @@
+"""The verdict of a program recorded as it is, without a device's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from profiler.diagnose.verdict import verdict
+from profiler.run.model import Analysis, InputPart, LineCost, Measure, Phase, RunInfo, Site
+
+BUSY = "Computing takes 98% of the step: the host is not what limits this run."
+LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
+
+
+def analysis(
+    parts: Mapping[str, float], *, after: float = 0.0, found: bool = True, made: tuple[InputPart, ...] = ()
+) -> Analysis:
+    """Shares of a step of 1 s; `after` of it after the optimizer."""
+    phases = (
+        Phase("data", parts.get("input", 0.0), parts.get("input", 0.0), 0, 1, LOADER),
+        Phase("after the optimizer", after, after, 0, 1, AFTER, "log_metrics"),
+    )
+    lines = tuple(
+        LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, 0, 1, 9, {name: share})
+        for name, share in parts.items()
+    )
+    return Analysis(
+        RunInfo(2, "r", "", ("t.py",), level="standard", facts={"device": "cpu"}),
+        measures={
+            "step_time": Measure("step_time", 1.0, "s"),
+            "device_utilization": Measure("device_utilization", None, "1", reason="no queue"),
+        },
+        breakdown={name: Measure(name, share, "s") for name, share in parts.items()},
+        device_breakdown={},
+        lines=lines,
+        phases=phases if found else (),
+        input=made,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            analysis({"input": 0.61, "compute": 0.39}),
+            "61% of each step is waiting for data (next(loader), train.py:41); computing takes 39%.",
+        ),
+        (
+            analysis({"python": 0.4, "compute": 0.6}, after=0.38),
+            "38% of each step runs after optimizer.step() at train.py:60 (log_metrics); computing takes 60%.",
+        ),
+        (
+            analysis({"compute": 0.84, "python": 0.13, "input": 0.03}),
+            f"{BUSY.removesuffix('.').replace('98', '84')}; 13% is Python, or waits in it at python.py:7.",
+        ),
+        (
+            analysis({"compute": 0.98, "python": 0.02}),
+            BUSY,
+        ),
+        (
+            analysis({"python": 0.9, "compute": 0.1}, after=0.2),
+            "90% of each step is Python, or waits in it at python.py:7; computing takes 10%.",
+        ),
+        (
+            analysis({"checkpoint": 0.7, "framework": 0.3}),
+            "70% of each step goes to saving at checkpoint.py:7.",
+        ),
+    ],
+)
+def test_the_largest_thing_that_can_be_cured_with_its_line(given: Analysis, said: str) -> None:
+    assert verdict(given) == said
+
+
+def test_a_wait_for_data_names_what_the_loader_does() -> None:
+    made = (
+        InputPart("waiting for the workers", "main process", 0.6, 0.6),
+        InputPart("dataset", "worker", 0.5, 0.9, Site("/x/data.py", 12, "Data.__getitem__")),
+    )
+    said = verdict(analysis({"input": 0.7, "compute": 0.3}, made=made))
+    assert "the loader's time is mostly dataset at data.py:12, in the worker" in said
+
+
+def test_a_program_that_marks_itself_keeps_its_sentence() -> None:
+    said = verdict(analysis({"python": 0.6, "input": 0.4}, found=False))
+    assert said.startswith("The largest part of a step is python")
