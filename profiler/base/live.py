@@ -37,6 +37,8 @@ class ThreadUse:
     cpu: float | None
     """Share of one core; None at the first reading."""
     role: str = ""
+    delayed: float | None = None
+    """Share of the time in which it could have run and no core was free."""
 
 
 @dataclass(frozen=True, slots=True)

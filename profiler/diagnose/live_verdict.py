@@ -10,6 +10,8 @@ from profiler.diagnose.verdict import BUSY
 
 _IDLE: Final = 0.5
 """Share of time below which a GPU beside a busy host waits for it: kernels ran for less than half of the time."""
+_CROWDED: Final = 0.3
+"""Share of time without a free core from which too few cores are the matter."""
 _WORKING: Final = 0.5
 """Cores that a worker uses from which it is at work: one that is ahead of the program waits for a place."""
 STALLED: Final = 5.0
@@ -48,6 +50,8 @@ def _without(snapshot: Snapshot, thread: ThreadUse) -> str:
 
 
 def _waits(snapshot: Snapshot, thread: ThreadUse) -> str:
+    if (thread.delayed or 0.0) >= _CROWDED:
+        return f"for another {share(min(1.0, thread.delayed or 0.0))} it waits for a free core: too few cores limit"
     busy = [worker for worker in snapshot.workers if worker.cpu is not None and worker.cpu >= _WORKING]
     if busy:
         return f"it waits, and {len(busy)} of {len(snapshot.workers)} workers are at work: they limit"

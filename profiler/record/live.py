@@ -20,7 +20,7 @@ from profiler.base.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snaps
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
 from profiler.record.live_target import argv_of
-from profiler.record.processes import descendants, is_python, thread_cpu, thread_ids
+from profiler.record.processes import descendants, is_python, thread_ids
 
 _MOST_THREADS: Final = 1024
 """Read of one process: about 20 µs each."""
@@ -51,6 +51,8 @@ class ThreadRow:
     name: str
     state: str
     cpu: float
+    delayed: float = 0.0
+    """Seconds so far in which it waited for a core."""
 
 
 class Reader(Protocol):
@@ -96,7 +98,7 @@ class Live:
         self._at: int | None = None
         self._started: float | None = None
         self._processes: dict[int, float] = {}
-        self._threads: dict[tuple[int, int], float] = {}
+        self._threads: dict[tuple[int, int], ThreadRow] = {}
 
     def snapshot(self) -> Snapshot | None:
         """Now; None when the program has ended."""
@@ -139,13 +141,13 @@ class Live:
         for process in rows:
             for row in self._reader.threads(process.pid):
                 key = process.pid, row.tid
-                clocks[key] = row.cpu
+                clocks[key] = row
                 # what was not there before began within the interval: all that it used was in it
-                cpu = None if interval is None else max(0.0, row.cpu - self._threads.get(key, 0.0)) / interval
-                training = steps is not None and key == (steps.pid, steps.tid)
-                found.append(
-                    ThreadUse(process.pid, row.tid, row.name, row.state, cpu, role=TRAINING if training else "")
-                )
+                early = self._threads.get(key) or ThreadRow(row.tid, row.name, row.state, 0.0)
+                cpu = None if interval is None else max(0.0, row.cpu - early.cpu) / interval
+                delayed = None if interval is None else max(0.0, row.delayed - early.delayed) / interval
+                role = TRAINING if steps is not None and key == (steps.pid, steps.tid) else ""
+                found.append(ThreadUse(process.pid, row.tid, row.name, row.state, cpu, role, delayed))
         self._threads = clocks
         return tuple(sorted(found, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid)))
 
@@ -203,11 +205,12 @@ class ProcReader:
             return None
 
     def threads(self, pid: int) -> list[ThreadRow]:
-        rows, tids = [], thread_ids(pid)[:_MOST_THREADS]
-        for tid, cpu in thread_cpu(pid, tids).items():
+        rows = []
+        for tid in thread_ids(pid)[:_MOST_THREADS]:
             with suppress(OSError, ValueError, IndexError):
                 name, fields = _stat(f"/proc/{pid}/task/{tid}/stat")
-                rows.append(ThreadRow(tid, name, fields[0], cpu / 1e9))
+                clocks = Path(f"/proc/{pid}/task/{tid}/schedstat").read_bytes().split()
+                rows.append(ThreadRow(tid, name, fields[0], int(clocks[0]) / 1e9, int(clocks[1]) / 1e9))
         return rows
 
     def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:

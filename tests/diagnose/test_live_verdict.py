@@ -24,6 +24,7 @@ from tests.fakes.live import gpu, snapshot
         ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, "1 of 2 workers are at work: they limit"),
         ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, "it waits for a disk"),
         ({"cpu": 0.1}, "CPU 10% of the time: it waits mostly, for what cannot be seen from outside"),
+        ({"cpu": 0.4, "delayed": 0.5}, "for another 50% it waits for a free core: too few cores limit"),
         ({}, "98% of the time, and 1.0 of 8 cores are busy: this thread limits"),
         ({"gpus": (gpu(None),)}, "this thread limits"),  # a GPU that does not tell is no evidence
     ],

@@ -50,7 +50,9 @@ def gpu(utilization: float | None, **more: Any) -> GpuUse:
     return GpuUse(0, "Fake GPU", utilization, **{**figures, **more})
 
 
-def snapshot(*, cpu: float | None = 0.98, state: str = "R", workers: tuple[float, ...] = (), **more: Any) -> Snapshot:
+def snapshot(
+    *, cpu: float | None = 0.98, state: str = "R", delayed: float = 0.0, workers: tuple[float, ...] = (), **more: Any
+) -> Snapshot:
     """Of a program whose main thread uses `cpu` of a core, and each of its workers so many cores."""
     processes = [ProcessUse(10, 1, "python", state, cpu, 10**9, 2)]
     processes += [
@@ -66,7 +68,7 @@ def snapshot(*, cpu: float | None = 0.98, state: str = "R", workers: tuple[float
         "rss": 2 * 10**9,
         "processes": tuple(processes),
         "threads": (
-            ThreadUse(10, 10, "python", state, cpu, MAIN),
+            ThreadUse(10, 10, "python", state, cpu, MAIN, delayed),
             ThreadUse(10, 11, "pt_data_pin", "S", 0.01),
             *(ThreadUse(20 + i, 20 + i, "pt_data_worker", "R", used) for i, used in enumerate(workers)),
         ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiler.base.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
-from profiler.record.live import NOT_OURS, Live, ProcReader
+from profiler.record.live import NOT_OURS, Live, ProcReader, ThreadRow
 from tests.fakes.live import WATCHED, FakeReader, process, thread
 
 
@@ -45,10 +45,11 @@ def test_cpu_needs_two_readings_and_is_a_rate() -> None:
     assert (first.cpu, first.interval, first.unknown["cpu"]) == (None, None, "needs two readings")
     assert all(use.cpu is None for use in (*first.threads, *first.processes))
     reader.processes = [process(10, 4.0)]
-    reader.threads_of[10] = [thread(10, 2.1), thread(11, 1.9)]
+    reader.threads_of[10] = [ThreadRow(10, "python", "R", 2.1, 0.6), thread(11, 1.9)]
     second = taken(live)
     assert (second.interval, second.ran, second.cores, second.rss) == (2.0, 60.0, 4.0, 10_000)
     assert [(use.tid, use.cpu) for use in second.threads] == [(11, pytest.approx(0.45)), (10, pytest.approx(0.05))]
+    assert second.threads[1].delayed == pytest.approx(0.3)
     assert second.cpu == pytest.approx(0.5), "of both, the ticks of the process and the sum of its threads, the larger"
     assert second.unknown["steps"] == NOT_OURS
     assert second.unknown["gpus"] == "no GPU here: no driver"

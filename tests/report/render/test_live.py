@@ -96,7 +96,7 @@ def test_json_has_base_units_and_reasons() -> None:
     assert content["steps"]["per_step"] == {"syncs": 3.0, "h2d_bytes": 4e6}
     assert content["gpus"][0]["throttled_by"] == ["power cap"]
     assert content["threads"][0] == {
-        "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main"
+        "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main", "delayed": 0.0
     }  # fmt: skip
     nothing = snapshot_json(snapshot(), "")
     assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not recorded by us")
