@@ -235,6 +235,8 @@ class Recorder:
         counters[name] = counters.get(name, 0.0) + amount
 
     def _write_values(self, when: int, step: int) -> None:
+        if not self.counters and not self.gauges:
+            return
         for kind, amounts in ((ValueKind.COUNTER, self.counters), (ValueKind.GAUGE, self.gauges)):
             for name, value in amounts.items():
                 self._values.write(when, step, value, self.name(name), kind)
