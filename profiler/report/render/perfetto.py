@@ -236,9 +236,15 @@ def _frame(site: Site, track: str) -> str:
 
 
 def _joins(table: Table, other: Table) -> Table:
-    """Which rows have a correlation that the other table has too: the arrows with two ends. A column `arrow`."""
+    """Which rows an arrow ends at: the first of each correlation that the other table has too. A column `arrow`.
+
+    One call may cause several activities, and a wait may name what it waited for; an arrow has one end on each side.
+    """
     # process and correlation in one number: the system's process numbers have 22 bits
     keys, others = ((one["pid"] << 41) | one["correlation"] for one in (table, other))
-    both = np.isin(keys, others) & (table["correlation"] != 0)
+    order = np.argsort(table["begin"], kind="stable")
+    first = np.zeros(len(table), np.bool_)
+    first[order[np.unique(keys[order], return_index=True)[1]]] = True
+    both = first & np.isin(keys, others) & (table["correlation"] != 0)
     arrows: Table = both.view(np.dtype([("arrow", np.bool_)]))
     return arrows

@@ -105,9 +105,12 @@ def test_events_are_in_order_of_time(builder: RunBuilder) -> None:
 
 def test_an_arrow_leads_from_the_call_to_its_activity(builder: RunBuilder) -> None:
     builder.call(CallKind.LAUNCH, BEGIN + 40 * MS, BEGIN + 41 * MS, correlation=77)  # whose kernel was not seen
+    builder.call(CallKind.SYNC, BEGIN + 42 * MS, BEGIN + 43 * MS, correlation=3)  # waits for the copy of call 3
+    builder.activity(ActivityKind.KERNEL, BEGIN + 50 * MS, BEGIN + 51 * MS, correlation=3)  # of call 3 too
     events = read(begun(builder))["traceEvents"]
     starts = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert [event["ph"] for event in events].count("s") == [event["ph"] for event in events].count("f") == 3
     assert len(starts) == 3
     assert starts.keys() == ends.keys()
     for number, start in starts.items():
