@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -33,7 +34,7 @@ class TorchTrace:
     begin to end, the rest is its starting and writing), and the clock pairs of KinetoSession.
     """
 
-    name: ClassVar[str] = "torch trace"
+    name: ClassVar[str] = "torch-trace"
     modules: ClassVar[tuple[str, ...]] = ("torch.autograd.profiler",)
     levels: ClassVar[tuple[str, ...]] = ("full",)
 
@@ -67,7 +68,7 @@ class TorchTrace:
         at = recorder.seen
         if self._session is None:
             count = self._counts[at] = self._counts.get(at, 0) + 1
-            if count >= (2 * SKIP if at and at[0] == BoundaryKind.LOADER else SKIP):  # an optimizer may yet step
+            if count >= self._needed(at):
                 self._begin(recorder, at)
         elif recorder.thread.tid == self._tid:
             if at == self._counted:
@@ -76,6 +77,13 @@ class TorchTrace:
                 self._counted, self._left = at, _steps()
             if self._left <= 0 or now() - self._session.begin > _MOST_NS:
                 self._end(recorder)
+
+    def _needed(self, at: _Boundary) -> float:
+        """How many boundaries of this name come before the window; batches count where no optimizer steps."""
+        if at is None or at[0] == BoundaryKind.OPTIMIZER:
+            return SKIP
+        steps = any(seen and seen[0] == BoundaryKind.OPTIMIZER for seen in self._counts)
+        return math.inf if steps else 2 * SKIP
 
     def _begin(self, recorder: Recorder, at: _Boundary) -> None:
         began = now()

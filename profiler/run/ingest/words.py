@@ -33,7 +33,7 @@ _CALLS: Final[tuple[tuple[str, CallKind], ...]] = (
 """The first that fits; the direction of a copy is that of the activity that it caused, where there is one."""
 _WAITING_COPIES: Final = frozenset({"Memcpy", "Memcpy2D", "Memcpy3D", "MemcpyWithStream"})
 """Copies that return when the device is done. MemcpyWithStream is ROCm's: its waits show nowhere else."""
-COMMUNICATION: Final = re.compile(r"^(nccl|rccl|mscclpp?|ncclx)(?![a-z])", re.IGNORECASE)
+COMMUNICATION: Final = re.compile(r"^(nccl|rccl|msccl|nvshmem)|cross_device_reduce", re.IGNORECASE)
 
 
 def call_kind(name: str) -> CallKind:
