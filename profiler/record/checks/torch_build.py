@@ -26,14 +26,16 @@ class TorchCheck:
         if said.get("missing"):
             return Answer(NO, f"not installed in {place.python}", "name the Python that trains: doctor --python EXE")
         build = f"CUDA {said['cuda']}" if said["cuda"] else f"ROCm {said['hip']}" if said["hip"] else "for the CPU only"
-        words = f"{said['version']}, {build}, in {Path(said['file']).parent}"
+        words, where = f"{said['version']}, {build}", f"(in {Path(said['file']).parent})"
         if said.get("error"):
-            return Answer(PARTLY, f"{words}; its GPU fails: {said['error']}", "nvidia-smi shows what the driver says")
+            return Answer(
+                PARTLY, f"{words}; its GPU fails: {said['error']} {where}", "see what the driver says: nvidia-smi"
+            )
         if said["gpus"]:
-            return Answer(YES, f"{words}; it computes on {said['gpus']} GPU{'s' if said['gpus'] > 1 else ''}")
+            return Answer(YES, f"{words}; it computes on {said['gpus']} GPU{'s' if said['gpus'] > 1 else ''} {where}")
         if said["cuda"] or said["hip"]:
-            return Answer(PARTLY, f"{words}; it sees no GPU: programs run on the CPU")
-        return Answer(YES, f"{words}: syncs are counted as what would sync on a GPU")
+            return Answer(PARTLY, f"{words}; it sees no GPU: programs run on the CPU {where}")
+        return Answer(YES, f"{words}: syncs are counted as what would sync on a GPU {where}")
 
 
 PLUGIN = TorchCheck()
