@@ -1,4 +1,4 @@
-"""torch's sync debug mode as a source: its warnings are counted and never seen, whatever the program does to filters."""
+"""torch's sync debug mode as a source: its warnings are counted and never seen, whatever the program filters."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ OPERATIONS = {
     "item": lambda x: x[0].item(),
     "tolist": lambda x: x.tolist(),
     "cpu": lambda x: x.cpu(),
-    "numpy": lambda x: np.asarray(x),
+    "numpy": np.asarray,
     "bool": lambda x: bool(x[1]),
     "int": lambda x: int(x[1]),
     "float": lambda x: float(x[1]),
@@ -90,7 +90,7 @@ def test_writing_values_under_a_mask_counts(recorder: Recorder) -> None:
 def test_errors_are_the_programs_own(recorder: Recorder) -> None:
     x = torch.arange(3.0)
     for wrong, message in (
-        (lambda: x.item(), "a Tensor with 3 elements cannot be converted to Scalar"),
+        (x.item, "a Tensor with 3 elements cannot be converted to Scalar"),
         (lambda: bool(x), "Boolean value of Tensor with more than one value is ambiguous"),
         (lambda: x[torch.ones(4, dtype=torch.bool)], "The shape of the mask"),
         (lambda: torch.nonzero("no"), "nonzero"),
@@ -114,7 +114,7 @@ def test_a_subclass_is_asked_with_the_function_that_the_program_knows(recorder: 
 
     x = torch.arange(3.0).as_subclass(Mine)
     for function, ask in (
-        (torch.Tensor.tolist, lambda: x.tolist()),
+        (torch.Tensor.tolist, x.tolist),
         (torch.Tensor.__getitem__, lambda: x[0]),
         (torch.Tensor.to, lambda: x.to(torch.float64)),
         (torch.nonzero, lambda: torch.nonzero(x)),
@@ -221,7 +221,8 @@ def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatc
     assert recorder.counters == {"syncs": 2}
     if recorder.detailed:
         rows = hooks.call_rows(recorder)
-        assert (rows["kind"] == CallKind.SYNC).all() and (rows["blocked"] > 0).all()
+        assert (rows["kind"] == CallKind.SYNC).all()
+        assert (rows["blocked"] > 0).all()
         assert (rows["blocked"] <= rows["end"] - rows["begin"]).all()
 
 
