@@ -20,8 +20,15 @@ _MOST_ROWS = 25
 _BRIEF_ROWS = 6
 _WORTH = 0.1
 """Share of a line below which one of its categories is not named."""
-_TONES = ("c1", "c6", "c3", "c5", "c9", "idle")
-_PHASES = ("data", "forward", "backward", "optimizer", "after the optimizer", "elsewhere")
+_NAMES = {
+    "data": ("data", "c1"),
+    "forward": ("forward", "c6"),
+    "backward": ("backward", "c3"),
+    "optimizer": ("optimizer", "c5"),
+    "after the optimizer": ("after step", "c9"),
+    "elsewhere": ("elsewhere", "idle"),
+}
+"""Phase -> what fits beside a bar in a terminal, and its tone."""
 
 
 def build(subject: Subject) -> Section | None:
@@ -35,23 +42,26 @@ def build(subject: Subject) -> Section | None:
             blocks.append(Text(f"A step is: {view.any_detail.step_source}."))
         blocks += _phases(view)
         blocks.append(_table(view, _MOST_ROWS))
-    return Section("lines", TITLE, tuple(blocks), brief=(*_phases(sides[0]), _table(sides[0], _BRIEF_ROWS)))
+    brief = _table(sides[0], _BRIEF_ROWS)
+    rows = tuple((row[0], *row[2:]) for row in brief.rows)
+    brief = Table("Lines with most of the training thread's time", (_COLUMNS[0], *_COLUMNS[2:]), rows)
+    return Section("lines", TITLE, tuple(blocks), brief=(*_phases(sides[0], note=False), brief))
 
 
-def _phases(view: View) -> list[Block]:
+def _phases(view: View, *, note: bool = True) -> list[Block]:
     parts = view.any_detail.phases
     if not parts:
         return []
     segments = tuple(
-        Segment(part.name, part.seconds_per_step, percent(part.share), _TONES[_PHASES.index(part.name)])
+        Segment(_NAMES[part.name][0], part.seconds_per_step, percent(part.share), _NAMES[part.name][1])
         for part in parts
-        if part.name in _PHASES
+        if part.name in _NAMES
     )
     total = sum(part.seconds_per_step for part in parts)
     said = "; ".join(_where(part) for part in parts if part.site)
-    note = f"Most of it lies at: {said}." if said else ""
+    told = f"Most of it lies at: {said}." if said and note else ""
     bar = Bar(view.label, segments, phrase(total, "s"))
-    return [StackedBars("The parts of a step", (bar,), share=True, note=note)]
+    return [StackedBars("The parts of a step", (bar,), share=True, note=told)]
 
 
 def _where(part: Phase) -> str:
@@ -74,11 +84,18 @@ def _row(line: LineCost) -> tuple[Cell, ...]:
     span = f"{100 * line.low:.1f} to {100 * line.high:.1f}"
     return (
         site_cell(line.site),
-        Cell(line.calls or "the line itself", code=bool(line.calls)),
+        within(line),
         seconds_cell(line.seconds_per_step),
         Cell(share.text, share.unit, sort=share.sort, note=span),
         Cell(_mix(line)),
     )
+
+
+def within(line: LineCost) -> Cell:
+    """What a line calls: the function, with its module or class; in full in the title."""
+    if not line.calls:
+        return Cell("the line itself")
+    return Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
 
 
 def _mix(line: LineCost) -> str:

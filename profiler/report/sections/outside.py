@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler.report.blocks import Cell, Column, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import phrase, seconds_cell, site_cell
+from profiler.report.sections.lines import within
 from profiler.report.subject import Subject, View, views
 from profiler.run.model import LineCost, Outside
 
@@ -37,7 +38,7 @@ def _rows(stretch: Outside) -> list[tuple[Cell, ...]]:
 def _line(line: LineCost) -> tuple[Cell, ...]:
     return (
         site_cell(line.site),
-        Cell(line.calls or "the line itself", code=bool(line.calls)),
+        within(line),
         Cell(phrase(line.seconds_per_step, "s"), sort=line.seconds_per_step),
     )
 

@@ -43,7 +43,7 @@ def test_a_row_a_line_with_its_interval_and_what_it_is() -> None:
     assert section is not None
     [table] = tables(section.blocks)
     assert [texts(row) for row in table.rows] == [
-        ["train.py:41", "torch.autograd.graph._engine_run_backward", "60.0 ms", "60.0 %", "compute"],
+        ["train.py:41", "graph._engine_run_backward", "60.0 ms", "60.0 %", "compute"],
         ["train.py:7", "the line itself", "40.0 ms", "40.0 %", "python 75%, log 25%"],
     ]
     assert [row[3].note for row in table.rows] == ["55.0 to 65.0", "35.0 to 45.0"]
@@ -53,7 +53,7 @@ def test_phases_are_a_bar_that_adds_up_and_say_where_they_lie() -> None:
     section = build_lines(found())
     assert section is not None
     [bars] = [block for block in section.blocks if isinstance(block, StackedBars)]
-    assert [segment.label for segment in bars.bars[0].segments] == ["backward", "after the optimizer", "elsewhere"]
+    assert [segment.label for segment in bars.bars[0].segments] == ["backward", "after step", "elsewhere"]
     assert len({segment.tone for segment in bars.bars[0].segments}) == 3
     assert bars.bars[0].text == "100 ms"
     assert "after the optimizer train.py:7 (log_metrics)" in bars.note
