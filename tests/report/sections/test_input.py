@@ -23,7 +23,7 @@ from profiler.run.model import (
 )
 from tests.report import samples
 
-SITE = Site("/home/user/project/rows.py", 12, "Rows.__getitem__")
+SITE = Site("/project/code/rows.py", 12, "Rows.__getitem__")
 
 
 def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -> Analysis:
@@ -49,7 +49,7 @@ def test_busy_workers_and_a_waiting_thread_limit() -> None:
     parts = ((IN_WORKERS, "dataset", 0.9), (IN_WORKERS, WAITING_FOR_WORK, 0.03), (IN_MAIN, WAITING_FOR_WORKERS, 0.61))
     assert concluded(*parts, workers=2) == (
         "2 workers are busy 97.0% of the time and the training thread waits 61.0% of each step: the input is what "
-        "limits. Most of their time goes to dataset (…/project/rows.py:12). The machine has 8 cores: more workers can "
+        "limits. Most of their time goes to dataset (…/code/rows.py:12). The machine has 8 cores: more workers can "
         "help."
     )
     assert concluded(*parts, workers=2, cores=2).endswith("with more workers they would take them from each other.")
@@ -96,7 +96,7 @@ def test_a_row_for_each_part() -> None:
     assert section is not None
     table: Any = section.blocks[1]
     assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [
-        ("dataset", "workers", "…/project/rows.py:12", "90.0"),
+        ("dataset", "workers", "…/code/rows.py:12", "90.0"),
         (WAITING_FOR_WORKERS, IN_MAIN, "–", "60.0"),
     ]
     assert len(section.brief) == 1
