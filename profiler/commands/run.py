@@ -1,4 +1,4 @@
-"""`run`: records any program; one that imports `profiler.marks` also tells its steps and regions."""
+"""`run`: records any program; its steps are found by hooks, or it marks them itself (`profiler.marks`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("reports/runs")
 """Where runs go when no --out is given."""
+_NO_STEPS = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
 _SHORTEST_PERIOD_S = 0.01  # CPU times tick at 10 ms: below it samples would repeat themselves
 
 
@@ -85,8 +86,10 @@ def print_summary(run: Run) -> None:
     console.print(Text(f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}", style="bold"))
     counts = {"steps": run.steps, "samples": run.samples, "stacks": run.stacks, "calls": run.calls}
     console.print("  " + ", ".join(f"{len(table):,} {name}" for name, table in counts.items()))
-    if not len(run.steps) and not run.problems:
-        console.print("  no steps: the program does not call profiler.marks.step()")
+    if run.step_source:
+        console.print(f"  {run.step_source}", markup=False)
+    elif not run.problems:
+        console.print(f"  {_NO_STEPS}")
     cost = [status.cost_s for status in info.collectors if status.cost_s is not None]
     console.print(f"  the collectors took {sum(cost):.2f} s of CPU, outside of the program")
     for status in info.collectors:

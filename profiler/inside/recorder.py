@@ -144,7 +144,8 @@ class Recorder:
         """What hooks know of it: where it says something else, its own word counts."""
         self.hooks: dict[str, str] = {}
         """Of each hook: empty when it came in, or why it did not."""
-        self.rank = int(os.environ.get("RANK", "0") or 0)
+        rank = os.environ.get("RANK", "")
+        self.rank = int(rank) if rank.isdecimal() else 0
         self.on_step: list[Callable[[], None]] = []
         self.seen: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary that was found; None: the program marked it."""

@@ -35,8 +35,17 @@ def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...])
     [path] = (tmp_path / "reports" / "runs").iterdir()
     recorded = load(path)
     assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "light", "failed")
-    for part in ("recorded mine: failed", "no steps: the program does not call", "gpu: unavailable", str(path.name)):
+    for part in ("recorded mine: failed", "no steps: no optimizer stepped", "gpu: unavailable", str(path.name)):
         assert part in done.stderr
+
+
+def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
+    done = run(tmp_path, "--marks-only", "--", sys.executable, "-c", "pass")
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "reports" / "runs").iterdir()
+    status = next(status for status in load(path).info.collectors if status.name == "inside")
+    assert (status.state, status.reason) == ("off", "not asked for: only what the program marks is recorded")
+    assert not (path / "hooked").exists()
 
 
 def test_standard_input_is_the_targets(tmp_path: Path) -> None:

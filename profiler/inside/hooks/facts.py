@@ -22,8 +22,8 @@ class Facts:
         if module.__name__ == "torch":
             _know(torch=str(module.__version__), device="cpu")
             module.cuda._lazy_call(_on_cuda)  # torch's list of what to do right after that; done already: at once
-            if "WORLD_SIZE" in os.environ:
-                _know(world_size=int(os.environ["WORLD_SIZE"] or 1))
+            if (size := os.environ.get("WORLD_SIZE", "")).isdecimal():
+                _know(world_size=int(size))
         else:
             patch(module, "init_process_group", lambda original: _joined(original, module))
 

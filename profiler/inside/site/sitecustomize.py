@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a folder on the path, no package
 """How the hooks come into every Python of a recorded program: its PYTHONPATH begins with this folder.
 
 Python imports it at its start. It takes its folder off `sys.path` again (children inherit the environment, and so have
@@ -29,4 +28,4 @@ except Exception as error:  # noqa: BLE001 - the edge to someone's program, whic
     print(f"profiler: hooks did not come in: {type(error).__name__}: {error}; the program goes on", file=sys.stderr)
 
 sys.modules.pop(__name__, None)
-import sitecustomize as _next  # type: ignore[import-not-found]  # noqa: E402, F401 - the next one; if none, the error that Python expects
+__import__(__name__)  # the next one on the path; where there is none, the error that Python expects
