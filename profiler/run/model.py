@@ -56,7 +56,7 @@ class RunSpec:
     sample_period: float = 0.1
     """Seconds between host and GPU samples."""
     stack_rate: int = 100
-    """Stack samples a second (level standard and above)."""
+    """Stack samples a second, at most: deep stacks cost more each, and are sampled less (level standard and above)."""
     collectors: tuple[str, ...] | None = None
     """Names of the collectors to run; None: all that the level asks for."""
     timeout: float | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from profiler.base.samples import SAMPLE_NAMES, THREAD_NAME
 from profiler.record.collector import Context, Sampler
+from profiler.record.collectors import host
 from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, _Sample
 from profiler.record.processes import descendants, is_python, peak_rss, thread_ids, wait_exit
 from profiler.run import store
@@ -92,6 +96,28 @@ def test_light_reads_threads_seldom(tmp_path: Path) -> None:
     run, pid, spinner, _ = sample(tmp_path / "run", "light", _SLOW_EVERY)
     assert len(values(run, "process.cpu_s", pid)) == _SLOW_EVERY + 1
     assert len(values(run, "thread.cpu_s", pid, spinner)) == 2
+
+
+def test_samples_that_cost_much_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create(tmp_path / "run")
+    writer = store.RunWriter(tmp_path / "run")
+    taker = _Sample(Context(RunSpec(("x",), tmp_path / "run"), os.getpid(), writer))
+    now, used = 100.0, 0.0
+
+    def take() -> int:
+        nonlocal used
+        used += 0.007
+        return 5
+
+    monkeypatch.setattr(taker, "take", take)
+    monkeypatch.setattr(host.time, "monotonic", lambda: now)
+    monkeypatch.setattr(host.time, "thread_time", lambda: used)
+    taken = []
+    for _ in range(10):
+        taken.append(taker.take_if_due())
+        now += 0.1
+    writer.close()
+    assert taken == [5, 0, 0, 0, 5, 0, 0, 0, 5, 0], "7 ms of CPU each, and 2% of a core"
 
 
 def test_the_collector_is_available_and_knows_nothing_before() -> None:

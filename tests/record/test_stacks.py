@@ -13,6 +13,7 @@ import pytest
 
 from profiler.record.collector import Context
 from profiler.record.collectors import stacks
+from profiler.record.collectors._lane import affordable
 from profiler.record.collectors.stacks import FORBIDDEN, StacksCollector, python_of, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
@@ -86,7 +87,7 @@ def collect(
     writer = store.RunWriter(run)
     with waiting() as child:
         pid = of or child
-        collector.start(Context(RunSpec(("x",), run), pid, writer))
+        collector.start(Context(RunSpec(("x",), run, stack_rate=10), pid, writer))
         while not collector._lanes or ((lane := collector._lanes[pid]).windows < windows and lane.alive):
             pass
         while until_it_samples and not ((window := collector._lanes[pid]._window) and window.sampling):
@@ -117,7 +118,7 @@ def values(run: Run, name: str) -> list[float]:
 def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path) -> None:
     _, run = collect(tmp_path, FAKE, 4)
     looks, lengths = values(run, "stacks.gil_ticks"), values(run, "stacks.gil_window_s")
-    assert looks[:1] == [100], "one second, 100 times a second"
+    assert looks[:1] == [10], "one second, 10 times a second"
     held = float((run.gil_stacks["end"] - run.gil_stacks["begin"]).sum()) / 1e9
     assert held == pytest.approx(
         sum(30 / count * length for count, length in zip(looks, lengths, strict=True)), rel=1e-3
@@ -125,6 +126,13 @@ def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path
     assert set(run.gil_stacks["tid"].tolist()) == set(run.stacks["tid"].tolist())
     inside = run.gil_stacks["begin"] >= run.stacks["begin"][0]
     assert inside.all(), "after the window of all threads that came before"
+
+
+def test_deep_stacks_are_sampled_less_often() -> None:
+    assert affordable(0.02, 1000, 100) == 100, "20 us a sample"
+    assert affordable(0.5, 1000, 100) == 30, "0.5 ms a sample, at 1.5% of a core"
+    assert affordable(5, 1000, 100) == 10, "it is never without samples"
+    assert affordable(5, 1000, 5) == 5
 
 
 def test_forbidden_ptrace_says_what_to_do(tmp_path: Path) -> None:

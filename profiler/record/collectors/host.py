@@ -15,6 +15,7 @@ from profiler.run.tables import LEVELS
 
 _FAMILY_S: Final = 0.5  # how late a new process may be seen
 _SLOW_EVERY: Final = 5  # at level light threads, context switches, peaks and the machine's memory: every 5th sample
+_COST: Final = 0.02  # share of a core: with many processes and threads samples come less often instead
 Row = tuple[int, int, str, float]
 
 
@@ -36,7 +37,7 @@ class HostCollector:
 
     def start(self, context: Context) -> None:
         sample = _Sample(context)
-        self._sampler = Sampler(self.name, context.spec.sample_period, sample.take)
+        self._sampler = Sampler(self.name, context.spec.sample_period, sample.take_if_due)
 
     def stop(self) -> CollectorStatus:
         return self._sampler.stop()
@@ -56,8 +57,18 @@ class _Sample:
         self._named: set[tuple[int, int]] = set()
         self._slow_every = _SLOW_EVERY if context.spec.level == "light" else 1
         self._count = 0
+        self._due = 0.0
         self._machine = psutil.cpu_times()
         self._find_family()
+
+    def take_if_due(self) -> int:
+        """Take a sample of all processes, unless the ones before have used up their share of a core."""
+        if time.monotonic() < self._due:
+            return 0
+        before = time.thread_time()
+        count = self.take()
+        self._due = time.monotonic() + (time.thread_time() - before) / _COST
+        return count
 
     def take(self) -> int:
         """Read and write one sample; returns its number of records."""
