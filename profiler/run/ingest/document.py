@@ -32,7 +32,7 @@ def read_json(path: Path) -> Any:
     if data.startswith(_SQLITE) or path.suffix in _NSIGHT:
         raise ProfilerError(f"{path} is a recording of Nsight Systems, which is not read yet")
     if not data:
-        raise ProfilerError(f"{path} is empty")
+        raise ProfilerError(f"{path} is not a run directory, and as a trace it is empty")
     try:
         if data.startswith(_GZIP):
             data = gzip.decompress(data)
@@ -44,7 +44,7 @@ def read_json(path: Path) -> Any:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ProfilerError(f"{path} is cut off, or damaged: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise ProfilerError(f"{path} is neither a run nor a trace: no JSON ({error})") from error
+        raise ProfilerError(f"{path} is not a run directory, and no trace either: no JSON ({error})") from error
 
 
 def nanoseconds(microseconds: str | int) -> int:

@@ -46,7 +46,7 @@ TRACE = gzip.compress(b'{"traceEvents": [' + b'{"ph": "X"}, ' * 2000 + b'{"ph": 
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        ("empty.json", b"", "is empty"),
+        ("empty.json", b"", "it is empty"),
         ("zeros.json.gz", gzip.compress(b""), "no JSON"),
         ("cut.json.gz", TRACE[: len(TRACE) // 2], "is cut off, or damaged"),
         ("turned.json.gz", TRACE[:20] + bytes(20) + TRACE[40:], "is cut off, or damaged"),
