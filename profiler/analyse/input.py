@@ -27,7 +27,7 @@ from profiler.run.model import (
     Run,
     Table,
 )
-from profiler.run.tables import CallKind
+from profiler.run.tables import WORKER_OF, CallKind
 
 THE_LOADER: Final = "the loader itself"
 """Its sampler, its bookkeeping: what is inside of `data` and of none of the other parts."""
@@ -77,7 +77,15 @@ def _workers(run: Run, window: Window) -> list[int]:
     rank = int(window.steps["rank"][0]) if len(window) else 0
     ours = _named(run, _OF_WORKERS) & (run.regions["pid"] != window.pid) & (run.regions["rank"] == rank)
     pids: list[int] = np.unique(run.regions["pid"][ours]).tolist()
-    return [pid for pid in pids if _there(run, window, pid)]
+    strangers = _of_others(run, window)
+    return [pid for pid in pids if pid not in strangers and _there(run, window, pid)]
+
+
+def _of_others(run: Run, window: Window) -> set[int]:
+    """Workers of other processes that step: ranks that one process started look alike otherwise."""
+    stepping = set(np.unique(run.steps["pid"]).tolist()) - {window.pid}
+    said = run.calls[_is_named(run, run.calls, (WORKER_OF,)) & (run.calls["kind"] == CallKind.OTHER)]
+    return {int(row["pid"]) for row in said if int(row["bytes"]) in stepping}
 
 
 def _of_workers(run: Run, window: Window, workers: Iterable[int]) -> tuple[Mapping[_Key, int], int]:

@@ -35,6 +35,10 @@ class CallKind(IntEnum):
     """On a CPU tensor: costs nothing here, and on a GPU it would wait for the device."""
 
 
+WORKER_OF: Final = "worker of"
+"""Name of the OTHER call in which a loader's worker says whose it is: its `bytes` are the pid of that process."""
+
+
 class ActivityKind(IntEnum):
     """What occupied a device's queue."""
 
@@ -165,7 +169,9 @@ NAMES: Final = "names.jsonl"
 SITES: Final = "sites.jsonl"
 STACK_TEXTS: Final = "stacks.jsonl"
 STOPPED: Final = "stopped"  # an empty file: this process could not write on (it needs no room on a full disk)
-HOOKED: Final = "hooked"  # a line for each process that our hooks came into: `python PID`, and `torch PID` once it is there
+HOOKED: Final = (
+    "hooked"  # a line for each process that our hooks came into: `python PID`, and `torch PID` once it is there
+)
 
 # How the recorder tells a recorded program what to do.
 ENV_RUN: Final = "PROFILER_RUN_DIR"

@@ -8,7 +8,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.window import measured_window
 from profiler.run.model import IN_MAIN, IN_WORKERS, InputPart, Run
-from profiler.run.tables import CallKind
+from profiler.run.tables import WORKER_OF, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 STEPS = 10
@@ -119,6 +119,16 @@ def test_another_ranks_workers_are_not_ours() -> None:
         "regions", 1, begin=0, end=50 * MS, pid=700, tid=700, rank=1, name=builder.name("waiting for an index")
     )
     assert parts(builder.build()) == {}
+
+
+def test_workers_of_another_stepping_process_are_not_ours() -> None:
+    builder = stepping()
+    builder.step(0, LENGTH, pid=PID + 1)
+    for pid, parent in ((200, PID), (300, PID + 1), (400, 7)):
+        worker(builder, pid)
+        builder.bulk("calls", 1, pid=pid, tid=pid, kind=int(CallKind.OTHER), name=builder.name(WORKER_OF), bytes=parent)
+    run = builder.build()
+    assert input_measures(run, measured_window(run))["loader_workers"].value == 2, "whose the third is, nobody knows"
 
 
 def test_the_analysis_has_them() -> None:

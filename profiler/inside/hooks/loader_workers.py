@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing.queues
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Final
 from profiler.inside.hook import STATE, is_user_code, patch
 from profiler.inside.hooks._origins import Origins
 from profiler.inside.recorder import Recorder, Region, now
+from profiler.run.tables import WORKER_OF, CallKind
 
 _origins: Final = Origins()
 
@@ -110,6 +112,9 @@ def _working(original: Callable[..., None]) -> Callable[..., None]:
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed or len(args) <= max(queues):
             return original(*args, **kwargs)
+        parent = multiprocessing.parent_process()
+        # of ranks that one process started, only this tells whose worker it is
+        recorder.call(CallKind.OTHER, WORKER_OF, now(), size=(parent and parent.pid) or os.getppid())
         indices, data = _Indices(args[queues[0]], recorder), _Results(args[queues[1]], recorder)
         given = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
         try:

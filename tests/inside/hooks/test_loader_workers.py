@@ -17,7 +17,7 @@ from profiler.inside.hooks import loader, loader_workers
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
-from profiler.run.tables import SCHEMA
+from profiler.run.tables import SCHEMA, WORKER_OF
 from tests.fakes.programs import ROOT, script
 from tests.fakes.watched import regions, watched
 
@@ -136,14 +136,25 @@ def test_receiving_is_a_part_of_the_wait(recorded: tuple[str, Run]) -> None:
 
 def test_origins_are_the_users_lines(recorded: tuple[str, Run]) -> None:
     run = recorded[1]
-    told = {(run.names[row["name"]], run.sites[row["site"]].function if row["site"] >= 0 else "") for row in run.calls}
+    told = {
+        (run.names[row["name"]], run.sites[row["site"]].function if row["site"] >= 0 else "")
+        for row in run.calls
+        if run.names[row["name"]] != WORKER_OF
+    }
     assert told == {
         ("dataset", "Squares.__getitem__"),
         ("dataset", "Halves.__iter__"),
         ("collate", "pad"),
         ("collate", ""),
     }
-    assert (run.calls["bytes"] == 0).all()
+
+
+def test_workers_say_whose_they_are(recorded: tuple[str, Run]) -> None:
+    run = recorded[1]
+    said = [(int(row["pid"]), int(row["bytes"])) for row in run.calls if run.names[row["name"]] == WORKER_OF]
+    trainer = int(run.boundaries["pid"][0])
+    assert {parent for _, parent in said} == {trainer}
+    assert len({worker for worker, _ in said}) == 4
 
 
 class Doubles(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
