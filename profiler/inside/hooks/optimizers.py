@@ -16,7 +16,8 @@ from profiler.run.tables import BoundaryKind
 class Optimizers:
     """A boundary at the end of each step, and where GradScaler skips one; region `optimizer` without its closure.
 
-    A step that is itself compiled shows nothing: the compiler would have to break its graph at us.
+    torch breaks the graph of a step that is compiled at its beginning, so that these run as they are there too; should
+    a compiler ever trace them, they are nothing to it.
     """
 
     name: ClassVar[str] = "optimizers"
