@@ -20,8 +20,6 @@ from profiler.run.tables import CallKind
 on_device: Callable[[Any], bool] = attrgetter("is_cuda")
 """Whether a tensor lies on a GPU."""
 on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
-pinned: Callable[[Any], bool] = lambda tensor: tensor.is_pinned()  # noqa: E731
-"""Whether a tensor's memory on the CPU is page-locked, so that a copy can go on behind the host's back."""
 
 _HERE: Final = __file__.rpartition("/")[0]
 _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors: they stand for others while a graph is made
@@ -48,6 +46,22 @@ def has_values(tensor: Any) -> bool:
     return known
 
 
+def pinned(tensor: Any) -> bool:
+    """Whether a tensor's memory on the CPU is page-locked, so that a copy can go on behind the host's back."""
+    try:
+        return bool(tensor.is_pinned())
+    except RuntimeError:  # a layout without one memory
+        return False
+
+
+def size_of(tensor: Any) -> int:
+    """Bytes; 0 where the layout (sparse) does not say."""
+    try:
+        return int(tensor.nbytes)
+    except RuntimeError:
+        return 0
+
+
 def waited(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
     """The host needed values of `tensor`: on a GPU it waited for them from `begin` until now."""
     if not has_values(tensor):
@@ -62,9 +76,11 @@ def waited(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
 
 def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
     """The same for a tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
-    already, OPEN.on_cpu_already = OPEN.on_cpu_already, id(tensor) if name == "cpu" else 0
-    if already == id(tensor):
-        return
+    already = OPEN.on_cpu_already
+    if already or name == "cpu":
+        OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
+        if already == id(tensor):
+            return
     recorder.count("would_sync")
     if recorder.detailed:
         recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder))
@@ -77,7 +93,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
     """
     down = on_device(ends[0])
     direction = "d2h" if down else "h2d"
-    size = ends[0].nbytes
+    size = size_of(ends[0])
     recorder.count(direction)
     recorder.count(direction + "_bytes", size)
     if waits:

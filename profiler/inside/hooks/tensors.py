@@ -125,6 +125,7 @@ def repeating(torch: ModuleType) -> Make:
 
 def _copying(torch: ModuleType, name: str) -> Make:
     overridden, handle = torch._C._has_torch_function_variadic, torch.overrides.handle_torch_function
+    on_device = _waits.on_device
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -139,13 +140,13 @@ def _copying(torch: ModuleType, name: str) -> Make:
                 result = original(self, *args, **kwargs)
             finally:
                 OPEN.inside = False
-            source = args[0] if name == "copy_" and args else kwargs.get("src", self) if name == "copy_" else self
-            if not _waits.has_values(result) or not _waits.has_values(source):
+            if name == "cpu" and result is self:
+                if _waits.on_cpu(self) and _waits.has_values(self):
+                    _waits.would_wait(recorder, name, self, begin)
                 return result
-            if _waits.on_device(source) != _waits.on_device(result):
+            source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
+            if source is not result and on_device(source) is not on_device(result) and _waits.has_values(source):
                 _waits.copied(recorder, name, (source, result), begin, waits=_blocks(args, kwargs, source, result))
-            elif name == "cpu" and _waits.on_cpu(source):
-                _waits.would_wait(recorder, name, source, begin)
             return result
 
         return wrapper

@@ -214,6 +214,12 @@ def test_copies_count_and_say_whether_the_host_waited(
         assert row["blocked"] <= row["end"] - row["begin"]
 
 
+def test_a_layout_without_one_memory_has_no_size() -> None:
+    assert _waits.size_of(torch.eye(2).to_sparse()) >= 0
+    assert _waits.size_of(torch.eye(2)) == 16
+    assert _waits.pinned(torch.eye(2).to_sparse()) is False
+
+
 def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_waits, "on_device", lambda tensor: True)
     torch.ones(()).item()
