@@ -11,9 +11,11 @@ from profiler.analyse.covers import hooked
 from profiler.analyse.crosscheck import disagreements
 from profiler.analyse.device import device_breakdown, no_queue_reason
 from profiler.analyse.divide import divided
+from profiler.analyse.doing import doings
 from profiler.analyse.evidence import Evidence, evidence
 from profiler.analyse.host import HostTimeline, host_timeline
 from profiler.analyse.hot import hot_sites
+from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.lines import line_costs
 from profiler.analyse.outside import outside
 from profiler.analyse.phases import phases
@@ -35,7 +37,13 @@ def analyse(run: Run) -> Analysis:
     idle, no_blame = _blame(run, window, host, book)
     tree, no_flame = flame(run, window)
     hot = hot_sites(run, window)
-    measures = gauges(run, window) | counters(run, window) | resources(run, window) | throughput(window)
+    measures = (
+        gauges(run, window)
+        | counters(run, window)
+        | resources(run, window)
+        | throughput(window)
+        | input_measures(run, window)
+    )
     missing = [
         *_missing_of("breakdown of the host's time", parts),
         *_missing_of("breakdown of the device's time", device),
@@ -55,8 +63,10 @@ def analyse(run: Run) -> Analysis:
         series=series(run, window),
         flame=tree,
         missing=tuple(missing),
+        doing=doings(run),
         step_source=run.step_source,
         lines=line_costs(run, seen),
+        input=input_parts(run, window),
         phases=phases(run, window, host, seen) if host and hooked(run) else (),
         outside=outside(run, window) if hooked(run) else (),
         notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window)),
