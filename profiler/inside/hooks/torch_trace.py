@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE, patch
+from profiler.inside.hook import STATE, patch, undo_by
 from profiler.inside.hooks._kineto import KinetoSession, program_profiles
 from profiler.inside.imports import report
 from profiler.inside.recorder import Recorder, now
@@ -27,36 +27,42 @@ _Boundary = tuple[BoundaryKind, str] | None
 
 
 class TorchTrace:
-    """Opens one window in the life of a process, unless the program has a profiler of torch's of its own.
-
-    The steps that it touches are left out of what is measured; the fact `trace` says when it was, or why it was not:
-    state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <= ended (ns; the trace covers
-    begin to end, the rest is its starting and writing), and the clock pairs of KinetoSession.
-    """
+    """Opens one window in the life of a recorder, unless the program has a profiler of torch's of its own."""
 
     name: ClassVar[str] = "torch-trace"
     modules: ClassVar[tuple[str, ...]] = ("torch.autograd.profiler",)
     levels: ClassVar[tuple[str, ...]] = ("full",)
 
     def __init__(self) -> None:
+        self.window: Window | None = None
+
+    def install(self, module: ModuleType) -> None:
+        """Every way of starting a profiler of torch's in Python goes through two functions of `module`."""
+        if STATE.recorder is not None:
+            self.window = window = Window(STATE.recorder)
+            undo_by(window.taken_back)
+            patch(module, "_prepare_profiler", window.watched)
+            patch(module, "_enable_profiler", window.watched)
+            os.register_at_fork(after_in_child=window.forked)
+
+
+class Window:
+    """The steps that are traced.
+
+    Steps that it touches are left out of what is measured; the fact `trace` says when it was, or why it was not:
+    state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <= ended (ns; the trace covers
+    begin to end, the rest is its starting and writing), and the clock pairs of KinetoSession.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
         self._session: KinetoSession | None = None
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | None = recorder
         self._tid = 0
         self._counts: dict[_Boundary, int] = {}
         self._counted: _Boundary = None
         self._left = 0
         self._ours = False
         self._facts: dict[str, Any] = {}
-
-    def install(self, module: ModuleType) -> None:
-        """Every way of starting a profiler of torch's in Python goes through these two functions."""
-        recorder = STATE.recorder
-        if recorder is None:
-            return
-        patch(module, "_prepare_profiler", self._watched)
-        patch(module, "_enable_profiler", self._watched)
-        os.register_at_fork(after_in_child=self._forked)
-        self._recorder = recorder
         recorder.on_step.append(self._boundary)
         self._say("waiting", f"the program ended before its {SKIP}th step")
 
@@ -95,12 +101,12 @@ class TorchTrace:
             self._session = KinetoSession(sys.modules["torch"])
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
             self._give_up("failed", f"{type(error).__name__}: {error}")
-            report(self.name, error)
+            report(PLUGIN.name, error)
             return
         finally:
             self._ours = False
         self._tid, self._counted, self._left = recorder.thread.tid, at, _steps()
-        atexit.register(self._at_exit)
+        atexit.register(self.taken_back)
         self._own_time(recorder, began)
         self._say("open", "the program ended inside of the window, and not by itself", began=began)
 
@@ -113,12 +119,12 @@ class TorchTrace:
             clock = session.finish(recorder.directory)
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
             self._give_up("failed", f"{type(error).__name__}: {error}")
-            report(self.name, error)
+            report(PLUGIN.name, error)
         else:
             self._give_up("recorded", reason, begin=session.begin, end=session.end, clock=clock)
         self._own_time(recorder, began)
 
-    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(*args: Any, **kwargs: Any) -> Any:
             if not self._ours and self._recorder is not None and self._recorder is STATE.recorder:
                 self._make_way(self._recorder)
@@ -137,16 +143,23 @@ class TorchTrace:
             self._session = None
             self._give_up("failed", "another thread of the program started a profiler of torch's")
 
-    def _forked(self) -> None:
-        """A child would go on collecting events that nobody takes."""
+    def forked(self) -> None:
+        """A child would go on collecting events that nobody takes; and what its parent traced is no fact of its own."""
         if self._session is not None:
             self._session.forget()
+        if self._recorder is not None and STATE.recorder is not None:
+            STATE.recorder.know(trace={"state": "skipped", "reason": "a fork of a process that had torch already"})
         self._session = self._recorder = None
 
-    def _at_exit(self) -> None:
+    def taken_back(self) -> None:
+        """The recording ends, or the program does."""
         recorder = self._recorder
-        if recorder is not None and recorder.pid == os.getpid() and recorder.thread.tid == self._tid:
-            self._end(recorder, "ended early: the program ended")
+        if recorder is None or recorder.pid != os.getpid():
+            return
+        if self._session is not None and recorder.thread.tid == self._tid:
+            self._end(recorder, "ended early: the program or its recording ended")
+        recorder.on_step = [call for call in recorder.on_step if call != self._boundary]
+        self._recorder = None
 
     def _give_up(self, state: str, reason: str, **more: Any) -> None:
         """Nothing more to do at boundaries."""

@@ -37,7 +37,7 @@ def scenario(name):
     STATE.recorder = Recorder(root / name, "full")
     trace = TorchTrace()
     trace.install(torch.autograd.profiler)
-    return STATE.recorder, trace
+    return STATE.recorder, trace.window
 
 def work(mark="work"):
     with record_function("warm"):
@@ -131,6 +131,10 @@ torch.profiler._KinetoProfile.export_chrome_trace = whole
 
 recorder, trace = scenario("short")
 steps(recorder, 3)
+recorder, trace = scenario("taken back")
+steps(recorder, 7)
+unpatch()
+said["taken back"] = [len(recorder.on_step), torch.autograd._profiler_enabled()]
 recorder, trace = scenario("exit")
 steps(recorder, 7)
 said["environment"] = os.environ.get("KINETO_LOG_LEVEL", "")
@@ -239,8 +243,9 @@ def test_a_profiler_that_warms_up_is_not_disturbed(scenarios: Scenarios) -> None
         ("broken", "failed", "ZeroDivisionError"),
         ("full disk", "failed", "is the disk full?"),
         ("short", "waiting", "the program ended before its 5th step"),
-        ("exit", "recorded", "ended early: the program ended"),
+        ("exit", "recorded", "ended early: the program or its recording ended"),
         ("fork", "recorded", ""),
+        ("taken back", "recorded", "ended early: the program or its recording ended"),
     ],
 )
 def test_the_run_says_what_became_of_it(scenarios: Scenarios, name: str, state: str, reason: str) -> None:
@@ -254,6 +259,10 @@ def test_what_was_traced_until_then_is_kept(scenarios: Scenarios) -> None:
     assert len(marked(scenarios.trace("inside"), "work")) == 2
     assert marked(scenarios.trace("inside"), "theirs") == []
     assert len(marked(scenarios.trace("exit"), "work")) == 2
+
+
+def test_a_recording_of_a_block_leaves_nothing_behind(scenarios: Scenarios) -> None:
+    assert scenarios.said["taken back"] == [0, False]
 
 
 def test_a_fork_leaves_the_window_to_its_parent(scenarios: Scenarios) -> None:
