@@ -19,6 +19,7 @@ from profiler.inside.hook import STATE
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.hooks.tensors import replace
+from profiler.inside.imports import report
 from profiler.inside.recorder import now
 from profiler.run.tables import CallKind
 
@@ -76,10 +77,15 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
     """Have `ours` asked about the warnings of torch from the moment at which the program uses CUDA."""
 
     def begin() -> None:
-        if ours.active:
+        if not ours.active:
+            return
+        try:
             ours.first()
             replace(warnings, "_filters_mutated", staying)
             torch._C._cuda_set_sync_debug_mode(_WARN)
+        except Exception as error:  # noqa: BLE001 - the program is about to use CUDA, and must; it reports
+            ours.active = False
+            report(CudaSyncsHook.name, error)
 
     def staying(original: Callable[[], None]) -> Callable[[], None]:
         def _filters_mutated() -> None:

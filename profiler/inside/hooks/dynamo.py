@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,7 @@ class DynamoHook:
 
     def install(self, module: ModuleType) -> None:
         convert, guards = module.convert_frame, module.guards
-        patches = _Patches(kept=(convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
+        patches = _Patches(kept=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
         rules = module.trace_rules
         rules.SKIP_DIRS.append(_INSIDE)  # our frames run as they are
         rules._recompile_re()

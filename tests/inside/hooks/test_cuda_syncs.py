@@ -144,6 +144,16 @@ def test_a_program_that_sets_it_first_keeps_it(torch: Any) -> None:
     assert torch.mode == 2
 
 
+def test_a_mode_that_cannot_be_set_leaves_cuda_to_the_program(torch: Any) -> None:
+    def refuse(mode: int) -> None:
+        raise RuntimeError("no such mode")
+
+    torch._C._cuda_set_sync_debug_mode = refuse
+    torch.initialise()
+    assert STATE.recorder is not None
+    assert "no such mode" in STATE.recorder.hooks.pop("cuda_syncs")
+
+
 def test_filters_can_be_handed_to_workers(torch: Any) -> None:
     torch.initialise()
     copied = pickle.loads(pickle.dumps(warnings.filters[0]))
