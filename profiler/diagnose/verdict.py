@@ -8,7 +8,7 @@ from profiler.base.units import seconds, share
 from profiler.diagnose.compare_verdict import compare_verdict
 from profiler.diagnose.found import found_verdict
 from profiler.diagnose.words import WHILE, causes, device_of, place, points, rows_of, sampled, waits_unseen
-from profiler.run.model import Analysis, IdleBlame
+from profiler.run.model import Analysis, Doing, IdleBlame
 
 __all__ = ["compare_verdict", "verdict"]
 
@@ -17,12 +17,16 @@ BUSY: Final = 0.8
 _WORTH: Final = 0.05
 """Share of wall below which a second cause is not named."""
 _MOST_CAUSES: Final = 2
+_STANDING_BY: Final = ("idle", "waiting for another process")
+"""What a launcher does while its children work."""
 
 
 def verdict(analysis: Analysis) -> str:
     """Why the device was idle, that it was busy, or why that is not known."""
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
+        if analysis.doing:
+            return _of_threads(analysis.doing)
         return f"Nothing was measured: {step.reason if step else 'no step was closed'}."
     device, busy = device_of(analysis.info), analysis.measures.get("device_utilization")
     idle = sum(row.share_of_wall for row in analysis.idle)
@@ -43,6 +47,12 @@ def verdict(analysis: Analysis) -> str:
         why = next((gap.reason for gap in analysis.missing if "idle" in gap.what), "no blame was recorded")
         return f"The {device} was idle {share(1 - busy.value)} of the time; why was not measured: {why}."
     return _of_host(analysis, busy.reason if busy else "nothing recorded it")
+
+
+def _of_threads(doings: tuple[Doing, ...]) -> str:
+    """What the job was doing where no steps were seen: by its first process that was not merely waiting for others."""
+    most = next((doing for doing in doings if doing.answer not in _STANDING_BY), doings[0])
+    return f"No step was seen; {most.process} was {most.answer} {share(most.share)} of the time{place(most.site)}."
 
 
 def _causes(analysis: Analysis, most: int = _MOST_CAUSES) -> str:

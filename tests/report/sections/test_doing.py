@@ -1,0 +1,64 @@
+"""What each thread was doing, as a report shows it, and the verdict that it gives where there are no steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler.diagnose.verdict import verdict
+from profiler.report.blocks import Items, Table
+from profiler.report.sections.doing import PLUGIN
+from profiler.run.model import Analysis, Doing, RunInfo, Site
+
+WAITING = Doing(
+    pid=7,
+    tid=7,
+    process="rank 0",
+    thread="",
+    answer="waiting for data",
+    share=0.62,
+    low=0.55,
+    high=0.69,
+    samples=200,
+    site=Site("/home/u/train.py", 44, "train"),
+    text="for batch in loader:",
+    calls="queue.Queue.get",
+    on_cpu=0.3,
+    gil=None,
+    parts=(("waiting for data", 0.62), ("inside torch operators", 0.37), ("idle", 0.01)),
+)
+LAUNCHER = replace(WAITING, pid=6, tid=6, process="main process", answer="waiting for another process", share=1.0)
+
+
+def analysis(*doings: Doing) -> Analysis:
+    return Analysis(RunInfo(2, "r", "", ("x",), state="attached"), {}, {}, {}, doing=doings)
+
+
+def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
+    section = PLUGIN.build(analysis(WAITING))
+    assert section is not None
+    (items,) = (block for block in section.blocks if isinstance(block, Items))
+    assert items.items[0] == (
+        "rank 0 (7): waiting for data 62% of the time at …/u/train.py:44: for batch in loader: [in queue.Queue.get]; "
+        "else inside torch operators 37%"
+    )
+    assert section.brief == (items,), "an attached run has nothing that says more"
+
+
+def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
+    section = PLUGIN.build(analysis(WAITING))
+    assert section is not None
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
+    assert table.reasons() == {"no window of the GIL's holder was recorded": "a"}
+
+
+def test_without_stacks_there_is_no_section() -> None:
+    assert PLUGIN.build(analysis()) is None
+
+
+def test_without_steps_the_verdict_is_what_the_job_was_doing() -> None:
+    said = "No step was seen; rank 0 was waiting for data 62% of the time at"
+    assert verdict(analysis(WAITING)).startswith(said)
+    assert verdict(analysis(LAUNCHER, WAITING)).startswith(said), "a launcher waits for its ranks"
+    assert "waiting for another process" in verdict(analysis(LAUNCHER))
+    assert verdict(analysis()) == "Nothing was measured: no step was closed."
