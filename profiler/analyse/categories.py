@@ -57,6 +57,12 @@ CODE: Final[Mapping[str, int]] = {name: number for number, name in enumerate(HOS
 """Host category -> its number, the column of it in a ledger."""
 
 
-def region_category(name: str) -> str:
-    """Host category of a region of this name."""
+OPERATOR: Final = "operator "
+"""Begins the names of regions that are torch operators (of a foreign trace): the framework's, on a CPU the work."""
+
+
+def region_category(name: str, device: str = "") -> str:
+    """Host category of a region of this name; `device` is what the program said that it runs on."""
+    if name.startswith(OPERATOR):
+        return "compute" if device == "cpu" else "framework"
     return REGION_CATEGORIES.get(name.strip().lower(), "python")

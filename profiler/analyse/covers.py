@@ -22,8 +22,10 @@ POOLS: Final = ("", BACKWARD, OPTIMIZER)
 """Covers whose time samples divide; empty: what nothing covers, and regions that say only that Python ran."""
 WHOLE: Final[Mapping[str, str]] = {DATA: "input", TOKENIZE: "input", CHECKPOINT: "checkpoint"}
 """Covers whose time keeps its category."""
-LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map", "collate")
+LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map", "collate", "receive", "pin memory")
 """Regions in which frames show the loader."""
+STRATA: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
+"""Covers whose samples are weighed together: frames tell them apart for sure, and their total is exact."""
 COVERS: Final = (*POOLS, *WHOLE, CALL)
 NUMBER: Final = {name: number for number, name in enumerate(COVERS)}
 
@@ -76,7 +78,7 @@ def per_stack(number: Numbers, values: Mapping[int, float]) -> Floats:
 def corrected(cover: Numbers, raw: Floats, exact: Mapping[str, Numbers]) -> Floats:
     """Weights with which every recorded cover has its exact total; what is in calls counts with what nothing covers."""
     weight = np.zeros(len(raw))
-    for names in ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL)):
+    for names in STRATA:
         rows = np.isin(cover, [NUMBER[name] for name in names])
         if rows.any():
             weight[rows] = raw[rows] * sum(int(exact[name].sum()) for name in names) / raw[rows].sum()

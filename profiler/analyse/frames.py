@@ -47,8 +47,8 @@ _PASSES_ON: Final = ("__iter__", "__next__", "track")
 """Functions of progress bars that only hand the next item on: what runs below them is not logging."""
 _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
 """Names under which an optimizer calls back the model's own step."""
-_TIMED_CLOSURE: Final = ("/profiler/inside/hooks/optimizers.py", "timed")
-"""Our frame around such a call: what runs below it is not recorded as the optimizer's."""
+_TIMED_CLOSURE: Final = ("_optimizer_steps.py", ("closed", "end"))
+"""Our frames around such a call, and at the end of a step: what runs below them is not recorded as the optimizer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _frame(file: str, function: str) -> _Frame:
     model = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
     model = model or path == "torch/_dynamo/eval_frame.py"
     passes_on = doing == "log" and name in _PASSES_ON
-    timed = file.endswith(_TIMED_CLOSURE[0]) and name == _TIMED_CLOSURE[1]
+    timed = kind == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1]
     return _Frame(kind, _cover(kind, path, function), doing, passes_on, model, name in _CLOSURES, timed)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.covers import Floats, Numbers
+from profiler.analyse.covers import COVERS, NUMBER, STRATA, Floats, Numbers
 from profiler.analyse.evidence import Evidence
 from profiler.analyse.frames import Stack
 from profiler.analyse.gil import wilson
@@ -23,47 +24,58 @@ def line_costs(run: Run, seen: Evidence | None) -> tuple[LineCost, ...]:
     """The lines, the most seconds first; none where nothing was sampled."""
     if seen is None or not len(seen.window):
         return ()
-    whole = float(seen.window.wall_ns)
-    per_step = 1 / len(seen.window) / NS_PER_S
-    tallied = tally(seen.stack, seen.weight, seen.shares)
-    counts = np.bincount(seen.stack, seen.raw) * seen.n / seen.raw.sum()
-    return _rows(tallied, (seen.stacks, counts), (whole, per_step, seen.n), folder_of(run))
+    tallied, counts = tally(seen.stack, seen.weight, seen.shares), np.bincount(seen.stack, seen.raw).astype(np.float64)
+    lines: dict[Site, list[int]] = {}
+    for one in tallied:
+        lines.setdefault(seen.stacks[one].site, []).append(one)
+    strata = _parts(seen)
+    seconds, folder = 1 / len(seen.window) / NS_PER_S, folder_of(run)
+    rows = []
+    for site, own in lines.items():
+        parts = np.sum([tallied[one] for one in own], axis=0)
+        share = min(1.0, float(parts.sum()) / seen.window.wall_ns)
+        if share < LEAST:
+            continue
+        mix = {name: float(part) * seconds for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0}
+        count = max(1, round(float(counts[own].sum()) * seen.n / float(seen.raw.sum())))
+        below, above = _errors(seen, own, counts, strata)
+        ends = max(0.0, share - below), min(1.0, share + above)
+        calls = _calls(own, tallied, seen.stacks)
+        rows.append(LineCost(shown(site, folder), calls, float(parts.sum()) * seconds, share, *ends, count, mix))
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
 
 
 def tally(number: Numbers, weight: Floats, shares: Floats) -> Mapping[int, Floats]:
     """Stack -> ns in each host category."""
-    found = {}
     sums = np.stack([np.bincount(number, weight * column) for column in shares.T], axis=1)
-    for one in np.unique(number).tolist():
-        found[one] = sums[one]
-    return found
+    return {one: sums[one] for one in np.unique(number).tolist()}
 
 
-def _rows(
-    tallied: Mapping[int, Floats],
-    known: tuple[Mapping[int, Stack], Floats],
-    scale: tuple[float, float, float],
-    folder: str,
-) -> tuple[LineCost, ...]:
-    """`scale`: the ns that shares are of, seconds for each ns, and how many samples there are in all."""  # fmt: skip
-    stacks, counts = known
-    whole, seconds, n = scale
-    lines: dict[Site, list[int]] = {}
-    for one in tallied:
-        lines.setdefault(stacks[one].site, []).append(one)
-    rows = []
-    for site, own in lines.items():
-        parts = np.sum([tallied[one] for one in own], axis=0)
-        ns = float(parts.sum())
-        share = min(1.0, ns / whole)
-        if share < LEAST:
-            continue
-        low, high = wilson(share, n)
-        mix = {name: float(part) * seconds for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0}
-        count = max(1, round(float(counts[own].sum())))
-        calls = _calls(own, tallied, stacks)
-        rows.append(LineCost(shown(site, folder), calls, ns * seconds, share, low, high, count, mix))
-    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
+def _parts(seen: Evidence) -> tuple[Numbers, Floats, Floats]:
+    """Of each stack the number of its stratum; of each stratum its ns as sampled, and as weighed."""
+    of_cover = np.zeros(len(COVERS), np.int64)
+    for number, names in enumerate(STRATA):
+        of_cover[[NUMBER[name] for name in names]] = number
+    stratum = of_cover[seen.cover]
+    of_stack = np.zeros(int(seen.stack.max()) + 1, np.int64)
+    of_stack[seen.stack] = stratum  # all samples of a stack have its cover
+    raw, weighed = (np.bincount(stratum, ns, minlength=len(STRATA)) for ns in (seen.raw, seen.weight))
+    return of_stack, np.asarray(raw, np.float64), np.asarray(weighed, np.float64)
+
+
+def _errors(
+    seen: Evidence, own: list[int], counts: Floats, parts: tuple[Numbers, Floats, Floats]
+) -> tuple[float, float]:
+    """How far a line's share may be below and above, by the samples of each stretch that is weighed by itself."""
+    of_stack, raw, weighed = parts
+    mine = np.bincount(of_stack[own], counts[own], minlength=len(STRATA))
+    below = above = 0.0
+    for number in np.flatnonzero(mine).tolist():
+        share = float(mine[number] / raw[number])
+        low, high = wilson(share, seen.n * float(raw[number] / raw.sum()))
+        scale = float(weighed[number]) / seen.window.wall_ns
+        below, above = math.hypot(below, (share - low) * scale), math.hypot(above, (high - share) * scale)
+    return below, above
 
 
 def _calls(own: Iterable[int], tallied: Mapping[int, Floats], stacks: Mapping[int, Stack]) -> str:

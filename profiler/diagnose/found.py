@@ -54,7 +54,7 @@ def found_verdict(analysis: Analysis) -> str:
 
 def _causes(analysis: Analysis, parts: dict[str, float], total: float) -> list[_Cause]:
     causes = [
-        _Cause(parts[name] / total, f"{words}{place(_line(analysis, name))}")
+        _Cause(parts[name] / total, f"{words}{_at(_line(analysis, name))}")
         for name, words in _DOING.items()
         if parts.get(name)
     ]
@@ -79,6 +79,17 @@ def _waiting(analysis: Analysis) -> str:
 
 
 def _line(analysis: Analysis, category: str) -> Site | None:
-    """The line with most seconds of a category."""
-    lines = [line for line in analysis.lines if line.categories.get(category)]
+    """The line with most seconds of a category, in the function with most of them."""
+    functions: dict[tuple[str, str], float] = {}
+    for line in analysis.lines:
+        key = line.site.file, line.site.function
+        functions[key] = functions.get(key, 0.0) + line.categories.get(category, 0.0)
+    largest = max(functions, key=lambda key: functions[key], default=None)
+    lines = [line for line in analysis.lines if (line.site.file, line.site.function) == largest]
+    lines = [line for line in lines if line.categories.get(category)]
     return max(lines, key=lambda line: line.categories[category]).site if lines else None
+
+
+def _at(site: Site | None) -> str:
+    """` at train.py:88 (log_metrics)`; of a script's own level without a function."""
+    return place(site) + (f" ({site.function})" if site and site.function and site.function != "<module>" else "")

@@ -52,7 +52,7 @@ def analysis(
         ),
         (
             analysis({"compute": 0.84, "python": 0.13, "input": 0.03}),
-            f"{BUSY.removesuffix('.').replace('98', '84')}; 13% is Python, or waits in it at python.py:7.",
+            f"{BUSY.removesuffix('.').replace('98', '84')}; 13% is Python, or waits in it at python.py:7 (f).",
         ),
         (
             analysis({"compute": 0.98, "python": 0.02}),
@@ -60,11 +60,11 @@ def analysis(
         ),
         (
             analysis({"python": 0.9, "compute": 0.1}, after=0.2),
-            "90% of each step is Python, or waits in it at python.py:7; computing takes 10%.",
+            "90% of each step is Python, or waits in it at python.py:7 (f); computing takes 10%.",
         ),
         (
             analysis({"checkpoint": 0.7, "framework": 0.3}),
-            "70% of each step goes to saving at checkpoint.py:7.",
+            "70% of each step goes to saving at checkpoint.py:7 (f).",
         ),
     ],
 )
