@@ -1,4 +1,4 @@
-"""What stack samples say of the stepping thread, a row a sample: the stretch that covers it, and its host category.
+"""What stack samples say of the stepping thread: the stretch that covers each, and its host category.
 
 A sample is on a CPU or not, and its innermost frame is torch's Python or other Python. On a CPU with the GIL that is
 `framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching of it. Not on
@@ -44,7 +44,7 @@ NO_GIL: Final = "no window of samples saw who held the GIL: Python and native wo
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Evidence:
-    """The stepping thread's samples in the measured steps."""
+    """The stepping thread's samples in the measured steps, a row for all that have one stack and state."""
 
     stack: Numbers
     """Of each sample, the number of its stack."""
@@ -88,13 +88,16 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     samples, weight = weighted(run, window)
     if not len(samples):
         return None
-    number = samples["stack"].astype(np.int64)
+    every = weight.astype(np.float64)
+    period = period_s(run)
+    n = float(every.sum() / (period * NS_PER_S) if period else every.sum() ** 2 / (every**2).sum())
+    # samples of one stack and state are one row: hours of them are millions, of some ten thousand stacks
+    states, row = np.unique(samples["stack"].astype(np.int64) * 3 + samples["active"] + 1, return_inverse=True)
+    raw = np.bincount(row, every).astype(np.float64)
+    number, known = states // 3, (states % 3 - 1).astype(np.int32)
     stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
     exact = exact_covers(run, window, host)
-    raw = weight.astype(np.float64)
-    period = period_s(run)
-    n = float(raw.sum() / (period * NS_PER_S) if period else raw.sum() ** 2 / (raw**2).sum())
-    active = _on_cpu(run, window, number, raw, samples["active"])
+    active = _on_cpu(run, window, number, raw, known)
     torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
     copies = bool(np.isin(host.calls["kind"], _COPIES).any())
     read = {one: cover_of(said, exact, copies=copies) for one, said in stacks.items()}
