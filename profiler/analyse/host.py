@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from profiler.analyse.categories import CALL_CATEGORIES, CODE, region_category
 from profiler.analyse.timeline import Indices, Segments, Times, innermost, times
-from profiler.analyse.window import Window, of_thread
+from profiler.analyse.window import Window, device_kind, of_thread
 from profiler.run.model import Run, Table
 from profiler.run.tables import CallKind
 
@@ -58,7 +58,7 @@ def _padded(values: Times, length: int) -> Times:
 
 
 def _of_regions(run: Run, regions: Table) -> npt.NDArray[np.int64]:
-    by_name = np.array([CODE[region_category(name)] for name in run.names] or [0], np.int64)
+    by_name = np.array([CODE[region_category(name, device_kind(run))] for name in run.names] or [0], np.int64)
     return times(by_name[regions["name"]])
 
 

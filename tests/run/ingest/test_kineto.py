@@ -132,6 +132,9 @@ def test_it_is_analysed_as_any_run(run: Run) -> None:
     assert sum(m.value or 0 for m in analysis.breakdown.values()) == pytest.approx(wall / 2 / 1e9)
     assert sum(m.value or 0 for m in analysis.device_breakdown.values()) == pytest.approx(wall / 2 / 1e9)
     assert analysis.measures["syncs_per_step"].value == 0.5
+    # the operators' 25 us less the calls in them, 4.002 and 3.5
+    assert analysis.breakdown["framework"].value == pytest.approx((25_000 - 4_002 - 3_500) / 2 / 1e9)
+    assert analysis.breakdown["input"].value == pytest.approx(9_000 / 2 / 1e9)
 
 
 def test_a_bare_list_of_2020(tmp_path: Path) -> None:
@@ -173,7 +176,9 @@ def test_a_trace_of_the_cpu(tmp_path: Path) -> None:
     assert run.info.facts == {"device": "cpu"}
     assert len(run.activities) == len(run.calls) == len(run.values) == 0
     assert run.steps["rank"].tolist() == run.regions["rank"].tolist() == [3]
-    assert analyse(run).measures["device_utilization"].value is None
+    analysis = analyse(run)
+    assert analysis.measures["device_utilization"].value is None
+    assert analysis.breakdown["compute"].value == pytest.approx(20_000 / 1e9)
 
 
 @pytest.mark.parametrize(
