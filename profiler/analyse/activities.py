@@ -18,6 +18,7 @@ BUSY: Final = "busy in Python"
 TORCH: Final = "inside torch operators"
 NATIVE: Final = "inside native code"
 COMPILING: Final = "compiling"
+IMPORTING: Final = "importing modules"
 CHECKPOINTING: Final = "writing a checkpoint"
 LOGGING: Final = "logging"
 LOCK: Final = "waiting for a lock"
@@ -89,6 +90,8 @@ def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, wai
     """What the frames of a library say by themselves; empty: nothing."""
     if any(map(_LOADER.match, paths)) and waits:
         return IDLE  # a worker or the thread that pins: nobody asked it for anything
+    if stack.calls.startswith("import "):
+        return IMPORTING
     if stack.cover == DATA:
         return WAITING_FOR_DATA if waits else MAKING_DATA
     if stack.cover == CHECKPOINT or stack.doing == "checkpoint":

@@ -180,7 +180,12 @@ class _Process:
         if self._is_worker:
             return "loader worker"
         rank = said.get("rank")
-        return f"rank {rank}" if rank is not None else str(said.get("name", "")) or "process"
+        if rank is not None:
+            return f"rank {rank}"
+        own = self._run.steps[self._run.steps["pid"] == self._pid]
+        if len(own) and len(own) < len(self._run.steps):
+            return f"rank {own['rank'][0]}"
+        return str(said.get("name", "")) or ("training process" if len(own) else "process")
 
 
 def _leaf(frames: tuple[Site, ...]) -> Site:

@@ -23,6 +23,7 @@ WAIT = (LIB + "threading.py", 320, "Condition.wait")
 MODULE = (SITE + "torch/nn/modules/module.py", 1500, "Module._call_impl")
 LINEAR = (SITE + "torch/nn/modules/linear.py", 117, "Linear.forward")
 WORKER = (SITE + "torch/utils/data/_utils/worker.py", 300, "_worker_loop")
+IMPORTS = "importing modules"
 Row = tuple[tuple[tuple[str, int, str], ...], int, int]
 
 
@@ -87,6 +88,7 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
         ((MAIN, STEP, (SITE + "torch/serialization.py", 9, "save")), 1, "writing a checkpoint"),
         ((MAIN, STEP, (SITE + "wandb/sdk/wandb_run.py", 9, "log"), WAIT), 0, "logging"),
         ((MAIN, STEP, (SITE + "torch/_inductor/graph.py", 9, "run")), 1, "compiling"),
+        ((MAIN, ("<frozen importlib._bootstrap>", 9, "_load"), (SITE + "torch/fx/a.py", 1, "<module>")), 1, IMPORTS),
         ((MAIN, STEP, WAIT), 0, "waiting for a lock"),
         ((MAIN, STEP, (LIB + "ssl.py", 9, "SSLSocket.read")), 0, "waiting for the network"),
         ((MAIN, STEP, (LIB + "subprocess.py", 9, "Popen.wait")), 0, "waiting for another process"),
