@@ -56,7 +56,8 @@ _NETWORK: Final = re.compile(
 )
 _POOL: Final = re.compile(r"^(concurrent/futures/(thread|process)|multiprocessing/(pool|resource_tracker))\.py$")
 _LOADER: Final = re.compile(r"^torch/utils/data/_utils/(worker|pin_memory)\.py$")
-_CHILDREN: Final = re.compile(r"^(subprocess|multiprocessing/popen_\w+)\.py$|^torch/distributed/(elastic|launcher|run)")
+_CHILDREN: Final = re.compile(r"^(subprocess|multiprocessing/popen_\w+)\.py$")
+_LAUNCHER: Final = re.compile(r"^torch/distributed/(elastic/|launcher/|run\.py)")
 _MOSTLY: Final = 0.5
 """Share of the time in which a thread held the GIL above which it was in Python itself, not in what Python called."""
 
@@ -81,7 +82,7 @@ def what(frames: tuple[Site, ...], stack: Stack, known: Evidence) -> str:
     """The answer for one stack: its frames, outermost first, and what was read off them."""
     paths = [relative(site.file) for site in frames]
     leaf = next((path for path in reversed(paths) if not path.startswith("<")), "")
-    waits = bool(_WAITS.match(leaf)) and known.active != 1
+    waits = bool(_WAITS.match(leaf) or _LAUNCHER.match(leaf)) and known.active != 1
     said = _in_library(frames, paths, stack, waits=waits) or _waiting(paths, leaf, stack, waits=waits)
     return said or _own(stack, known)
 
@@ -111,7 +112,7 @@ def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, wai
 
 def _waiting(paths: list[str], leaf: str, stack: Stack, *, waits: bool) -> str:
     """Whom the thread waits for; a library's own thread that waits is one that nobody asked for anything."""
-    if waits and any(map(_CHILDREN.match, paths)):
+    if waits and (_LAUNCHER.match(leaf) or any(map(_CHILDREN.match, paths))):
         return CHILD
     network = any(map(_NETWORK.match, paths))
     if _POOL.match(leaf) or ((waits or network) and kind_of(stack.site.file) != USER):

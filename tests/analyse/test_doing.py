@@ -92,6 +92,11 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
         ((MAIN, STEP, WAIT), 0, "waiting for a lock"),
         ((MAIN, STEP, (LIB + "ssl.py", 9, "SSLSocket.read")), 0, "waiting for the network"),
         ((MAIN, STEP, (LIB + "subprocess.py", 9, "Popen.wait")), 0, "waiting for another process"),
+        (
+            ((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),),
+            0,
+            "waiting for another process",
+        ),
         ((MAIN, STEP), 0, "idle"),
         ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, "idle"),
     ],
