@@ -24,7 +24,7 @@ from profiler.analyse.resources import resources
 from profiler.analyse.stacks import activity, flame
 from profiler.analyse.throughput import throughput
 from profiler.analyse.utilisation import series
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, measured_window
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
 from profiler.run.model import Analysis, IdleBlame, Measure, Missing, Run
 
 
@@ -33,8 +33,9 @@ def analyse(run: Run) -> Analysis:
     window = measured_window(run)
     host, book, seen = _host(run, window)
     parts = breakdown(window, book, len(host.calls) if host else 0)
-    device = device_breakdown(run, window)
-    idle, no_blame = _blame(run, window, host, book)
+    on_device = device_window(run, window)
+    device = device_breakdown(run, on_device)
+    idle, no_blame = _blame(run, window, on_device, (host, book))
     tree, no_flame = flame(run, window)
     hot = hot_sites(run, window)
     measures = (
@@ -85,12 +86,15 @@ def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None,
 
 
 def _blame(
-    run: Run, window: Window, host: HostTimeline | None, book: Ledger | None
+    run: Run, window: Window, on_device: Window, host_side: tuple[HostTimeline | None, Ledger | None]
 ) -> tuple[tuple[IdleBlame, ...], str]:
+    host, book = host_side
     reason = no_queue_reason(run, window)
     if reason or host is None or book is None:
         return (), reason or LEVEL_LIGHT
-    return idle_blame(run, window, host, uncovered_is_python=book.python_share >= 0.5), ""
+    if on_device is not window:
+        host = host_timeline(run, on_device)
+    return idle_blame(run, on_device, host, uncovered_is_python=book.python_share >= 0.5), ""
 
 
 def _missing_of(title: str, parts: Mapping[str, Measure]) -> Iterable[Missing]:

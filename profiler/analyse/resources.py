@@ -10,7 +10,7 @@ import numpy.typing as npt
 from profiler.analyse.counters import counter_sums
 from profiler.analyse.device import busy_intervals, no_queue_reason
 from profiler.analyse.timeline import Times, covered_within, times
-from profiler.analyse.window import NO_QUEUE, Window, device_kind, select
+from profiler.analyse.window import NO_QUEUE, Window, device_kind, device_window, select
 from profiler.run.model import Measure, Run, Table
 
 RSS: Final = "process.rss"
@@ -63,12 +63,13 @@ def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.floa
 
 
 def _utilization(run: Run, window: Window) -> Measure:
-    busy, source = busy_per_step(run, window)
+    on_device = device_window(run, window)
+    busy, source = busy_per_step(run, on_device)
     if busy is None and len(window) and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
         return Measure("device_utilization", None, "1", reason=source)
-    return Measure("device_utilization", float(busy.sum()) / window.wall_ns, "1", n=len(window), source=source)
+    return Measure("device_utilization", float(busy.sum()) / on_device.wall_ns, "1", n=len(on_device), source=source)
 
 
 def _sampled_utilization(run: Run, window: Window) -> Measure:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from profiler.analyse.counters import gauge_per_step
 from profiler.analyse.resources import RSS, busy_per_step, process_tree_sum, sample_rows
 from profiler.analyse.timeline import Times, times
-from profiler.analyse.window import NS_PER_S, Window
+from profiler.analyse.window import NS_PER_S, Window, device_window
 from profiler.run.model import Run, Series
 
 MAX_POINTS: Final = 240
@@ -30,7 +30,8 @@ def series(run: Run, window: Window) -> tuple[Series, ...]:
 
 def _of_steps(run: Run, window: Window) -> list[Series]:
     """Amounts per step over the step's wall time."""
-    busy, _ = busy_per_step(run, window)
+    traced = device_window(run, window) is not window  # then the other steps say nothing of the device
+    busy = None if traced else busy_per_step(run, window)[0]
     process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
     amounts: list[tuple[str, str, Floats | Times | None, float]] = [
         ("device_utilization", "1", busy, 1.0),

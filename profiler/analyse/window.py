@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,38 @@ def measured_window(run: Run) -> Window:
     own = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
     own = own[np.argsort(own["begin"], kind="stable")]
     return Window(pid, tid, own, times(own["begin"]), times(own["end"]), others=len(measured) - len(own))
+
+
+def device_window(run: Run, window: Window) -> Window:
+    """The steps whose device activities were recorded: all measured ones, or the few that torch's profiler traced.
+
+    The traced steps are warm-up for every other question, since tracing slows them. A step that the trace saw only a
+    part of is cut to that part.
+    """
+    begin, end = _traced(run)
+    if not len(window) or begin >= end or not len(of_process(run.activities, window)):
+        return window
+    steps = run.steps[(run.steps["pid"] == window.pid) & (run.steps["tid"] == window.tid)]
+    steps = steps[(steps["begin"] < end) & (steps["end"] > begin)]
+    if not len(steps):
+        return window
+    steps = steps[np.argsort(steps["begin"], kind="stable")]
+    return Window(
+        window.pid,
+        window.tid,
+        steps,
+        np.maximum(times(steps["begin"]), begin),
+        np.minimum(times(steps["end"]), end),
+    )
+
+
+def _traced(run: Run) -> tuple[int, int]:
+    """Begin and end, ns, of the stretch that the run's own Kineto trace covers; equal where it has none."""
+    trace = run.info.facts.get("trace")
+    if not isinstance(trace, Mapping) or trace.get("state") != "recorded":
+        return 0, 0
+    begin, end = trace.get("begin"), trace.get("end")
+    return (begin, end) if isinstance(begin, int) and isinstance(end, int) else (0, 0)
 
 
 def _empty(steps: Table, reason: str) -> Window:

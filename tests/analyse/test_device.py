@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse import analyse
-from profiler.run.tables import ActivityKind
-from tests.recorded.builders import RunBuilder
+from profiler.run.model import Run
+from profiler.run.tables import ActivityKind, CallKind
+from tests.recorded.builders import MS, RunBuilder
 
 
 def test_categories_are_exclusive_and_sum_to_the_step() -> None:
@@ -31,3 +34,31 @@ def test_at_level_light_it_is_missing() -> None:
     assert {(m.value, m.reason) for m in parts.values()} == {
         (None, "recorded at level light: record again with --level standard")
     }
+
+
+def traced() -> Run:
+    """Ten steps of 10 ms on CUDA; the trace saw steps 2 and 3, busy 4 ms each and waiting for the rest."""
+    trace = {"state": "recorded", "begin": 20 * MS, "end": 40 * MS}
+    builder = RunBuilder(level="full", device="cuda", trace=trace)
+    for number in range(10):
+        builder.step(number * 10 * MS, (number + 1) * 10 * MS, warmup=number in {2, 3})
+    for begin in (22, 32):
+        builder.call(CallKind.LAUNCH, (begin - 1) * MS, begin * MS, site="train.py:5")
+        builder.activity(ActivityKind.KERNEL, begin * MS, (begin + 4) * MS)
+    return builder.build()
+
+
+def test_the_device_is_judged_by_the_steps_that_were_traced() -> None:
+    found = analyse(traced())
+    assert found.measures["device_utilization"].value == pytest.approx(0.4)
+    assert found.measures["device_utilization"].n == 2
+    assert found.device_breakdown["idle"].value == pytest.approx(6e-3)
+    assert sum(row.seconds_per_step for row in found.idle) == pytest.approx(6e-3)
+    assert found.measures["steps"].value == 8
+
+
+def test_a_step_that_the_trace_saw_in_part_counts_in_part() -> None:
+    run = traced()
+    trace = {"state": "recorded", "begin": 25 * MS, "end": 40 * MS}
+    run = replace(run, info=replace(run.info, facts={**run.info.facts, "trace": trace}))
+    assert analyse(run).measures["device_utilization"].value == pytest.approx(5 / 15)
