@@ -10,7 +10,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAIL = 1
-    """A gate said FAIL (reserved for `check`)."""
+    """A gate said FAIL (reserved for `check`); `doctor`: something that level standard needs is missing."""
     USAGE = 2
     """Bad input: an option, a path, a file that cannot be read, or a fault of the tool itself."""
     NOT_COMPARABLE = 3

@@ -16,8 +16,8 @@ from profiler.run.model import Run, RunInfo
 MS = 1_000_000
 SITE = "/v/lib/python3.11/site-packages/"
 LIB = "/v/lib/python3.11/"
-MAIN = ("/home/u/train.py", 10, "main")
-STEP = ("/home/u/train.py", 30, "step")
+MAIN = ("/home/someone/train.py", 10, "main")
+STEP = ("/home/someone/train.py", 30, "step")
 NEXT = (SITE + "torch/utils/data/dataloader.py", 700, "_BaseDataLoaderIter.__next__")
 WAIT = (LIB + "threading.py", 320, "Condition.wait")
 MODULE = (SITE + "torch/nn/modules/module.py", 1500, "Module._call_impl")
@@ -68,7 +68,7 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
     run = recorded(tmp_path / "r", [(waiting, 0, 620), (busy, 1, 380)], gil={busy: 380})
     (found,) = doings(run)
     assert (found.answer, found.share) == ("waiting for data", pytest.approx(0.62))
-    assert str(found.site) == "/home/u/train.py:10 (main)"
+    assert str(found.site) == "/home/someone/train.py:10 (main)"
     assert found.calls == "threading.Condition.wait"
     assert found.low < 0.62 < found.high
     assert found.high - found.low == pytest.approx(0.186, abs=0.01), "of 100 samples"
@@ -80,7 +80,7 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("frames", "active", "expected"),
     [
-        ((MAIN, NEXT, ("/home/u/data.py", 5, "__getitem__")), 1, "making its data itself"),
+        ((MAIN, NEXT, ("/home/someone/data.py", 5, "__getitem__")), 1, "making its data itself"),
         ((MAIN, STEP, MODULE, LINEAR), 1, "inside torch operators"),
         ((MAIN, STEP, (SITE + "torch/cuda/__init__.py", 900, "synchronize")), 1, "blocked in a sync"),
         ((MAIN, STEP, (SITE + "torch/_tensor_str.py", 9, "_str")), -1, "blocked in a sync"),
@@ -152,7 +152,7 @@ def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_called_so(tmp_path: Path) -> None:
-    (found,) = doings(recorded(tmp_path / "r", [((WORKER, ("/home/u/data.py", 5, "__getitem__")), 1, 1000)]))
+    (found,) = doings(recorded(tmp_path / "r", [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)]))
     assert (found.process, found.answer) == ("loader worker", "busy in Python")
 
 

@@ -31,9 +31,9 @@ def stack(*frames: str) -> Stack:
 @pytest.mark.parametrize(
     ("file", "kind"),
     [
-        ("/home/me/train.py", "user"),
-        ("/home/me/torch/train.py", "user"),
-        ("/home/me/profiler/run.py", "user"),
+        ("/home/someone/train.py", "user"),
+        ("/home/someone/torch/train.py", "user"),
+        ("/home/someone/profiler/run.py", "user"),
         ("<stdin>", "user"),
         ("<ipython-input-3>", "user"),
         (f"{SITE}torch/nn/functional.py", "torch"),

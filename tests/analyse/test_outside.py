@@ -54,9 +54,9 @@ def test_a_run_that_never_ended_ends_with_its_last_sample() -> None:
 
 
 def test_files_below_the_working_directory_are_told_from_there() -> None:
-    builder = RunBuilder(device="cpu", cwd="/home/me/work")
+    builder = RunBuilder(device="cpu", cwd="/home/someone/work")
     builder.boundary(0)
     builder.steps(4, 1 * S)
-    builder.stack(("/home/me/work/src/train.py:20:main",), 0, 2 * S)
-    builder.stack(("/home/me/other/x.py:20:main",), 2 * S, 4 * S)
-    assert [line.site.file for line in analyse(builder.build()).lines] == ["/home/me/other/x.py", "src/train.py"]
+    builder.stack(("/home/someone/work/src/train.py:20:main",), 0, 2 * S)
+    builder.stack(("/home/someone/other/x.py:20:main",), 2 * S, 4 * S)
+    assert [line.site.file for line in analyse(builder.build()).lines] == ["/home/someone/other/x.py", "src/train.py"]
