@@ -58,7 +58,7 @@ class _Source:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.pid = int(folder.name.rpartition("-")[2])
+        self.pid = tables.pid_of(folder.name) or 0
         self.marked: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
         """Steps that the program marked itself: begin, end, tokens, tid."""
         self.found: defaultdict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_KEPT))
@@ -171,8 +171,7 @@ def _source_folders(run: Path) -> Iterator[Path]:
     except OSError:
         return
     for entry in entries:
-        prefix, _, pid = entry.name.partition("-")
-        if prefix == "source" and pid.isdecimal():
+        if tables.pid_of(entry.name) is not None:
             yield entry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ H = TypeVar("H", bound=Hashable)
 LOST_NAME = "(lost)"
 """Stands for a name whose text was torn off."""
 _LOST_SITE = Site("(lost)", 0, "")
+_CHUNK: Final = 1 << 18
+"""Rows that are looked at together: what the work on them takes is small beside a table."""
 
 
 def load(path: Path | str) -> Run:
@@ -53,8 +55,7 @@ def load(path: Path | str) -> Run:
 
 
 def _is_source(folder: Path) -> bool:
-    prefix, _, pid = folder.name.partition("-")
-    return folder.is_dir() and (folder.name == store.RECORDER or (prefix == "source" and pid.isdecimal()))
+    return folder.is_dir() and (folder.name == store.RECORDER or tables.pid_of(folder.name) is not None)
 
 
 class _Interned(Generic[H]):
@@ -68,16 +69,27 @@ class _Interned(Generic[H]):
     def values(self) -> tuple[H, ...]:
         return tuple(self._ids)
 
-    def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> tuple[npt.NDArray[np.int32], int]:
-        """The ids of one source in the common numbering, and how many had lost their text; -1 (unknown) stays."""
-        mapped = np.empty_like(column)
-        lost = 0
-        for old in np.unique(column).tolist():
-            where = column == old
-            if old != -1 and old not in texts:
-                lost += int(where.sum())
-            mapped[where] = -1 if old == -1 else self._number(texts.get(old, self._lost))
-        return mapped, lost
+    def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> int:
+        """Bring the ids of one source, in place, into the common numbering; -1 (unknown) stays.
+
+        :returns: how many had lost their text.
+        """
+        olds = np.array(sorted(texts), np.int64)
+        lost, unknown = len(olds), len(olds) + 1  # the last places of the lookup table
+        table = np.full(len(olds) + 2, -1, np.int32)
+        counted = 0
+        for start in range(0, len(column), _CHUNK):
+            part = column[start : start + _CHUNK]
+            places = np.searchsorted(olds, part)
+            places[~np.isin(part, olds)] = lost
+            places[part == -1] = unknown
+            met = np.bincount(places, minlength=len(table))
+            counted += int(met[lost])
+            for place in np.flatnonzero((met > 0) & (table == -1)).tolist():
+                if place != unknown:
+                    table[place] = self._number(texts[int(olds[place])] if place != lost else self._lost)
+            part[:] = table[places]
+        return counted
 
     def _number(self, value: H) -> int:
         return self._ids.setdefault(value, len(self._ids))
@@ -92,19 +104,27 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
         return ("name", names, source.names), ("site", sites, source.sites), ("stack", stacks, source.stacks)
 
     problems = list(_manifest_problems(info))
-    parts: dict[str, list[Table]] = {table: [] for table in tables.TABLES}
     for source in sources:
         problems += source.problems
-        for table, rows in source.tables.items():
-            merged = _with_origin(rows, table, source)
-            columns = merged.dtype.names or ()
+
+    def together(table: str) -> Table:
+        """The rows of all sources in one table; those of a source are given up as soon as they are in it."""
+        whole = np.empty(sum(len(source.tables[table]) for source in sources), dtype_of(table))
+        filled = 0
+        for source in sources:
+            rows = source.tables.pop(table)
+            part = whole[filled : filled + len(rows)]
+            filled += len(rows)
+            _copy(rows, part, source)
             for column, interned, texts in id_columns(source):
-                if column in columns:
-                    merged[column], lost = interned.remap(merged[column], texts)
+                if column in (part.dtype.names or ()):
+                    lost = interned.remap(part[column], texts)
                     if lost:
                         problems.append(f"{source.name}/{table}.bin: {lost} records have lost their {column}")
-            parts[table].append(merged)
-    whole = {table: _read_only(parts[table], table) for table in tables.TABLES}
+        whole.setflags(write=False)
+        return whole
+
+    whole = {table: together(table) for table in tables.TABLES}
     return Run(
         path=path,
         info=_with_facts(info, sources),
@@ -124,20 +144,15 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
     )
 
 
-def _with_origin(rows: Table, table: str, source: Source) -> Table:
-    """`rows` in the loaded layout: with the process and rank that wrote them."""
-    merged = np.zeros(len(rows), dtype_of(table))
-    for name in rows.dtype.names or ():
-        merged[name] = rows[name]
-    if "rank" in (merged.dtype.names or ()):
-        merged["pid"], merged["rank"] = source.pid, source.rank
-    return merged
-
-
-def _read_only(parts: list[Table], table: str) -> Table:
-    merged = np.concatenate([np.empty(0, dtype_of(table)), *parts])
-    merged.setflags(write=False)
-    return merged
+def _copy(rows: Table, into: Table, source: Source) -> None:
+    """`rows` into the loaded layout: with the process and rank that wrote them."""
+    columns = rows.dtype.names or ()
+    for start in range(0, len(rows), _CHUNK):  # column by column: of a chunk that stays in the cache
+        part, target = rows[start : start + _CHUNK], into[start : start + _CHUNK]
+        for name in columns:
+            target[name] = part[name]
+    if "rank" in (into.dtype.names or ()):
+        into["pid"], into["rank"] = source.pid, source.rank
 
 
 def _with_facts(info: RunInfo, sources: list[Source]) -> RunInfo:

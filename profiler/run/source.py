@@ -69,7 +69,7 @@ def _frames(line: Mapping[str, Any]) -> tuple[Site, ...]:
 
 
 def _read_meta(folder: Path, source: Source) -> None:
-    source.pid = int(folder.name.rpartition("-")[2])
+    source.pid = tables.pid_of(folder.name) or 0
     try:
         meta = json.loads((folder / tables.SOURCE_META).read_text(encoding="utf-8"))
         store.check_schema(meta["schema"], str(folder))
@@ -80,7 +80,7 @@ def _read_meta(folder: Path, source: Source) -> None:
 
 
 def _read_table(path: Path, table: str, problems: list[str]) -> Table:
-    """The whole records of `path`; a missing file is an empty table."""
+    """The whole records of `path`, read when they are looked at; a missing file is an empty table."""
     dtype = dtype_of(table, loaded=False)
     try:
         size = path.stat().st_size
@@ -88,7 +88,8 @@ def _read_table(path: Path, table: str, problems: list[str]) -> Table:
         return np.empty(0, dtype)
     if torn := size % dtype.itemsize:
         problems.append(f"{path.parent.name}/{path.name}: {torn} bytes of a torn record cut off")
-    return np.fromfile(path, dtype, count=size // dtype.itemsize)
+    count = size // dtype.itemsize
+    return np.memmap(path, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[str]) -> dict[int, T]:

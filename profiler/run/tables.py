@@ -179,3 +179,15 @@ ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")
+
+
+def source_name(pid: int, number: int = 1) -> str:
+    """Folder of the process `pid`: of the number-th that had this pid, after an exec or when the system gives it again."""
+    return f"source-{pid}" if number == 1 else f"source-{pid}-{number}"
+
+
+def pid_of(folder: str) -> int | None:
+    """The reverse of `source_name`; None: it is no such folder."""
+    word, _, rest = folder.partition("-")
+    pid, _, number = rest.partition("-")
+    return int(pid) if word == "source" and pid.isdecimal() and (number or "2").isdecimal() else None
