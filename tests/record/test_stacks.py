@@ -13,7 +13,8 @@ import pytest
 
 from profiler.record.collector import Context
 from profiler.record.collectors import stacks
-from profiler.record.collectors._lane import affordable
+from profiler.record.collectors._chrometrace import Span
+from profiler.record.collectors._lane import _torn, affordable
 from profiler.record.collectors.stacks import FORBIDDEN, StacksCollector, python_of, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
@@ -133,6 +134,13 @@ def test_deep_stacks_are_sampled_less_often() -> None:
     assert affordable(0.5, 1000, 100) == 30, "0.5 ms a sample, at 1.5% of a core"
     assert affordable(5, 1000, 100) == 10, "it is never without samples"
     assert affordable(5, 1000, 5) == 5
+
+
+@pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
+def test_a_frame_that_was_read_while_it_changed_is_known(torn: tuple[str, int, str]) -> None:
+    whole = ("a.py", 1, "f")
+    assert _torn(Span(0, 1, 1, 1, (whole, torn), -1))
+    assert not _torn(Span(0, 1, 1, 1, (whole, whole), -1))
 
 
 def test_forbidden_ptrace_says_what_to_do(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, filterfalse, repeat
 from pathlib import Path
 from typing import Final
 
+from profiler.record.collectors._chrometrace import Span
 from profiler.record.collectors._sources import Sources
 from profiler.record.collectors._window import Plan, Window, open_window
 from profiler.record.processes import is_alive, wait_exit
@@ -130,11 +131,17 @@ class Lane:
     def _write(self, done: Window) -> None:
         converted = done.convert()
         writer = self._equipment.writer
-        writer.stacks(converted.rows, table="gil_stacks" if done.plan.gil else "stacks")
-        writer.samples(converted.end, converted.values + self._sources.fresh({row.frames for row in converted.rows}))
-        self._known = self._known.union(row.tid for row in converted.rows)
-        self.records += len(converted.rows)
-        self.dropped += converted.errors
+        rows = list(filterfalse(_torn, converted.rows))
+        writer.stacks(rows, table="gil_stacks" if done.plan.gil else "stacks")
+        writer.samples(converted.end, converted.values + self._sources.fresh({row.frames for row in rows}))
+        self._known = self._known.union(row.tid for row in rows)
+        self.records += len(rows)
+        self.dropped += converted.errors + len(converted.rows) - len(rows)
+
+
+def _torn(row: Span) -> bool:
+    """Whether a frame was read while the thread, which is not stopped, changed it: names of such are any bytes."""
+    return any("\0" in file or "\0" in function for file, _, function in row.frames)
 
 
 def affordable(cpu_s: float, samples: int, highest: int) -> int:
