@@ -1,0 +1,40 @@
+"""Training scripts that know nothing of us run as ever, and their runs say what their steps are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.zoo.zoo import ZOO, Animal, Recorded, recorded
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(one, id=one.name, marks=() if one.quick else pytest.mark.slow) for one in ZOO],
+)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    animal: Animal = request.param
+    return recorded(animal, animal.few, tmp_path_factory.mktemp(animal.name))
+
+
+def test_the_program_does_what_it_did(kept: Recorded) -> None:
+    assert kept.bare_exit == kept.animal.exit_code
+    assert kept.bare
+    known = set(kept.bare)
+    assert tuple(line for line in kept.with_us if line in known) == kept.bare
+
+
+def test_its_steps_are_found_and_named(kept: Recorded) -> None:
+    found = np.unique(kept.run.steps["pid"], return_counts=True)[1].tolist()
+    assert found == [kept.steps - kept.animal.short] * kept.animal.sources
+    assert kept.animal.source in kept.run.step_source
+
+
+def test_the_run_is_whole(kept: Recorded) -> None:
+    run = kept.run
+    assert run.problems == ()
+    states = [(status.name, status.state) for status in run.info.collectors]
+    assert {("inside", "ok"), ("stacks", "ok")} <= set(states), run.info.collectors
+    assert "failed" not in dict(map(reversed, states)), run.info.collectors
+    names = {run.names[number] for number in run.regions["name"].tolist()}
+    assert names.issuperset(kept.animal.regions), names

@@ -1,0 +1,119 @@
+"""The zoo: unmodified training scripts of many styles, how each is started, and what its recording must say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import chdir
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from profiler.record.launch import record
+from profiler.run.load import load
+from profiler.run.model import Run, RunSpec
+
+SCRIPTS: Final = Path(__file__).parent / "scripts"
+ALONE: Final = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""One thread for the operators: where the machine is busy, threads that wait for each other take ten times as long."""
+_OF_TIME: Final = re.compile(r"'(train_runtime|train_\w+_per_second)': '?[\d.]+'?")
+"""What a program prints of the time that it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Animal:
+    """One way of starting one script."""
+
+    name: str
+    argv: tuple[str, ...]
+    """Behind the interpreter; `{steps}` stands for their number."""
+    source: str
+    """Part of what the run says of its steps."""
+    few: int = 30
+    """Steps of a run that is to be short."""
+    many: int = 3000
+    """Steps of one that lasts some 10 s."""
+    short: int = 1
+    """How many steps fewer are found than the script takes: before the first there is no boundary."""
+    exit_code: int = 0
+    sources: int = 1
+    """Processes that step."""
+    quick: bool = False
+    regions: tuple[str, ...] = ()
+    """Names of regions that must be there."""
+    after: str = ""
+    """The user's function that must be named for most of the time after the optimizer."""
+    threads: Mapping[str, str] = field(default_factory=lambda: ALONE)
+
+    def command(self, steps: int) -> tuple[str, ...]:
+        return (sys.executable, *(word.format(steps=steps) for word in self.argv))
+
+
+_TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+_LAUNCH: Final = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1")
+ZOO: Final = (
+    Animal("plain", ("plain.py", "{steps}"), "AdamW (plain.py:14)", quick=True, regions=("data", "backward")),
+    Animal("accumulation", ("accumulation.py", "--steps", "{steps}"), "SGD (accumulation.py:16)", regions=("data",)),
+    Animal("gan", ("gan.py", "{steps}"), "Adam (gan.py:12)", quick=True),
+    Animal("iterable", ("iterable.py", "{steps}"), "Adam (iterable.py:30)", regions=("data", "dataset")),
+    Animal("workers", ("workers.py", "--steps", "{steps}"), "SGD (workers.py:39)", regions=("data", "dataset")),
+    Animal("spawned", ("workers.py", "--steps", "{steps}", "--start", "spawn"), "SGD (workers.py:39)",
+           regions=("data", "dataset", "worker start")),
+    Animal("compiled", ("compiled.py", "{steps}"), "AdamW (compiled.py:24)"),
+    Animal("log_after", ("log_after.py", "{steps}"), "AdamW (log_after.py:15)", after="log_metrics"),
+    Animal("evaluation", ("evaluation.py", "{steps}"), "SGD (evaluation.py:18)", few=60, quick=True,
+           regions=("data", "checkpoint"), after="evaluate"),
+    Animal("inference", ("inference.py", "{steps}"), "batches of DataLoader (inference.py:13)", short=0),
+    Animal("scaler", ("scaler.py", "{steps}"), "SGD (scaler.py:11), of which GradScaler skipped"),
+    Animal("lbfgs", ("lbfgs.py", "{steps}"), "LBFGS (lbfgs.py:11)"),
+    Animal("ranks", (*_TORCHRUN, "ranks.py", "{steps}"), "AdamW (ranks.py:16)", sources=2),
+    Animal("forking", ("forking.py", "{steps}"), "SGD (forking.py:16)", sources=2),
+    Animal("lightning", ("lightning_fit.py", "{steps}"), "AdamW (lightning_fit.py:29)", regions=("data",)),
+    Animal("hf_trainer", ("hf_trainer.py", "{steps}"), "AdamW (hf_trainer.py:37)", quick=True,
+           regions=("data", "backward")),
+    Animal("accelerate", ("accelerate_loop.py", "{steps}"), "AdamW (accelerate_loop.py:15)", regions=("data",)),
+    Animal("launched", (*_LAUNCH, "accelerate_loop.py", "{steps}"), "AdamW (accelerate_loop.py:15)"),
+    Animal("tokenizing", ("tokenizing.py", "{steps}"), "SGD (tokenizing.py:16)", regions=("tokenize",)),
+    Animal("interrupted", ("interrupted.py", "{steps}"), "AdamW (interrupted.py:14)"),
+    Animal("package", ("-m", "package", "{steps}"), "SGD (__main__.py:16)", exit_code=7, quick=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run, beside what the program said without us and with us."""
+
+    animal: Animal
+    steps: int
+    run: Run
+    bare: tuple[str, ...]
+    with_us: tuple[str, ...]
+    bare_exit: int
+
+
+def recorded(animal: Animal, steps: int, folder: Path, level: str = "standard") -> Recorded:
+    """Run the script as it is, and at the same time record another of it."""
+    argv = animal.command(steps)
+    kept = {name: os.environ.get(name) for name in animal.threads}
+    os.environ.update(animal.threads)
+    try:
+        with chdir(SCRIPTS):
+            with open(folder / "alone.log", "w", encoding="utf-8") as output:
+                alone = subprocess.Popen(argv, stdout=output, stderr=subprocess.DEVNULL)
+            info = record(RunSpec(argv=argv, out=folder / "run", level=level, quiet=True))
+            bare_exit = alone.wait(timeout=250)
+    finally:
+        for name, value in kept.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    assert info.exit_code == animal.exit_code, (folder / "run" / "output.log").read_text()
+    said = (folder / "run" / "output.log").read_text()
+    return Recorded(
+        animal, steps, load(folder / "run"), _lines((folder / "alone.log").read_text()), _lines(said), bare_exit
+    )
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(_OF_TIME.sub(r"'\1': ...", line) for line in text.splitlines() if line.strip())
