@@ -10,7 +10,7 @@ import sys
 import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,21 +207,19 @@ def test_a_device_is_asked_at_every_boundary(record: Callable[..., Any]) -> None
 # ---------------------------------------------------------------- when recording cannot go on
 
 
-class Full:
-    """A file on a disk with room for some bytes."""
+def full_after(room: int) -> Callable[[int, Any], int]:
+    """os.write on a disk with room for some bytes."""
+    write = os.write
 
-    def __init__(self, file: IO[bytes], room: int) -> None:
-        self._file, self._room = file, room
-
-    def write(self, data: Any) -> int:
-        if self._room == 0:
+    def limited(descriptor: int, data: Any) -> int:
+        nonlocal room
+        if room == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        part = bytes(data)[: self._room]
-        self._room -= len(part)
-        return self._file.write(part)
+        part = bytes(data)[:room]
+        room -= len(part)
+        return write(descriptor, part)
 
-    def close(self) -> None:
-        self._file.close()
+    return limited
 
 
 def test_a_full_disk_does_not_hurt_the_program(
@@ -231,7 +229,7 @@ def test_a_full_disk_does_not_hurt_the_program(
     steps = marks.recorder()._steps
     marks.step()
     steps.flush()
-    steps._file = Full(steps._file, 3 * tables.packer("steps").size + 5)
+    monkeypatch.setattr("profiler.inside.appended.os.write", full_after(3 * tables.packer("steps").size + 5))
     for _ in range(10):
         marks.step()
         marks.recorder().flush()

@@ -87,8 +87,7 @@ class _Finder:
             self.watcher = inside.begin(self)
             say_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
-            said = f"{type(error).__name__}: {error}"
-            print(f"profiler: hooks did not come in: {said}; the program goes on", file=sys.stderr)
+            say(f"hooks did not come in: {type(error).__name__}: {error}; the program goes on")
 
     def _ours(self, name: str) -> ModuleSpec | None:
         base = self.folder + name[len(PRIVATE) :].replace(".", "/")
@@ -106,6 +105,15 @@ class _Finder:
         if os.path.isfile(base + ".py"):  # noqa: PTH113
             return spec_from_file_location(name, base + ".py", loader=_Loader(name, base + ".py"))
         return None
+
+
+def say(line: str) -> None:
+    """To whoever watches the program; nothing where its standard error is closed (print would take its output then)."""
+    if sys.stderr is not None:
+        try:
+            print("profiler: " + line, file=sys.stderr)
+        except (OSError, ValueError):  # nobody reads it any more
+            return
 
 
 def say_hooked(what: str) -> None:

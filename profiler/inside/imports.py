@@ -151,7 +151,8 @@ def follow_process() -> None:
         os.register_at_fork(after_in_child=_renew)
         atexit.register(_finish)
     _renew()
-    patch(os, "_exit", _flushed_first)
+    for name in ("_exit", "execv", "execve"):  # ways past atexit; the other execs are made of these two
+        patch(os, name, _flushed_first)
 
 
 def _renew() -> None:
@@ -168,11 +169,11 @@ def _finish() -> None:
         recorder.flush()
 
 
-def _flushed_first(original: Callable[[int], Any]) -> Callable[[int], Any]:
-    """Children of multiprocessing leave this way, past atexit."""
+def _flushed_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Children of multiprocessing leave by os._exit, launchers become another program."""
 
-    def _exit(status: int) -> Any:
+    def left(*args: Any, **kwargs: Any) -> Any:
         _finish()
-        return original(status)
+        return original(*args, **kwargs)
 
-    return _exit
+    return left

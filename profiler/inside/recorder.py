@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from profiler.inside.boot import allow_tracing
+from profiler.inside.appended import Appended, first_to_stop
+from profiler.inside.boot import allow_tracing, say
 from profiler.run import tables
 from profiler.run.tables import BoundaryKind, CallKind, ValueKind
 
@@ -28,6 +29,7 @@ now: Final = time.monotonic_ns
 
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
 _FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quarter of a second
+_MOST_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
 
 Clocks = tuple[int, int, int, int]
@@ -38,6 +40,7 @@ class _Stream:
     """One append-only table, buffered; the file appears with its first flush. Any thread may append.
 
     Records wait in a deque, whose append and popleft need no lock: a write gives up the GIL, and other threads go on.
+    The lock may be taken again by who has it: a handler of a signal runs in the middle of anything.
     """
 
     def __init__(self, owner: Recorder, table: str) -> None:
@@ -46,9 +49,8 @@ class _Stream:
         self._most = _FLUSH_BYTES // packer.size
         self._waiting: deque[bytes] = deque()
         self._owner = owner
-        self._table = table
-        self._file: IO[bytes] | None = None
-        self._writing = threading.Lock()
+        self._file = Appended(f"{table}.bin")
+        self._writing = threading.RLock()
 
     def write(self, *fields: float) -> None:
         self._waiting.append(self._pack(*fields))
@@ -71,6 +73,9 @@ class _Stream:
                 data += waiting.popleft()
             self._put(memoryview(data))
 
+    def close(self) -> None:
+        self._file.close()
+
     def _put(self, data: memoryview) -> None:
         if not data or self._owner.pid != os.getpid():  # a fork has a recorder of its own: this one is its parent's
             return
@@ -78,33 +83,35 @@ class _Stream:
         if self._owner.failed:
             return
         try:
-            if self._file is None:
-                # unbuffered, and open as long as the program lives
-                self._file = open(self._owner.directory / f"{self._table}.bin", "ab", buffering=0)  # noqa: SIM115
-            written = 0
-            while written < len(data):  # a nearly full disk takes a part, and then fails
-                written += self._file.write(data[written:])
+            self._file.append(self._owner.directory, data)
         except OSError as error:
             self._owner.fail(error)
 
 
 class _Texts:
-    """Interned strings: an id each, written as JSON lines the first time they are seen."""
+    """Interned strings: an id each, written as JSON lines the first time they are seen.
+
+    Only so many are remembered; of those that are met again afterwards the file has one more line, with another id.
+    """
 
     def __init__(self, owner: Recorder, file_name: str) -> None:
         self._ids: dict[Any, int] = {}
+        self._numbers = count()
         self._owner = owner
         self._file_name = file_name
-        self._adding = threading.Lock()
+        self._adding = threading.RLock()
 
     def __call__(self, key: Any, record: Callable[[], dict[str, Any]] | None = None) -> int:
         known = self._ids.get(key)
         if known is not None:
             return known
         with self._adding:
-            if key in self._ids:
-                return self._ids[key]
-            number = len(self._ids)
+            known = self._ids.get(key)
+            if known is not None:
+                return known
+            if len(self._ids) >= _MOST_TEXTS:
+                self._ids.clear()
+            number = next(self._numbers)
             self._write({"id": number, **(record() if record else {"text": key})})
             self._ids[key] = number  # last: another thread must not use an id that is not written yet
         return number
@@ -126,9 +133,11 @@ class Recorder:
         self.level = level
         self.detailed = level != "light"
         self.pid = os.getpid()
-        self.directory = directory / f"source-{self.pid}"
+        self.directory = directory / tables.source_name(self.pid)
+        """Known for good with the first record."""
         self.failed = ""
         self._made = False
+        self._making = threading.RLock()
         self._streams = {name: _Stream(self, name) for name in tables.TABLES}
         self._steps = self._streams["steps"]
         self._values = self._streams["values"]
@@ -160,14 +169,31 @@ class Recorder:
 
     def make_folder(self) -> None:
         """With its first record a process gets its folder: many record nothing (a shell tool, a fork)."""
-        if self._made or self.failed:
+        if not self._made and not self.failed:
+            with self._making:
+                self._make()
+
+    def _make(self) -> None:
+        if self._made or self.failed:  # by another thread, meanwhile
             return
-        self._made = True
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._make_own()
         except OSError as error:
             self.fail(error)
-        self.write_meta()
+            return
+        self._replace_meta()
+        self._made = True  # last: another thread must not write into a folder that is not there yet
+
+    def _make_own(self) -> None:
+        """Another process had our pid before, or this one another program: its records are not ours."""
+        run = self.directory.parent
+        for number in count(1):
+            self.directory = run / tables.source_name(self.pid, number)
+            try:
+                self.directory.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return
 
     def know(self, **facts: Any) -> None:
         """A hook found out something about this program."""
@@ -179,9 +205,8 @@ class Recorder:
         """Stop recording and say so once; the program that we record goes on."""
         if not self.failed:
             self.failed = str(error)
-            with suppress(OSError):
-                (self.directory / tables.STOPPED).touch()
-            print(f"profiler: recording stopped: {error}; the program goes on", file=sys.stderr)
+            if first_to_stop(self.directory):
+                say(f"recording stopped: {error.strerror or error}; the program goes on")
 
     def clocks(self) -> Clocks:
         """Read at a boundary; about 1 µs."""
@@ -273,9 +298,12 @@ class Recorder:
 
     def write_meta(self) -> None:
         """Replace source.json atomically: what this process is, and what is said of it."""
-        if not self._made:
+        if self._made:
+            self._replace_meta()
+        else:
             self.make_folder()
-            return
+
+    def _replace_meta(self) -> None:
         meta = {
             "schema": tables.SCHEMA,
             "pid": self.pid,
@@ -297,6 +325,11 @@ class Recorder:
     def flush(self) -> None:
         for stream in self._streams.values():
             stream.flush()
+
+    def close(self) -> None:
+        """Give the files back; nothing more is written."""
+        for stream in self._streams.values():
+            stream.close()
 
     def raw(self, table: str, records: bytes | bytearray | memoryview) -> None:
         """Append whole records of `table` in the layout of `profiler.run.tables`."""
@@ -348,6 +381,8 @@ def start(directory: Path | None = None, level: str = "") -> Recorder | None:
     asked = os.environ.get(tables.ENV_RUN)
     if directory is None and not asked:
         return None
+    if there is not None:
+        there.close()
     made = Recorder(directory or Path(asked or ""), level or os.environ.get(tables.ENV_LEVEL, "light"))
     setattr(sys, _SLOT, made)
     return made
@@ -358,3 +393,4 @@ def stop() -> None:
     there: Recorder | None = sys.__dict__.pop(_SLOT, None)
     if there is not None:
         there.flush()
+        there.close()

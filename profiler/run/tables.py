@@ -182,7 +182,7 @@ LEVELS: Final = ("light", "standard", "full")
 
 
 def source_name(pid: int, number: int = 1) -> str:
-    """Folder of the process `pid`: of the number-th that had this pid, after an exec or when the system gives it again."""
+    """Folder of the number-th process that has this pid: after an exec, or when the system gives it out again."""
     return f"source-{pid}" if number == 1 else f"source-{pid}-{number}"
 
 
