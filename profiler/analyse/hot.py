@@ -1,4 +1,4 @@
-"""Lines of user code by what they asked of the device: calls, seconds, seconds blocked, bytes, per step."""
+"""Lines of user code by what they asked of the device, and by which operation: calls, seconds, bytes, per step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.covers import hooked
 from profiler.analyse.timeline import times
 from profiler.analyse.window import Window, of_process
 from profiler.run.model import HotSite, Run, Table
-from profiler.run.tables import CallKind
+from profiler.run.tables import WORKER_OF, CallKind
 
 MAX_SITES: Final = 100
+_NOTES: Final = ("dataset", "collate", WORKER_OF)
+"""OTHER calls that only say where something of a loader lies, or whose a worker is: nothing was asked of a device."""
 
 
 def calls_in_steps(run: Run, window: Window) -> Table:
@@ -22,30 +25,34 @@ def calls_in_steps(run: Run, window: Window) -> Table:
 
 
 def hot_sites(run: Run, window: Window) -> tuple[HotSite, ...]:
-    """One row per line and kind of call, all threads of the process together, the most seconds first."""
+    """One row per line and kind of call (hooks name it: per operation), all threads together, the most seconds first."""
     if not len(window):
         return ()
     calls = calls_in_steps(run, window)
-    calls = calls[calls["site"] >= 0]
-    shape = (len(run.sites), len(CallKind))
+    notes = [number for number, name in enumerate(run.names) if name in _NOTES]
+    calls = calls[(calls["site"] >= 0) & ~((calls["kind"] == CallKind.OTHER) & np.isin(calls["name"], notes))]
+    shape = (len(run.sites), len(CallKind), len(run.names) + 1)
     if not len(calls):
         return ()
-    keys, group = np.unique(np.ravel_multi_index((calls["site"], calls["kind"]), shape), return_inverse=True)
+    name = calls["name"] + 1 if hooked(run) else np.zeros(len(calls), np.int64)
+    keys, group = np.unique(np.ravel_multi_index((calls["site"], calls["kind"], name), shape), return_inverse=True)
     length = times(calls["end"]) - times(calls["begin"])
     sums = [
         np.bincount(group, column) for column in (None, length, np.clip(calls["blocked"], 0, length), calls["bytes"])
     ]
     steps, rows = len(window), []
-    for number, (site, kind) in enumerate(zip(*(part.tolist() for part in np.unravel_index(keys, shape)), strict=True)):
+    parts = (part.tolist() for part in np.unravel_index(keys, shape))
+    for number, (site, kind, name) in enumerate(zip(*parts, strict=True)):
         count, seconds, blocked, size = (float(column[number]) for column in sums)
         rows.append(
             HotSite(
                 site=run.sites[site],
                 kind=CallKind(kind).name.lower(),
+                operation=run.names[name - 1] if name else "",
                 calls_per_step=count / steps,
                 seconds_per_step=window.per_step(seconds),
                 blocked_per_step=window.per_step(blocked),
                 bytes_per_step=size / steps,
             )
         )
-    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site, row.kind))[:MAX_SITES])
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site, row.kind, row.operation))[:MAX_SITES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,7 +25,11 @@ MAX_STEAL: Final = 0.02
 MAX_OTHER_LOAD: Final = 0.5
 """Cores used by other programs, on average; from half a core on they compete on a machine of few cores."""
 MIN_OWN_TIME: Final = 0.01
+MAX_DROPPED: Final = 0.01
+"""Share of a collector's records: shares of time by samples are not better than that anyway."""
 DROPPED: Final = "activities_dropped"
+_ALL_CAME = re.compile(r"(\d+) of \1 ")
+"""`2 of 2 Python processes ...`: nothing to doubt."""
 
 
 def doubts(run: Run, window: Window) -> tuple[str, ...]:
@@ -42,9 +47,9 @@ def _recording(run: Run) -> Iterator[str]:
     if note := run.info.facts.get("device_note"):
         yield str(note)
     for status in run.info.collectors:
-        if status.state == "ok" and status.reason:
+        if status.state == "ok" and status.reason and not _ALL_CAME.match(status.reason):
             yield f"collector {status.name}: {status.reason}"
-        if status.dropped:
+        if status.dropped > MAX_DROPPED * (status.records + status.dropped):
             yield f"collector {status.name} dropped {status.dropped:,} of {status.records + status.dropped:,} records"
     if DROPPED in run.names:
         values = run.values["value"][run.values["name"] == run.names.index(DROPPED)]

@@ -7,16 +7,18 @@ sampler's clock is good to milliseconds, so samples say how much of the run went
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.frames import OURS, kind_of
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import LEVEL_LIGHT, Window, measured_window, of_thread
 from profiler.run.model import FlameNode, Run, Site, Table
+from profiler.run.tables import CallKind
 
 MAX_DEPTH: Final = 100
 """Frames below this are folded into the one at it: readers of the tree recurse."""
@@ -97,7 +99,7 @@ def flame(run: Run, window: Window) -> tuple[FlameNode | None, str]:
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
     the same steps can be laid over each other. Frames are one function of one file; its line is the one sampled most.
-    Idle samples are in it: they show where the thread waited.
+    Idle samples are in it: they show where the thread waited. Our wrappers are not: their time is their caller's.
     """
     if not len(window):
         return None, window.reason
@@ -105,11 +107,33 @@ def flame(run: Run, window: Window) -> tuple[FlameNode | None, str]:
     if not len(samples):
         return None, LEVEL_LIGHT if run.info.level == "light" else "no stack samples of the stepping thread"
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
-    root = _Frame()
+    root, operations = _Frame(), _operations(run)
     for number in np.flatnonzero(per_stack).tolist():
-        _add(root, run.stack_frames[number][:MAX_DEPTH], int(per_stack[number]))
+        frames = _without_ours(run.stack_frames[number], operations)
+        _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), ""
+
+
+def _operations(run: Run) -> dict[tuple[str, int], str]:
+    """(file, line) -> what a hook saw it ask for most often: item, to, ..."""
+    calls = run.calls[(run.calls["site"] >= 0) & (run.calls["kind"] != CallKind.OTHER)]
+    if not len(calls):
+        return {}
+    pairs, count = np.unique(np.stack([calls["site"], calls["name"]]), axis=1, return_counts=True)
+    found: dict[tuple[str, int], str] = {}
+    for one in np.argsort(count, kind="stable").tolist():  # the most frequent comes last and stays
+        site = run.sites[int(pairs[0, one])]
+        found[site.file, site.line] = run.names[int(pairs[1, one])]
+    return found
+
+
+def _without_ours(frames: tuple[Site, ...], operations: Mapping[tuple[str, int], str]) -> tuple[Site, ...]:
+    """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
+    kept = tuple(site for site in frames if kind_of(site.file) != OURS)
+    if kept and kept[-1] is not frames[-1] and (name := operations.get((kept[-1].file, kept[-1].line))):
+        return (*kept, Site(kept[-1].file, kept[-1].line, name))
+    return kept
 
 
 def _add(root: _Frame, frames: tuple[Site, ...], weight: int) -> None:

@@ -195,6 +195,8 @@ class HotSite:
     blocked_per_step: float
     """Seconds of these in which the host was blocked on the device."""
     bytes_per_step: float
+    operation: str = ""
+    """What the user wrote: item, mask index, to, ...; empty where the kind says it all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from profiler.analyse import analyse
 from profiler.run.model import HotSite, Site
-from profiler.run.tables import ActivityKind, CallKind
+from profiler.run.tables import WORKER_OF, ActivityKind, CallKind
 from tests.recorded.builders import RunBuilder
 
 
@@ -49,3 +49,18 @@ def test_counters_that_disagree_become_a_note_with_both_numbers() -> None:
     assert "counter syncs says 3 per step, the recorded calls 2" in notes
     assert "counter d2h_bytes says 16 per step, the recorded calls 8" in notes
     assert "the device counts 90.0% of its time as busy, its recorded activities 20.0%" in notes
+
+
+def test_a_found_run_names_operations_and_leaves_out_what_a_loader_notes() -> None:
+    builder = RunBuilder()
+    builder.steps(2, 100)
+    builder.boundary(100)
+    for at, name in ((10, "item"), (20, "item"), (30, "mask index")):
+        builder.named_call(CallKind.WOULD_SYNC, name, at, at + 2, site="t.py:8:f")
+    for name in ("dataset", "collate", WORKER_OF):
+        builder.named_call(CallKind.OTHER, name, 40, 40, site="t.py:9:f")
+    hot = analyse(builder.build()).hot
+    assert [(row.kind, row.operation, row.calls_per_step) for row in hot] == [
+        ("would_sync", "item", 1.0),
+        ("would_sync", "mask index", 0.5),
+    ]

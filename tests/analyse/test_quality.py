@@ -68,3 +68,11 @@ def test_what_the_recording_lacks() -> None:
         "the device dropped 1,234 activity records: its idle time is overstated",
     )
     assert ("collector gpu", "no NVIDIA driver found") in {(gap.what, gap.reason) for gap in analysis.missing}
+
+
+def test_what_is_as_it_should_be_is_no_doubt() -> None:
+    came = CollectorStatus("inside", "ok", "2 of 2 Python processes imported torch")
+    some = CollectorStatus("stacks", "ok", records=1248, dropped=1)
+    assert notes(stepped([200 * MS] * 10, collectors=(came, some))) == ()
+    part = CollectorStatus("inside", "ok", "1 of 2 Python processes imported torch")
+    assert notes(stepped([200 * MS] * 10, collectors=(part,))) == (f"collector inside: {part.reason}",)

@@ -8,6 +8,7 @@ from profiler.analyse import analyse
 from profiler.analyse.flamediff import flame_difference
 from profiler.analyse.stacks import MAX_DEPTH, stack_shares
 from profiler.run.model import FlameNode, Site
+from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
 
 MAIN, LOOP, LOOP_2, SYNC = "t.py:1:main", "t.py:10:loop", "t.py:12:loop", "d.py:5:sync"
@@ -91,3 +92,22 @@ def test_difference_lays_trees_over_each_other_by_path() -> None:
         ("log", 1, 0.0),
     ]
     assert main.children[0].site == Site("t.py", 9, "sync")
+
+
+def test_our_wrappers_are_their_callers_time_and_a_recorded_call_stands_for_its_own() -> None:
+    builder = RunBuilder()
+    builder.step(0, 100)
+    builder.named_call(CallKind.WOULD_SYNC, "item", 0, 10, site=LOOP)
+    ours = "/x/profiler/inside/hooks/tensors.py:195:wrapper"
+    builder.stack((MAIN, LOOP, ours), 0, 40)
+    builder.stack((MAIN, LOOP, ours, SYNC), 40, 60)
+    builder.stack((MAIN, LOOP_2, ours), 60, 100)
+    tree = analyse(builder.build()).flame
+    assert tree is not None
+    (main,) = tree.children
+    (loop,) = main.children
+    assert [(child.name, child.site) for child in loop.children] == [
+        ("item", Site("t.py", 10, "item")),
+        ("sync", Site("d.py", 5, "sync")),
+    ]
+    assert loop.value == pytest.approx(main.value), "a wrapper without a recorded call is its caller's time"

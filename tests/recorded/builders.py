@@ -132,6 +132,12 @@ class RunBuilder:
             name=self.name(kind.name.lower()), **fields,
         )  # fmt: skip
 
+    def named_call(
+        self, kind: CallKind, name: str, begin: int, end: int, *, site: Site | str | None = None, tid: int = TID
+    ) -> None:
+        """One call with the name that a hook gives it: item, dataset, ..."""
+        self._add("calls", begin=begin, end=end, kind=int(kind), site=self.site(site), tid=tid, name=self.name(name))
+
     def activity(self, kind: ActivityKind, begin: int, end: int, *, name: str = "kernel", **fields: int) -> None:
         """One activity; `fields` may hold bytes, correlation, stream, device, pid, rank."""
         self._add("activities", begin=begin, end=end, kind=int(kind), name=self.name(name), **fields)

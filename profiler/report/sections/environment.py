@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from profiler.base.facts import flat
 from profiler.report.blocks import Block, Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import phrase
 from profiler.report.subject import Subject, device_name, views
 from profiler.run.model import Comparison, RunInfo
 
 TITLE = "Environment"
+_NAMED = frozenset({"device", "device_label", "device_name"})
+"""Facts that the row of the device tells."""
 
 
 def build(subject: Subject) -> Section:
@@ -55,19 +57,11 @@ def rows_of(info: RunInfo) -> tuple[tuple[str, str], ...]:
         ("level", info.level),
     ]
     rows += [("started", info.started_at), ("git commit", info.git_commit or "not in a git checkout")]
-    rows += [(name.replace("_", " "), _host_value(name, value)) for name, value in info.host.items()]
+    rows += flat(info.host).items()
     rows += [(f"GPU {i}", str(device.get("name", "unnamed"))) for i, device in enumerate(info.devices)]
-    rows += [
-        (str(name), str(value))
-        for name, value in info.facts.items()
-        if name not in {"device", "device_label", "device_name"}
-    ]
+    rows += flat({name: value for name, value in info.facts.items() if name not in _NAMED}).items()
     rows += [(f"{name} version", version) for name, version in info.versions.items()]
     return tuple(rows)
-
-
-def _host_value(name: str, value: object) -> str:
-    return phrase(float(value), "bytes") if name.endswith("bytes") and isinstance(value, int | float) else str(value)
 
 
 PLUGIN = SectionPlugin("environment", TITLE, 100, build)
