@@ -1,10 +1,10 @@
 """What stack samples say of the stepping thread: the stretch that covers each, and its host category.
 
-A sample is on a CPU or not, and its innermost frame is torch's Python or other Python. On a CPU with the GIL that is
-`framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching of it. Not on
-a CPU, other Python is `python` (a sleep, a lock, a file: the line says which), and torch's is a wait for its threads.
-Library frames that say more win: logging, saving, input. Where no window has seen the GIL's holder, native work below
-torch's Python and Python elsewhere are assumed, and the interval spans all that it could be.
+A sample is on a CPU or not, and its innermost frame is torch's Python or other Python (hooks apart). On a CPU with the
+GIL that is `framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching
+of it. Not on a CPU, other Python is `python` (a sleep, a lock, a file: the line says which), and torch's is a wait for
+its threads. Library frames that say more win: logging, saving, input. Where no window has seen the GIL's holder, native
+work below torch's Python and Python elsewhere are assumed, and the interval spans all that it could be.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from profiler.analyse.covers import (
     exact_covers,
     per_stack,
 )
-from profiler.analyse.frames import CALL, Stack, read_stack
+from profiler.analyse.frames import CALL, OURS, Stack, kind_of, read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, Chance, chance, gil_windows, holder_samples, period_s
 from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.stacks import weighted
@@ -38,6 +38,8 @@ from profiler.run.tables import CallKind
 
 _WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")
 """The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
+LEAVES: Final = (OTHER := 0, OF_TORCH := 1, OF_HOOK := 2)
+"""Whose Python the innermost frame is. Of a hook: what it calls leaves no frame, and may be native or under the GIL."""
 _COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
 NO_GIL: Final = "no window of samples saw who held the GIL: Python and native work cannot be told apart"
 
@@ -73,11 +75,12 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Kinds:
-    """Of each sample its cover, whether its innermost frame is torch's Python, and the chance that it was on a CPU."""
+    """Of each sample its cover, whose Python its innermost frame is, and the chance that it was on a CPU."""
 
     window: Window
     cover: Numbers
-    torch: npt.NDArray[np.bool_]
+    leaf: Numbers
+    """Of each, one of LEAVES."""
     active: Floats
     copies: bool
     """Whether copies to or from a device were recorded."""
@@ -98,17 +101,26 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
     exact = exact_covers(run, window, host)
     active = _on_cpu(run, window, number, raw, known)
-    torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
     copies = bool(np.isin(host.calls["kind"], _COPIES).any())
     read = {one: cover_of(said, exact, copies=copies) for one, said in stacks.items()}
     cover = per_stack(number, {one: code for one, (code, _) in read.items()}).astype(np.int64)
-    kinds = _Kinds(window, cover, torch, active, copies)
+    kinds = _Kinds(window, cover, _leaves(run, number, stacks), active, copies)
     chances = _chances(run, kinds, raw * active / raw.sum(), n, exact)
     doing = per_stack(number, {one: CODE.get(word, -1) for one, (_, word) in read.items()})
     native = CODE["framework" if on_cuda(run, host) else "compute"]
     shares, doubt = _shares(kinds, doing.astype(np.int64), native, _of_calls(host), chances or {})
     weights = corrected(kinds.cover, raw, exact)
     return Evidence(number, kinds.cover, weights, raw, shares, doubt, stacks, n, window, exact, chances is not None)
+
+
+def _leaves(run: Run, number: Numbers, stacks: Mapping[int, Stack]) -> Numbers:
+    """Of each sample whose Python its innermost frame is."""
+    found = {}
+    for one, stack in stacks.items():
+        frames = run.stack_frames[one]
+        ours = bool(frames) and kind_of(frames[-1].file) == OURS
+        found[one] = OF_TORCH if stack.torch else OF_HOOK if ours else OTHER
+    return per_stack(number, found).astype(np.int64)
 
 
 def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
@@ -134,7 +146,7 @@ def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: np
 
 def _chances(
     run: Run, kinds: _Kinds, on_cpu: Floats, n: float, exact: Mapping[str, Numbers]
-) -> dict[tuple[int, bool], Chance] | None:
+) -> dict[tuple[int, int], Chance] | None:
     """For each cover that is divided and kind of innermost frame: P(GIL | on a CPU). None where no window saw the GIL.
 
     :param on_cpu: of each sample its share of all, as far as it was on a CPU.
@@ -148,20 +160,20 @@ def _chances(
     stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
     read = {one: cover_of(said, exact, copies=kinds.copies)[0] for one, said in stacks.items()}
     cover = per_stack(number, read).astype(np.int64)
-    torch = per_stack(number, {one: stack.torch for one, stack in stacks.items()}) > 0
+    leaf = _leaves(run, number, stacks)
     length = windows.measure()
     held_n = length / NS_PER_S / (period_s(run) or USUAL_PERIOD_S)
     found = {}
     for pool in range(len(POOLS)):
-        for kind in (False, True):
-            same = (cover == pool) & (torch == kind)
-            own = (kinds.cover == pool) & (kinds.torch == kind)
+        for kind in LEAVES:
+            same = (cover == pool) & (leaf == kind)
+            own = (kinds.cover == pool) & (kinds.leaf == kind)
             found[pool, kind] = chance(float(ns[same].sum()) / length, held_n, float(on_cpu[own].sum()), n)
     return found
 
 
 def _shares(
-    kinds: _Kinds, doing: Numbers, native: int, calls: Floats, chances: Mapping[tuple[int, bool], Chance]
+    kinds: _Kinds, doing: Numbers, native: int, calls: Floats, chances: Mapping[tuple[int, int], Chance]
 ) -> tuple[Floats, Floats]:
     """Chances of the categories of each sample, and how far off they may be.
 
@@ -172,13 +184,14 @@ def _shares(
     shares = np.zeros((len(doing), len(HOST_CATEGORIES)))
     doubt = np.zeros((2, *shares.shape))
     for pool in range(len(POOLS)):
-        for kind in (False, True):
-            rows = np.flatnonzero((kinds.cover == pool) & (kinds.torch == kind) & (doing < 0))
-            holder, busy = CODE["framework" if kind else "python"], kinds.active[rows]
-            gil = chances.get((pool, kind), Chance(0.0, 0.0, 1.0) if kind else Chance(1.0, 0.0, 1.0))
+        for kind in LEAVES:
+            rows = np.flatnonzero((kinds.cover == pool) & (kinds.leaf == kind) & (doing < 0))
+            torch, busy = kind == OF_TORCH, kinds.active[rows]
+            holder = CODE["framework" if torch else "python"]
+            gil = chances.get((pool, kind), Chance(0.0, 0.0, 1.0) if torch else Chance(1.0, 0.0, 1.0))
             shares[rows, holder] += busy * gil.value
             shares[rows, native] += busy * (1 - gil.value)
-            shares[rows, native if kind else holder] += 1 - busy
+            shares[rows, native if torch else holder] += 1 - busy
             if holder != native:
                 for code, side in ((holder, 1), (native, 0)):
                     doubt[side, rows, code] += busy * (gil.high - gil.value)

@@ -36,8 +36,13 @@ class HostTimeline:
 
 
 def host_timeline(run: Run, window: Window) -> HostTimeline:
-    """Attribute the stepping thread's time to its innermost region, call or blocked part of a call."""
+    """Attribute the stepping thread's time to its innermost region, call or blocked part of a call.
+
+    A call that would wait if its tensor were on a GPU does its work here: some make a list under the GIL, some compute.
+    So it covers nothing, and samples say which.
+    """
     regions, calls = of_thread(run.regions, window), of_thread(run.calls, window)
+    calls = calls[calls["kind"] != CallKind.WOULD_SYNC]
     begin, end = times(calls["begin"]), times(calls["end"])
     blocked = np.clip(times(calls["blocked"]), 0, end - begin)
     waits = np.flatnonzero(blocked)

@@ -37,7 +37,7 @@ PARTS = (
     Part(15, ("t.py:5:main", MODULE, LINEAR), gil=0.2),
     Part(20, ("t.py:6:main", *ENGINE, GRAPH), gil=0.1, region="backward"),
     Part(10, ("t.py:7:main", STEP, ADAM), gil=0.5, region="optimizer"),
-    Part(5, ("t.py:8:main", ITEM), call=CallKind.WOULD_SYNC),
+    Part(5, ("t.py:8:main", ITEM), call=CallKind.WOULD_SYNC, gil=0.6),
     Part(18, ("t.py:8:main", "t.py:1:log_metrics"), gil=1.0),
     Part(8, ("t.py:9:main",), idle=1.0),
     Part(4, ("t.py:10:main", "/usr/lib/python3.11/logging/__init__.py:3:info"), gil=1.0),
@@ -45,8 +45,8 @@ PARTS = (
 TRUTH = {
     "input": 20.0,
     "framework": 15 * 0.2 + 20 * 0.1 + 10 * 0.5,
-    "compute": 15 * 0.8 + 20 * 0.9 + 10 * 0.5 + 5,
-    "python": 18.0 + 8.0,
+    "compute": 15 * 0.8 + 20 * 0.9 + 10 * 0.5 + 5 * 0.4,
+    "python": 18.0 + 8.0 + 5 * 0.6,
     "log": 4.0,
 }
 
@@ -150,7 +150,7 @@ def test_without_windows_of_the_gil_the_interval_spans_what_it_could_be() -> Non
 
 def test_on_cuda_operators_are_launching_and_not_the_work() -> None:
     parts = ms_of(analyse(program(4, device="cuda")))
-    assert parts["compute"] == pytest.approx(5), "the recorded call alone"
+    assert "compute" not in parts
     assert parts["framework"] > 30
 
 
@@ -158,7 +158,7 @@ def test_few_samples_leave_the_uncovered_time_unattributed_and_say_so() -> None:
     analysis = analyse(program(5, samples=False))
     parts = {name: round(ms, 6) for name, ms in ms_of(analysis).items()}
     # torch's backward and optimizer are torch's work without any sample
-    assert parts == {"input": 20, "compute": 30 + 5, "unattributed": 45}
+    assert parts == {"input": 20, "compute": 30, "unattributed": 50}
     assert any("0 stack samples (50 needed)" in note for note in analysis.notes)
     assert (analysis.lines, analysis.phases) == ((), ())
 
