@@ -1,0 +1,114 @@
+"""What recording costs two plain scripts, a small transformer and a tiny network, beside what other tools cost them.
+
+    PEERS=/path/to/venv/bin/python pytest tests/benchmarks/bench_overhead.py -m '' -s
+
+Each round runs every configuration once, in shuffled order; a ratio is the geometric mean over rounds of time per step
+over that of the bare script in the same round, with its 95% interval. ROUNDS=6, OVERHEAD_JSON=FILE for the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.analyse.stats import student_t
+from tests.benchmarks.measure import Interval, ratio
+from tests.benchmarks.overhead import BARE, CONFIGURATIONS, interleaved, run_once, usable
+
+ROUNDS = int(os.environ.get("ROUNDS", "6"))
+STEPS = {"transformer.py": 100, "tiny.py": 1500}
+"""Of a run: some 2.5 s; the script leaves the first fifth out."""
+MOST = {
+    "transformer.py": {"ours, light": 0.01, "ours, standard": 0.03},
+    "tiny.py": {"ours, light": 0.05, "ours, standard": 0.10},
+}
+"""Share of a step."""
+LEVELS = (BARE, "ours, light", "ours, standard")
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[dict[str, Any]]:
+    """What the tests found: into the file OVERHEAD_JSON in the end."""
+    found: dict[str, Any] = {"rounds": ROUNDS, "steps": STEPS, "most": MOST}
+    yield found
+    if "OVERHEAD_JSON" in os.environ:
+        Path(os.environ["OVERHEAD_JSON"]).write_text(json.dumps(found, indent=1))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("script", STEPS)
+def test_steps(script: str, tmp_path: Path, figures: dict[str, Any]) -> None:
+    configurations, missing = usable()
+    rounds = interleaved(script, configurations, tmp_path, rounds=ROUNDS, steps=STEPS[script])
+    bare = [one[BARE] for one in rounds]
+    print(f"\n\n{script}: {statistics.median(run['mean_s'] for run in bare) * 1e3:.2f} ms a step when bare")
+    print(f"  {'time over bare':16} {'mean step':>26} {'median step':>26} {'start':>8} {'end':>8} {'rounds':>6}")
+    costs: dict[str, Interval] = {}
+    for one in configurations[1:]:
+        pairs = [(turn[one.name], turn[BARE]) for turn in rounds if one.name in turn]
+        mean, median = (_over(pairs, key) for key in ("mean_s", "median_s"))
+        start, end = (_later(pairs, key) for key in ("start_s", "end_s"))
+        costs[one.name] = mean
+        print(
+            f"  {one.name:16} {_percent(mean):>26} {_percent(median):>26} {start.value:+7.2f}s {end.value:+7.2f}s"
+            f" {mean.n:6}{_target(script, one.name)}"
+        )
+        figures.setdefault(script, {})[one.name] = {
+            "mean": asdict(mean), "median": asdict(median), "start_s": asdict(start), "end_s": asdict(end)
+        }  # fmt: skip
+    figures[script]["runs"] = rounds
+    print("\n".join(f"  {line}" for line in missing))
+    for name, most in MOST[script].items():
+        assert costs[name].low <= 1 + most, f"{script}: {name} costs more than {most:.0%} of a step: {costs[name]}"
+
+
+def test_wrapped_calls(tmp_path: Path, figures: dict[str, Any]) -> None:
+    """What a call that a hook replaces takes more, in the fastest block of calls of all rounds."""
+    chosen = [one for one in CONFIGURATIONS if one.name in LEVELS]
+    best: dict[str, dict[str, float]] = {one.name: {} for one in chosen}
+    for number in range(3):
+        for one in chosen:
+            folder = tmp_path / f"{number}-{one.name}"
+            for call, ns in run_once(one, "wrapped_calls.py", folder).items():
+                if not call.endswith("_at"):
+                    best[one.name][call] = min(ns, best[one.name].get(call, math.inf))
+    figures["wrapped_calls"] = best
+    print(f"\n\n  {'ns a call':20} {'bare':>8} {'+ light':>9} {'+ standard':>11}")
+    for call, bare in best[BARE].items():
+        light, standard = (best[name].get(call, math.nan) - bare for name in LEVELS[1:])
+        print(f"  {call:20} {bare:8.0f} {light:+9.0f} {standard:+11.0f}")
+    assert best["ours, light"]["item"] > best[BARE]["item"], "the hooks were not there"
+
+
+def _over(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], key: str) -> Interval:
+    return ratio([late[key] for late, _ in pairs], [early[key] for _, early in pairs])
+
+
+def _later(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], key: str) -> Interval:
+    """Mean of paired differences, in seconds."""
+    apart = [late[key] - early[key] for late, early in pairs]
+    mean, n = statistics.fmean(apart), len(apart)
+    margin = student_t(n - 1) * statistics.stdev(apart) / math.sqrt(n) if n > 1 else math.inf
+    return Interval(mean, mean - margin, mean + margin, n)
+
+
+def _percent(ratio: Interval) -> str:
+    return f"{ratio.value - 1:+.1%} ({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
+
+
+def _target(script: str, name: str) -> str:
+    most = MOST[script].get(name)
+    return "" if most is None else f"   target: {most:+.0%}"
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, "-m", "", "-s", *sys.argv[1:]]))

@@ -1,0 +1,56 @@
+"""A small transformer, some 25 ms a step on one thread: a plain training script, run bare and under each recorder."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+from timed import finished, stamp, step_of, watch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+VOCABULARY, WIDTH, LENGTH, BATCH = 512, 128, 64, 8
+STEPS = int(os.environ.get("OVERHEAD_STEPS", "200"))
+
+
+class Model(nn.Module):
+    """Two layers of attention over a window of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        return self.head(self.layers(self.embedding(ids), mask=mask, is_causal=True))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    watch()
+    ids = torch.randint(0, VOCABULARY, (STEPS * BATCH, LENGTH + 1))
+    loader = DataLoader(TensorDataset(ids), batch_size=BATCH, shuffle=True)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    stamps, total = [stamp()], 0.0
+    for step, (batch,) in enumerate(loader):
+        with step_of(model):
+            logits = model(batch[:, :-1])
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            if step % 50 == 0:
+                print(f"step {step} loss {total / (step + 1):.3f}", file=sys.stderr)
+        stamps.append(stamp())
+    finished(stamps)
+
+
+if __name__ == "__main__":
+    main()
