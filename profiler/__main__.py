@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: Sequence[str] | None) -> int:
     args = make_parser().parse_args(argv)
     code: int = args.run(args)
-    sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
+    if sys.stdout is not None:  # None: it was closed from the start
+        sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
     return code
 
 

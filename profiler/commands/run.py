@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,12 @@ class RunCommand:
             inside=not args.marks_only,
         )
         info = record(spec)
-        print_summary(load(spec.out))
+        try:
+            print_summary(load(spec.out))
+        except ProfilerError as error:  # the run was removed meanwhile, say: the program's exit code counts
+            print(f"profiler: {error}", file=sys.stderr)
+        except OSError:  # the terminal has been closed
+            return exit_code(info)
         # the summary of the analysis belongs here
         return exit_code(info)
 

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-from profiler.run import tables
-
 _FIRST: Final = 3
 """Lower numbers are the standard streams, open or closed: never ours."""
 
@@ -54,20 +52,3 @@ class Appended:
             os.close(low)
         there = os.fstat(opened)
         self._descriptor, self._identity = opened, (there.st_dev, there.st_ino)
-
-
-def first_to_stop(folder: Path) -> bool:
-    """Note that the process of `folder` cannot write on; True for the first one of the run, which says so for all."""
-    _mark(folder)
-    return _mark(folder.parent)
-
-
-def _mark(folder: Path) -> bool:
-    """Empty files need no room. True also where there is no folder to mark: better said twice than never."""
-    try:
-        os.close(os.open(folder / tables.STOPPED, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
-    return True

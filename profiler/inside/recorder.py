@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-from profiler.inside.appended import Appended, first_to_stop
+from profiler.inside.appended import Appended
 from profiler.inside.boot import allow_tracing, say
 from profiler.run import tables
 from profiler.run.tables import BoundaryKind, CallKind, ValueKind
@@ -205,7 +205,7 @@ class Recorder:
         """Stop recording and say so once; the program that we record goes on."""
         if not self.failed:
             self.failed = str(error)
-            if first_to_stop(self.directory):
+            if tables.first_to_stop(self.directory):
                 say(f"recording stopped: {error.strerror or error}; the program goes on")
 
     def clocks(self) -> Clocks:

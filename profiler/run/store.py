@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -36,6 +38,9 @@ OUTPUT_LOG: Final = "output.log"
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
 _FLUSH_S: Final = 0.5  # what a kill -9 of the recorder can lose
 _FLUSH_BYTES: Final = 1 << 16
+_MOST_TEXTS: Final = 20_000
+"""Names, and stacks, that are remembered: of hours of sampling there are more. One that is met again afterwards is
+written again under another number, which means the same when it is loaded."""
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
 
 Frame = tuple[str, int, str]
@@ -111,6 +116,8 @@ class RunWriter:
         self._buffers = {name: bytearray() for name in files}
         self._names: dict[str, int] = {}
         self._stacks: dict[tuple[Frame, ...], int] = {}
+        self._frames: dict[Frame, Frame] = {}
+        self._numbers = {tables.NAMES: count(), tables.STACK_TEXTS: count()}
         self._pack_sample = tables.packer("samples").pack
         self._pack_stack = tables.packer("stacks").pack
         self._lock = threading.Lock()
@@ -122,7 +129,9 @@ class RunWriter:
             for pid, tid, name, value in rows:
                 number = self._names.get(name)
                 if number is None:
-                    number = self._names[name] = len(self._names)
+                    if len(self._names) >= _MOST_TEXTS:
+                        self._names.clear()
+                    number = self._names[name] = next(self._numbers[tables.NAMES])
                     self._text(tables.NAMES, {"id": number, "text": name})
                 self._record("samples.bin", self._pack_sample(when, pid, tid, value, number, 0))
             self._flush_if_due()
@@ -133,7 +142,11 @@ class RunWriter:
             for begin, end, pid, tid, frames, active in rows:
                 number = self._stacks.get(frames)
                 if number is None:
-                    number = self._stacks[frames] = len(self._stacks)
+                    if len(self._stacks) >= _MOST_TEXTS:
+                        self._stacks.clear()
+                        self._frames.clear()
+                    shared = tuple(self._frames.setdefault(frame, frame) for frame in frames)
+                    number = self._stacks[shared] = next(self._numbers[tables.STACK_TEXTS])
                     self._text(tables.STACK_TEXTS, {"id": number, "frames": frames})
                 self._record(f"{table}.bin", self._pack_stack(begin, end, pid, tid, number, active))
             self._flush()
@@ -182,7 +195,9 @@ class RunWriter:
         self.problem = error.strerror or str(error)
         for table in _TABLES:  # what was written is no longer in the buffer
             self.dropped += math.ceil(len(self._buffers[f"{table}.bin"]) / tables.packer(table).size)
-        print(f"profiler: recording stopped: {self.problem}; the target goes on", file=sys.stderr)
+        if tables.first_to_stop(self.directory) and sys.stderr is not None:
+            with suppress(OSError):  # its terminal is gone
+                print(f"profiler: recording stopped: {self.problem}; the target goes on", file=sys.stderr)
 
 
 def _open(path: Path) -> IO[bytes]:

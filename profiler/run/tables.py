@@ -7,8 +7,10 @@ little-endian and packed. A change of any layout raises `SCHEMA` and adds a line
 
 from __future__ import annotations
 
+import os
 import struct
 from enum import IntEnum
+from pathlib import Path
 from typing import Final
 
 SCHEMA: Final = 2
@@ -191,3 +193,20 @@ def pid_of(folder: str) -> int | None:
     word, _, rest = folder.partition("-")
     pid, _, number = rest.partition("-")
     return int(pid) if word == "source" and pid.isdecimal() and (number or "2").isdecimal() else None
+
+
+def first_to_stop(folder: Path) -> bool:
+    """Note that the process of `folder` cannot write on; True for the first one of the run, which says so for all."""
+    _mark(folder)
+    return _mark(folder.parent)
+
+
+def _mark(folder: Path) -> bool:
+    """Empty files need no room. True also where there is no folder to mark: better said twice than never."""
+    try:
+        os.mknod(folder / STOPPED)  # needs no descriptor either, where there is none left
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True

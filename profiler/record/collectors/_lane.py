@@ -42,7 +42,7 @@ class Lane:
 
     def __init__(self, equipment: Equipment, pid: int, rate: int) -> None:
         self.pid = pid
-        self.records = self.dropped = self.windows = 0
+        self.records = self.dropped = self.windows = self.lost = 0
         self.cost_s = 0.0
         self.refusal = self.error = ""
         self.lost_seat = False
@@ -86,6 +86,7 @@ class Lane:
             self.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
         finally:
             self.cost_s += time.thread_time()
+            self._sources, self._known = Sources(self.pid), frozenset()  # of processes without end, none is remembered
 
     def _record(self) -> None:
         """While one window records, the one before is converted."""
@@ -105,6 +106,7 @@ class Lane:
                 plan = next(plans)
             else:
                 reason = window.reason()
+                self.lost += window.killed and not self._ended.is_set()
                 if not self._ended.is_set() or not self.refusal:  # one that was told to end says no more why
                     self.refusal = reason
                 self._ended.wait(pause)

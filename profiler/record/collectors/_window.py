@@ -92,6 +92,11 @@ class Window:
         self.cpu_s = usage.ru_utime + usage.ru_stime
         return self.process.returncode == 0 and self.output.exists()
 
+    @property
+    def killed(self) -> bool:
+        """By a signal, and so without a trace."""
+        return self.process.returncode is not None and self.process.returncode < 0
+
     def _poll(self) -> None:
         if self.plan.gil:
             return

@@ -97,11 +97,16 @@ class StacksCollector:
             return "failed", errors[0]
         if any(lane.records for lane in lanes):
             preempted = self._equipment.preempts and not any(lane.lost_seat for lane in lanes)
-            return "ok", "; ".join(filter(None, ("" if preempted else LEANING, self._said_of_left_out())))
+            said = "" if preempted else LEANING, self._said_of_lost(), self._said_of_left_out()
+            return "ok", "; ".join(filter(None, said))
         refusals = [lane.refusal for lane in lanes if lane.refusal]
         if refusals and refusals[0] == FORBIDDEN:
             return "unavailable", FORBIDDEN
         return "failed", refusals[0] if refusals else "the target ended before the first sample"
+
+    def _said_of_lost(self) -> str:
+        lost = sum(lane.lost for lane in self._lanes.values())
+        return f"windows lost because their py-spy was killed: {lost}" if lost else ""
 
     def _said_of_left_out(self) -> str:
         count = len(self._left_out.difference(self._lanes))

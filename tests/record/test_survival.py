@@ -1,0 +1,439 @@
+"""What recording survives, and a recorded program with it: kills, a full disk, programs that do unusual things."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.record.collectors.stacks import FORBIDDEN
+from profiler.record.launch import record
+from profiler.record.processes import command_line as words_of
+from profiler.record.processes import descendants
+from profiler.run import store
+from profiler.run.load import load
+from profiler.run.model import RunSpec
+from tests.fakes.programs import ROOT, command_line, script, start
+
+PYTHON = sys.executable
+pytestmark = pytest.mark.usefixtures("importable")
+
+
+def spec(folder: Path, *argv: str | Path, **fields: Any) -> RunSpec:
+    words = tuple(map(str, argv))
+    return RunSpec(**{"argv": words, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
+
+
+def output(folder: Path) -> str:
+    return (folder / "run" / store.OUTPUT_LOG).read_text()
+
+
+def until(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What `what` says as soon as it says something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if said := what():
+            return said
+        time.sleep(0.01)
+    raise AssertionError(f"{what} said nothing within {seconds} s")
+
+
+# ---------------------------------------------------------------- kills
+
+WAITING = """
+import os, sys
+from profiler import marks
+marks.open_step()
+print("ready", os.getpid(), flush=True)
+while not os.path.exists(sys.argv[1]):
+    with marks.region("tokenize"):
+        sum(range(10_000))
+    marks.step(tokens=1)
+for _ in range(5):
+    marks.step(tokens=1000)
+print("the end", flush=True)
+sys.exit(3)
+"""
+"""Steps until the file that it is told of is there; then ends with 3."""
+
+
+def test_the_program_goes_on_when_its_recorder_is_killed(tmp_path: Path) -> None:
+    path, go = script(tmp_path, WAITING), tmp_path / "go"
+    shell = '"$@"; echo "code $?"'
+    process = start("run", "--out", tmp_path / "run", "--", "sh", "-c", shell, "sh", PYTHON, path, go)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready")
+    process.kill()
+    process.wait()
+    go.touch()
+    assert process.stdout.read() == "the end\ncode 3\n"
+    run = load(tmp_path / "run")
+    assert any("its recorder was killed" in problem for problem in run.problems)
+    assert run.steps["tokens"].tolist().count(1000) == 5, "records of after its death are there"
+
+
+def test_a_recorder_that_is_stopped_goes_on_later(tmp_path: Path) -> None:
+    """As Ctrl-Z and fg do it."""
+    path, go = script(tmp_path, WAITING), tmp_path / "go"
+    process = start("run", "--out", tmp_path / "run", "--", PYTHON, path, go)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline().split()[1])
+    for one in (process.pid, pid):
+        os.kill(one, signal.SIGSTOP)
+    os.kill(pid, signal.SIGCONT)
+    go.touch()
+    assert process.stdout.readline() == "the end\n", "it does not need its recorder"
+    os.kill(process.pid, signal.SIGCONT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert load(tmp_path / "run").info.state == "failed"
+
+
+def test_a_killed_py_spy_loses_its_window_only(tmp_path: Path) -> None:
+    path, go = script(tmp_path, WAITING), tmp_path / "go"
+    killed: list[int] = []
+    after: list[int] = []
+
+    def watch() -> None:
+        running = [pid for pid in descendants(os.getpid()) if b"--pid" in words_of(pid)]
+        if running and not killed:
+            killed.extend(running)
+            os.kill(running[0], signal.SIGKILL)
+        after.extend(pid for pid in running if pid not in killed)
+        if len(after) > 5:
+            go.touch()
+
+    info = record(spec(tmp_path, PYTHON, path, go, level="standard", collectors=("stacks",), timeout=60), watch=watch)
+    (status,) = (status for status in info.collectors if status.name == "stacks")
+    if status.reason == FORBIDDEN:
+        pytest.skip(status.reason)
+    assert info.exit_code == 3
+    assert status.state == "ok", status
+    assert "windows lost because their py-spy was killed: 1" in status.reason
+    assert len(load(tmp_path / "run").stacks)
+    assert not [*(tmp_path / "run" / store.RECORDER).glob("window*")]
+
+
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """The program gets the SIGHUP that it would have without us, and the run is closed though nobody can be told."""
+    code = (
+        "import os, pty, sys\n"
+        "pid, terminal = pty.fork()\n"
+        "if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n"
+        "seen = b''\n"
+        "while b'\\n' not in seen.partition(b'ready')[2]: seen += os.read(terminal, 100)\n"
+        "os.close(terminal)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    command = command_line("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, WAITING), tmp_path / "go")
+    done = subprocess.run(
+        [PYTHON, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == str(128 + signal.SIGHUP), done
+    run = load(tmp_path / "run")
+    assert (run.info.state, run.info.exit_code) == ("interrupted", -signal.SIGHUP)
+    assert run.problems == ()
+
+
+# ---------------------------------------------------------------- the disk
+
+FILLING = """
+import os, resource, sys
+from profiler import marks
+if sys.argv[1] != "0":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+marks.open_step()
+for number in range(40_000):
+    marks.gauge("loss", 1.0)
+    marks.step(tokens=1)
+print("the end", flush=True)
+sys.exit(5)
+"""
+STOPPED = "recording stopped: "
+
+
+def test_a_limit_of_file_size_stops_recording_only(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, FILLING), 200_000))
+    assert (info.exit_code, info.state) == (5, "failed")
+    assert output(tmp_path).startswith(f"profiler: {STOPPED}File too large")
+    assert output(tmp_path).splitlines()[1:] == ["the end"]
+    run = load(tmp_path / "run")
+    assert 0 < len(run.steps) < 40_000
+    assert any("its later records are missing" in problem for problem in run.problems), run.problems
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(options, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"mount cannot be run: {error}")
+    if done.returncode:
+        pytest.skip(f"mounting a small disk is forbidden here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_recording_only(tmp_path: Path, small_disk: Path) -> None:
+    out = small_disk / "run"
+    command = command_line("run", "--out", out, "--sample-period", "0.01", "--")
+    command += [PYTHON, str(script(tmp_path, FILLING)), "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (5, "the end\n"), done.stderr
+    assert done.stderr.count(STOPPED + "No space left on device; the") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    run = load(out)
+    assert run.info.exit_code == 5, "the reserve had room for the last manifest"
+    assert 0 < len(run.steps) < 40_000
+    assert any("its later records are missing" in problem for problem in run.problems), run.problems
+
+
+DELETING = """
+import os, shutil, sys
+from profiler import marks
+marks.open_step()
+for number in range(3):
+    marks.step()
+    if number == 1:
+        marks.recorder().flush()
+        shutil.rmtree(os.environ["PROFILER_RUN_DIR"])
+    with marks.region(f"region {number}"):
+        pass
+print("the end", flush=True)
+sys.exit(7)
+"""
+
+
+def test_a_run_directory_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    command = command_line("run", "--level", "standard", "--out", tmp_path / "run", "--", PYTHON)
+    command.append(str(script(tmp_path, DELETING)))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (7, "the end\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"there is no run at {tmp_path / 'run'}" in done.stderr
+
+
+# ---------------------------------------------------------------- programs that do unusual things
+
+CLOSING = """
+import os, sys
+from profiler import marks
+marks.open_step()
+for _ in range(10):
+    marks.step()
+    with marks.region("log"):
+        pass
+marks.recorder().flush()
+os.closerange(3, 256)
+mine = [open(f"{sys.argv[1]}/mine-{number}", "w+") for number in range(20)]
+for _ in range(10):
+    marks.step()
+    with marks.region("log"):
+        pass
+marks.recorder().flush()
+for number, file in enumerate(mine):
+    file.write(f"mine {number}")
+    file.close()
+"""
+
+
+def test_our_records_never_go_into_a_file_of_the_programs(tmp_path: Path) -> None:
+    path = script(tmp_path, CLOSING)
+    assert record(spec(tmp_path, PYTHON, path, tmp_path, level="standard")).exit_code == 0, output(tmp_path)
+    assert [(tmp_path / f"mine-{number}").read_text() for number in range(20)] == [f"mine {n}" for n in range(20)]
+    run = load(tmp_path / "run")
+    assert (len(run.steps), run.problems, output(tmp_path)) == (20, (), "")
+
+
+NO_STREAMS = """
+import os, sys
+from profiler import marks
+marks.open_step()
+marks.step()
+marks.recorder().flush()
+number = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
+os.write(1, b"to my own file")
+marks.recorder().fail(OSError(28, "No space left on device"))
+sys.exit(number + 10)
+"""
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_closed_streams_stay_the_programs(tmp_path: Path, closed: str) -> None:
+    """Without a standard output the first file that the program opens is number 1: ours must not be in its place."""
+    mine = tmp_path / "mine"
+    command = command_line("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, NO_STREAMS), mine)
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=ROOT, timeout=60, check=False)
+    assert mine.read_bytes() == b"to my own file"
+    assert done.returncode == 11
+    assert len(load(tmp_path / "run").steps) == 1
+
+
+EXECUTING = """
+import os, sys
+import torch
+recorder = sys._training_profiler_recorder
+for number in range(3):
+    recorder.found(0, f"{sys.argv[1]} image")
+if sys.argv[1] == "first":
+    os.execvp(sys.executable, [sys.executable, __file__, "second"])
+"""
+
+
+def test_a_program_that_becomes_another_leaves_the_records_of_both(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").touch()
+    assert record(spec(tmp_path, PYTHON, script(tmp_path, EXECUTING), "first")).exit_code == 0, output(tmp_path)
+    run = load(tmp_path / "run")
+    assert [problem for problem in run.problems if "hook" not in problem] == [], "hooks miss much in this torch"
+    assert len(set(run.boundaries["pid"].tolist())) == 1
+    names = sorted(run.names[number] for number in run.boundaries["name"])
+    assert names == ["first image"] * 3 + ["second image"] * 3
+
+
+POOL = """
+import multiprocessing, os, sys
+import torch
+sys._training_profiler_recorder.found(0, "SGD")
+with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+    assert set(pool.map(str.upper, ["a"] * 60, 1)) == {"A"}
+"""
+
+
+def test_children_that_record_nothing_leave_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").touch()
+    assert record(spec(tmp_path, PYTHON, script(tmp_path, POOL))).exit_code == 0, output(tmp_path)
+    assert len([*(tmp_path / "run").glob("source-*")]) == 1
+
+
+FORKING_THREADS = """
+import os, threading
+from profiler import marks
+marks.open_step()
+def work():
+    for number in range(15):
+        with marks.region(f"work {number}"):
+            marks.recorder().flush()
+        child = os.fork()
+        if child == 0:
+            with marks.region("child"):
+                pass
+            marks.recorder().flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_forks_out_of_threads(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, FORKING_THREADS), level="standard", timeout=60))
+    assert info.state == "complete", output(tmp_path)
+    run = load(tmp_path / "run")
+    assert (run.problems, output(tmp_path)) == ((), "")
+    names = [run.names[number] for number in run.regions["name"]]
+    assert names.count("child") == 60
+    assert len(names) == 120
+
+
+HANDLING = """
+import signal
+from profiler import marks
+marks.open_step()
+seen = 0
+def handle(number, frame):
+    global seen
+    seen += 1
+    with marks.region(f"handler {seen}"):
+        marks.recorder().flush()
+    signal.setitimer(signal.ITIMER_REAL, 0.0001)
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.0001)
+number = 0
+while seen < 500:
+    number += 1
+    with marks.region(f"work {number}"):
+        marks.recorder().flush()
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+print(number)
+"""
+
+
+def test_a_handler_of_a_signal_may_record_in_the_middle_of_recording(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, HANDLING), level="standard", timeout=60))
+    assert info.state == "complete", "it waits for itself"
+    run = load(tmp_path / "run")
+    names = [run.names[number] for number in run.regions["name"]]
+    assert sum(name.startswith("handler") for name in names) >= 500
+    assert len(names) == len(set(names)) == len(run.names), "each under its own name"
+    assert sum(name.startswith("work") for name in names) == int(output(tmp_path))
+
+
+DAEMON = """
+import os, sys, time
+from profiler import marks
+marks.open_step()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 256)
+    while not os.path.exists(f"{sys.argv[1]}/go"):
+        marks.step(tokens=1)
+        time.sleep(0.01)
+    marks.recorder().flush()
+    open(f"{sys.argv[1]}/done.new", "w").close()
+    os.rename(f"{sys.argv[1]}/done.new", f"{sys.argv[1]}/done")
+    os._exit(0)
+marks.step(tokens=5)
+os.wait()
+"""
+
+
+def test_a_daemon_goes_on_when_the_recording_has_ended(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, DAEMON), tmp_path))
+    assert info.state == "complete"
+    (tmp_path / "go").touch()
+    until((tmp_path / "done").exists)
+    run = load(tmp_path / "run")
+    assert run.problems == ()
+    assert set(run.steps["tokens"].tolist()) == {1, 5}
+
+
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+from profiler import marks
+mine = []
+try:
+    while True:
+        mine.append(open(os.devnull))
+except OSError as error:
+    pass
+marks.open_step()
+for _ in range(5):
+    with marks.region("log"):
+        marks.step()
+    marks.recorder().flush()
+mine.clear()
+marks.recorder().flush()
+sys.exit(9)
+"""
+
+
+def test_a_program_without_a_free_descriptor(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, LIMITED), level="standard"))
+    assert info.exit_code == 9
+    assert output(tmp_path).count("\n") == 1, output(tmp_path)
+    assert STOPPED + "Too many open files" in output(tmp_path)
+    assert any("later records are missing" in problem for problem in load(tmp_path / "run").problems)
