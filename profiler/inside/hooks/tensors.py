@@ -36,6 +36,10 @@ WAITS: Final = {
     "equal": "equal",
     "allclose": "allclose",
 }
+LEAVES: Final = frozenset(
+    {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
+)
+"""Of these those within which torch calls none of them."""
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
 Make = Callable[[Any], Callable[..., Any]]
@@ -50,7 +54,9 @@ class TensorsHook:
 
     def install(self, module: ModuleType) -> None:
         tensor = module.Tensor
-        makers: dict[str, Make] = {method: _waiting(module, name) for method, name in WAITS.items()}
+        makers: dict[str, Make] = {
+            method: _waiting(module, name, leaf=method in LEAVES) for method, name in WAITS.items()
+        }
         makers |= {method: _copying(module, method) for method in COPIES}
         makers["repeat_interleave"] = repeating(module)
         makers["__getitem__"] = _reading(module)
@@ -70,7 +76,7 @@ def replace(owner: Any, name: str, make: Make) -> None:
         wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
 
 
-def _waiting(torch: ModuleType, name: str) -> Make:
+def _waiting(torch: ModuleType, name: str, *, leaf: bool) -> Make:
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
 
     def make(original: Any) -> Callable[..., Any]:
@@ -81,11 +87,14 @@ def _waiting(torch: ModuleType, name: str) -> Make:
             if recorder is None or OPEN.inside:
                 return original(self, *args, **kwargs)
             begin = now()
-            OPEN.inside = True
-            try:
+            if leaf:
                 result = original(self, *args, **kwargs)
-            finally:
-                OPEN.inside = False
+            else:
+                OPEN.inside = True
+                try:
+                    result = original(self, *args, **kwargs)
+                finally:
+                    OPEN.inside = False
             _waits.waited(recorder, name, self, begin)
             return result
 
@@ -180,18 +189,21 @@ def _mask(torch: ModuleType) -> Callable[[Any], bool]:
 
 
 def _reading(torch: ModuleType) -> Make:
-    """Of x[index]: the commonest method of all, so that what is no mask leaves it after three looks."""
+    """Of x[index]: the commonest method of all, so that what is no mask leaves it after two looks."""
     overridden, handle, is_mask = (
         torch._C._has_torch_function_variadic,
         torch.overrides.handle_torch_function,
         _mask(torch),
     )
+    alone_overridden = torch._C._has_torch_function_unary  # a number, a slice, None and ... override nothing
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, index: Any, /) -> Any:
+            if type(index) in _NO_MASK and not alone_overridden(self):
+                return original(self, index)
             if overridden(self, index):
                 return handle(wrapper, (self, index), self, index)
-            if type(index) in _NO_MASK or OPEN.inside or (recorder := STATE.recorder) is None or not is_mask(index):
+            if OPEN.inside or (recorder := STATE.recorder) is None or not is_mask(index):
                 return original(self, index)
             begin = now()
             OPEN.inside = True
