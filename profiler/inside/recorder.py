@@ -30,6 +30,7 @@ now: Final = time.monotonic_ns
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
 _FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quarter of a second
 _MOST_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
+_MOST_CODES: Final = 10_000  # of which lines are known: a program may make code as it goes
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
 
 Clocks = tuple[int, int, int, int]
@@ -88,32 +89,35 @@ class _Stream:
             self._owner.fail(error)
 
 
-class _Texts:
+class _Texts(dict[Any, int]):
     """Interned strings: an id each, written as JSON lines the first time they are seen.
 
+    texts[key] is texts(key), without a call when the key is known.
     Only so many are remembered; of those that are met again afterwards the file has one more line, with another id.
     """
 
     def __init__(self, owner: Recorder, file_name: str) -> None:
-        self._ids: dict[Any, int] = {}
         self._numbers = count()
         self._owner = owner
         self._file_name = file_name
         self._adding = threading.RLock()
 
+    def __missing__(self, key: Any) -> int:
+        return self(key)
+
     def __call__(self, key: Any, record: Callable[[], dict[str, Any]] | None = None) -> int:
-        known = self._ids.get(key)
+        known = self.get(key)
         if known is not None:
             return known
         with self._adding:
-            known = self._ids.get(key)
+            known = self.get(key)
             if known is not None:
                 return known
-            if len(self._ids) >= _MOST_TEXTS:
-                self._ids.clear()
+            if len(self) >= _MOST_TEXTS:
+                self.clear()
             number = next(self._numbers)
             self._write({"id": number, **(record() if record else {"text": key})})
-            self._ids[key] = number  # last: another thread must not use an id that is not written yet
+            self[key] = number  # last: another thread must not use an id that is not written yet
         return number
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -146,7 +150,8 @@ class Recorder:
         self.regions = self._streams["regions"]
         self.name = _Texts(self, tables.NAMES)
         self._site = _Texts(self, tables.SITES)
-        self._sites: dict[tuple[CodeType, int], int] = {}
+        self._sites: dict[int, tuple[CodeType, dict[int, int]]] = {}
+        """By the id of code, whose hash takes 1 µs: the code, which is kept so that ids hold, and its instructions."""
         self.facts: dict[str, Any] = {}
         """What the program said of itself."""
         self.known: dict[str, Any] = {}
@@ -251,7 +256,7 @@ class Recorder:
         for callback in self.on_step:
             callback()
         now_ns, *cpu = at or self.clocks()
-        self._boundaries.write(now_ns, *cpu, self.thread.tid, self.name(name), kind, flag)
+        self._boundaries.write(now_ns, *cpu, self.thread.tid, self.name[name], kind, flag)
         self._write_values(now_ns, -1)
         self.flush_if_due(now_ns)
 
@@ -265,7 +270,7 @@ class Recorder:
             return
         for kind, amounts in ((ValueKind.COUNTER, self.counters), (ValueKind.GAUGE, self.gauges)):
             for name, value in amounts.items():
-                self._values.write(when, step, value, self.name(name), kind)
+                self._values.write(when, step, value, self.name[name], kind)
             amounts.clear()
 
     def flush_if_due(self, when: int) -> None:
@@ -277,23 +282,28 @@ class Recorder:
     def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
         """A call toward a device that began at `begin` and ends now; `blocked` ns of it, at its end, were a wait."""
         end = now()
-        self._calls.write(begin, end, blocked, size, 0, self.thread.tid, kind, self.name(name), site, 0)
-        self.flush_if_due(end)
+        self._calls.write(begin, end, blocked, size, 0, self.thread.tid, kind, self.name[name], site, 0)
+        if end - self._flushed > _FLUSH_NS:
+            self.flush_if_due(end)
 
     def _own_time(self, began: int, tid: int) -> None:
         """Recording itself takes time of the steps that it records: it is in the ledger by name."""
-        self.regions.write(began, now(), tid, self.name("recording"), self.thread.depth)
+        self.regions.write(began, now(), tid, self.name["recording"], self.thread.depth)
 
     def site(self, frame: FrameType) -> int:
         """Number of the line that `frame` is at."""
-        key = frame.f_code, frame.f_lasti  # f_lineno decodes a table each time: asked for once an instruction
-        known = self._sites.get(key)
-        if known is not None:
-            return known
-        code, line = frame.f_code, frame.f_lineno
-        number = self._sites[key] = self._site(
-            (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
-        )
+        code, instruction = frame.f_code, frame.f_lasti  # f_lineno decodes a table each time: asked for once each
+        known = self._sites.get(id(code))
+        if known is None:
+            if len(self._sites) >= _MOST_CODES:
+                self._sites.clear()
+            known = self._sites[id(code)] = code, {}
+        number = known[1].get(instruction)
+        if number is None:
+            line = frame.f_lineno
+            number = known[1][instruction] = self._site(
+                (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
+            )
         return number
 
     def write_meta(self) -> None:
@@ -366,8 +376,9 @@ class Region:
         recorder = self._recorder
         thread = recorder.thread
         thread.depth = depth = self._depth
-        recorder.regions.write(self._begin, end, thread.tid, recorder.name(self._name), depth)
-        recorder.flush_if_due(end)
+        recorder.regions.write(self._begin, end, thread.tid, recorder.name[self._name], depth)
+        if end - recorder._flushed > _FLUSH_NS:
+            recorder.flush_if_due(end)
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:
