@@ -25,7 +25,7 @@ def calls_in_steps(run: Run, window: Window) -> Table:
 
 
 def hot_sites(run: Run, window: Window) -> tuple[HotSite, ...]:
-    """One row per line and kind of call (hooks name it: per operation), all threads together, the most seconds first."""
+    """One row per line and kind of call, in a hooked run per operation too; all threads, the most seconds first."""
     if not len(window):
         return ()
     calls = calls_in_steps(run, window)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from profiler.base.units import size
 
 HIDDEN: Final = frozenset({"hooks", "trace", "versions_of"})
-"""Facts that the tool keeps for itself: which hooks came in, how the clock of a trace lies; and where versions are from."""
+"""Facts that the tool keeps for itself: hooks that came in, the clock of a trace, where versions are from."""
 
 
 def flat(values: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,16 @@ from profiler.base.errors import ProfilerError
 from profiler.run.tables import LEVELS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from profiler.run.model import Run, RunInfo
 
 RUNS = Path("reports/runs")
 """Where runs go when no --out is given."""
 _NO_STEPS = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
+MOST_RECORDS = 2_000_000
+"""In a run that is analysed right after it was recorded: nobody asked for the time that more would take."""
+_MOST_DOUBTS = 3
 _SHORTEST_PERIOD_S = 0.01  # CPU times tick at 10 ms: below it samples would repeat themselves
 
 
@@ -71,7 +77,6 @@ class RunCommand:
             print(f"profiler: {error}", file=sys.stderr)
         except OSError:  # the terminal has been closed
             return exit_code(info)
-        # the summary of the analysis belongs here
         return exit_code(info)
 
 
@@ -82,28 +87,55 @@ def exit_code(info: RunInfo) -> int:
 
 
 def print_summary(run: Run) -> None:
-    """What was recorded and what was not, on stderr: stdout is the target's."""
+    """What was recorded, what that says in short, and how to see more; on stderr: stdout is the target's."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info
     seconds = ((info.end or info.begin) - info.begin) / 1e9
-    console.print(Text(f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}", style="bold"))
     counts = {"steps": run.steps, "samples": run.samples, "stacks": run.stacks, "calls": run.calls}
-    console.print("  " + ", ".join(f"{len(table):,} {name}" for name, table in counts.items()))
+    counted = ", ".join(f"{len(table):,} {name}" for name, table in counts.items() if len(table))
+    head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
+    console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     if run.step_source:
         console.print(f"  {run.step_source}", markup=False)
     elif not run.problems:
         console.print(f"  {_NO_STEPS}")
-    cost = [status.cost_s for status in info.collectors if status.cost_s is not None]
-    console.print(f"  the collectors took {sum(cost):.2f} s of CPU, outside of the program")
-    for status in info.collectors:
-        if status.state == "unavailable":  # what failed is among the problems
-            console.print(Text(f"  {status.name}: {status.state}: {status.reason}", style="yellow"))
-    for problem in run.problems:
-        console.print(Text(f"  {problem}", style="yellow"))
-    console.print(Text(f"  run directory: {_short(run.path)}"))
+    doubts = [f"{s.name}: {s.state}: {s.reason}" for s in info.collectors if s.state == "unavailable"]
+    doubts += run.problems  # what failed is among them
+    for doubt in doubts[:_MOST_DOUBTS]:
+        console.print(Text(f"  {doubt}", style="yellow"))
+    if len(doubts) > _MOST_DOUBTS:
+        console.print(Text(f"  and {len(doubts) - _MOST_DOUBTS} more like this, in the report", style="yellow"))
+    if len(run.steps):
+        _print_answer(console, run)
+    path = _short(run.path)
+    console.print(Text(f"  run directory: {path}"))
+    console.print(Text(f"  more: python -m profiler diagnose {path}\n        python -m profiler report {path}"))
+
+
+def _print_answer(console: Console, run: Run) -> None:
+    """The verdict and what stands behind it; a large run is left to the commands that follow."""
+    from rich.text import Text
+
+    records = len(run.regions) + len(run.calls) + len(run.stacks) + len(run.activities) + len(run.steps)
+    if records > MOST_RECORDS:
+        console.print(f"  not analysed here: {records:,} records, more than {MOST_RECORDS:,}")
+        return
+    try:
+        from profiler.analyse import analyse
+        from profiler.diagnose.verdict import verdict
+        from profiler.report.render.console import COLOURS
+        from profiler.report.summary import summary
+
+        unicode = (console.encoding or "").lower().startswith("utf")
+        styles = {**COLOURS, "strong": "bold", "": ""}
+        analysis = analyse(run)
+        for line in summary(replace(analysis, verdict=verdict(analysis)), unicode=unicode):
+            console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))
+    except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
+        console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
 
 
 def _short(path: Path) -> str:

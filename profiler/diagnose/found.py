@@ -45,7 +45,7 @@ def found_verdict(analysis: Analysis) -> str:
     most = causes[0] if causes and causes[0].share >= WORTH else None
     if computing >= BUSY:
         also = f"; {share(most.share)} {most.words}" if most else ""
-        return f"Computing takes {share(computing)} of the step: the host is not what limits this run{also}."
+        return f"Computing takes {share(computing)} of the step: neither data nor Python is what limits this run{also}."
     if most is None:
         return ""
     also = f"; computing takes {share(computing)}" if computing >= WORTH else ""

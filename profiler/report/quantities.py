@@ -147,7 +147,9 @@ def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
     """file:line with the function below; the full path in the title."""
     if site is None:
         return missing_cell(reason)
-    return Cell(short_site(site), note=site.function, title=f"{site.file}:{site.line}", code=True)
+    # a script's own level says nothing beside its line
+    note = "" if site.function == "<module>" else site.function.replace("<locals>.", "")
+    return Cell(short_site(site), note=note, title=f"{site.file}:{site.line}", code=True)
 
 
 def short_site(site: Site) -> str:

@@ -103,6 +103,16 @@ def breakdown_reason(view: View) -> str:
     return view.why("breakdown", otherwise="this run recorded neither regions nor calls (level light)")
 
 
+def without_queue(subject: Subject) -> bool:
+    """Whether it is one run of plain torch on the CPU: there is no device whose queue, copies and idle time to show."""
+    return not isinstance(subject, Comparison) and subject.info.facts.get("device") == "cpu"
+
+
+def single(subject: Subject) -> bool:
+    """Whether it is one run: what it did not measure stands in one list at its end, not in every section."""
+    return not isinstance(subject, Comparison)
+
+
 def device_name(info: RunInfo) -> str:
     """The device as a reader knows it; the host device is never called a GPU."""
     return stated_device(info.facts, info.devices)

@@ -9,7 +9,7 @@ import pytest
 from profiler.diagnose.verdict import verdict
 from profiler.run.model import Analysis, InputPart, LineCost, Measure, Phase, RunInfo, Site
 
-BUSY = "Computing takes 98% of the step: the host is not what limits this run."
+BUSY = "Computing takes 98% of the step: neither data nor Python is what limits this run."
 LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
 
 

@@ -12,7 +12,7 @@ from profiler.report import blocks
 from profiler.report.build import build_report, moment, section_plugins
 from profiler.report.sections.idle import blame_summary
 from profiler.report.subject import Subject, side_view
-from profiler.run.model import RECORDING_ITSELF, Comparison
+from profiler.run.model import RECORDING_ITSELF, Analysis, Comparison
 from tests.report import ladders, samples
 
 SUBJECTS: tuple[Callable[[], Subject], ...] = (
@@ -83,6 +83,10 @@ def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None
     report = build_report(subject)
     laddered = isinstance(subject, Comparison) and subject.ladder is not None
     absent = WHERE_SAMPLED if laddered else OF_LADDERS | WHERE_SAMPLED
+    if isinstance(subject, Analysis):
+        learned = [measure for name in ("loss", "accuracy") if (measure := subject.measures.get(name))]
+        absent = absent | (set() if subject.timeline else {"timeline"})
+        absent = absent | (set() if any(measure.value is not None for measure in learned) else {"learning"})
     expected = [plugin.name for plugin in section_plugins() if plugin.name not in absent]
     assert [section.key for section in report.sections] == expected
     assert all(section.blocks and section.title for section in report.sections)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from profiler.base.units import ASCII
 from profiler.report import blocks as b
 from profiler.report.build import build_report
-from profiler.report.quantities import plain
+from profiler.report.quantities import plain, short_path
 from profiler.report.render import waterfall
 from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
 from profiler.run.model import Analysis, Comparison
@@ -45,6 +45,10 @@ _NARROW = 76
 """Columns below which small print in tables is left out."""
 _WIDE = 100
 """Columns from which small print is shown in full."""
+_PLACE = 0.37
+"""Share of the width that a line's place may take in a table."""
+_SPAN = 32
+"""Columns for the ends of a curve and the spaces between."""
 _ASCII = str.maketrans({**ASCII, "…": "..", "·": "-", "\u2009": " ", "–": "-", "’": "'"})
 
 
@@ -83,6 +87,11 @@ def print_report(
     if page is not None:
         console.print()
         pencil.say(f"report: {page}", wrap=False)
+
+
+def _is_place(cell: b.Cell) -> bool:
+    """Whether it names a line of a file."""
+    return cell.code and cell.text.rpartition(":")[2].isdecimal()
 
 
 class _Pencil:
@@ -149,6 +158,9 @@ class _Pencil:
         for row in block.rows:
             shown = []
             for column, cell in zip(block.columns, row, strict=True):
+                if _is_place(cell):
+                    shown.append(self._place(cell))
+                    continue
                 value = self._value(cell, marks)
                 # where there is little room, what an interval says in words, and not its ends
                 whole = self.console.width >= _WIDE or not column.number
@@ -158,20 +170,43 @@ class _Pencil:
                 shown.append(value)
             rows.append(shown)
         self.say(block.caption, "bold")
-        self._grid([column.title for column in block.columns], rows, [column.number for column in block.columns])
+        places = {at for row in block.rows for at, cell in enumerate(row) if _is_place(cell)}
+        self._grid(
+            [column.title for column in block.columns],
+            rows,
+            [column.number for column in block.columns],
+            whole=places,
+        )
         for reason, mark in marks.items():
             self.say(f"[{mark}] not measured: {reason}", "dim")
         if block.note:
             self.say(block.note, "dim")
 
-    def _grid(self, head: Iterable[str], rows: Iterable[Iterable[Text | str]], numbers: Iterable[bool]) -> None:
+    def _place(self, cell: b.Cell) -> Text:
+        """file:line in one piece, with its folders and its function where there is room for them."""
+        name, room = cell.text.rpartition("/")[2], round(_PLACE * self.console.width)
+        longer = (f"{cell.text}  {cell.note}", f"{name}  {cell.note}") if self.console.width >= _WIDE else ()
+        fits = next((text for text in longer if len(text) <= room), name)
+        text, _, note = fits.partition("  ")
+        return self.text(text).append_text(self.text(f"  {note}" if note else "", "dim"))
+
+    def _grid(
+        self,
+        head: Iterable[str],
+        rows: Iterable[Iterable[Text | str]],
+        numbers: Iterable[bool],
+        *,
+        whole: Collection[int] = (),
+    ) -> None:
+        """Columns of `whole` are never broken within a line: a line number that is cut is another one."""
         from rich import box
         from rich.table import Table
 
         titles = list(head)
         grid = Table(box=box.SIMPLE_HEAD, show_header=any(titles), pad_edge=False, show_edge=False)
-        for title, number in zip(titles, numbers, strict=True):
-            grid.add_column(self.text(title, "dim"), justify="right" if number else "left", overflow="fold")
+        for at, (title, number) in enumerate(zip(titles, numbers, strict=True)):
+            side: Literal["left", "right"] = "right" if number else "left"
+            grid.add_column(self.text(title, "dim"), justify=side, overflow="fold", no_wrap=at in whole)
         for row in rows:
             grid.add_row(*(self.text(cell) if isinstance(cell, str) else cell for cell in row))
         self.console.print(grid)
@@ -199,7 +234,8 @@ class _Pencil:
             self.say(block.note, "dim")
 
     def _lines(self, block: b.Lines) -> None:
-        width = max(8, min(40, self.console.width - 44))
+        names = max((len(panel.title) + len(c.label) for panel in block.panels for c in panel.curves), default=0)
+        width = max(8, min(40, self.console.width - names - _SPAN))
         rows = [
             (
                 panel.title,
@@ -249,7 +285,10 @@ class _Pencil:
         return f"{stair.text}  {said}".rstrip()
 
     def _flame(self, block: b.Flame) -> None:
-        rows = [(f"{100 * own:.1f}%", frame.label, frame.where, frame.text) for frame, own, _ in hottest(block)]
+        rows = [
+            (f"{100 * own:.1f}%", frame.label, short_path(frame.where) if frame.where else "", frame.text)
+            for frame, own, _ in hottest(block)
+        ]
         self.say(f"{block.caption}; the frames with most time of their own", "bold")
         self._grid(("own", "frame", "at", "with callees"), rows, (True, False, False, True))
 

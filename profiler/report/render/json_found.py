@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler.report.render.json_values import Gaps
-from profiler.run.model import Analysis, InputPart, LineCost, Phase, Site
+from profiler.run.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Site
 
 
 def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
@@ -13,12 +13,46 @@ def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
     return {
         "step_source": analysis.step_source,
         "phases": [_phase(part, f"phases.{number}", gaps) for number, part in enumerate(analysis.phases)],
+        "hot": [_hot(row) for row in analysis.hot],
+        "doing": [_doing(one, f"doing.{number}", gaps) for number, one in enumerate(analysis.doing)],
         "lines": [_line(line) for line in analysis.lines],
         "input": [_input(part, f"input.{number}", gaps) for number, part in enumerate(analysis.input)],
         "outside": [
             {"name": one.name, "seconds": one.seconds, "lines": [_line(line) for line in one.lines]}
             for one in analysis.outside
         ],
+    }
+
+
+def _hot(row: HotSite) -> dict[str, Any]:
+    return {
+        "file": row.site.file,
+        "line": row.site.line,
+        "function": row.site.function,
+        "kind": row.kind,
+        "operation": row.operation,
+        "calls_per_step": row.calls_per_step,
+        "seconds_per_step": row.seconds_per_step,
+        "blocked_per_step": row.blocked_per_step,
+        "bytes_per_step": row.bytes_per_step,
+    }
+
+
+def _doing(one: Doing, path: str, gaps: Gaps) -> dict[str, Any]:
+    return {
+        "process": one.process,
+        "pid": one.pid,
+        "thread": one.thread,
+        "tid": one.tid,
+        "answer": one.answer,
+        "share": one.share,
+        "low": one.low,
+        "high": one.high,
+        "samples": one.samples,
+        **_place(one.site, path, gaps),
+        "on_cpu": gaps.number(f"{path}.on_cpu", one.on_cpu, "the thread's clock was not read"),
+        "gil": gaps.number(f"{path}.gil", one.gil, "no window of the GIL's holder was recorded"),
+        "parts": dict(one.parts),
     }
 
 

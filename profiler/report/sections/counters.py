@@ -6,13 +6,13 @@ from profiler.report.blocks import NotMeasured, Section
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.names import ordered
-from profiler.report.subject import Subject, views
+from profiler.report.subject import Subject, views, without_queue
 
 TITLE = "Counters per step"
 
 
-def build(subject: Subject) -> Section:
-    """One table of everything that was counted."""
+def build(subject: Subject) -> Section | None:
+    """One table of everything that was counted; of a run without a queue, of what it counted all the same."""
     sides = views(subject)
     found = {
         name
@@ -21,6 +21,10 @@ def build(subject: Subject) -> Section:
         for name in measures
         if name.endswith("_per_step")
     }
+    if without_queue(subject):
+        found = {name for name in found if sides[0].measure(name).value is not None}
+        if not found:
+            return None
     if not found:
         reason = sides[0].why("counter", otherwise="the program's device counts nothing")
         return Section("counters", TITLE, (NotMeasured("counters per step", reason),))

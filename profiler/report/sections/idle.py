@@ -6,7 +6,7 @@ from profiler.report.blocks import Bar, Block, Cell, Column, NotMeasured, Sectio
 from profiler.report.build import SectionPlugin
 from profiler.report.names import categories, tone
 from profiler.report.quantities import digits, percent, phrase, seconds_cell, share_cell, site_cell
-from profiler.report.subject import Subject, View, views
+from profiler.report.subject import Subject, View, views, without_queue
 from profiler.run.model import RECORDING_ITSELF, IdleBlame
 
 TITLE = "What left the device idle"
@@ -21,9 +21,11 @@ _MOST_ROWS = 12
 _BRIEF_ROWS = 3
 
 
-def build(subject: Subject) -> Section:
-    """The device's own breakdown, then the blame of each side."""
+def build(subject: Subject) -> Section | None:
+    """The device's own breakdown, then the blame of each side; nothing of a run that has no queue."""
     sides = views(subject)
+    if without_queue(subject) and not sides[0].any_detail.idle:
+        return None
     bars = _device_bars(sides)
     blocks: list[Block] = [StackedBars("Device time of a step, as shares", bars, share=True)] if bars else []
     for view in sides:

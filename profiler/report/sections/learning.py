@@ -7,7 +7,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.curves import Curves, learner_of, learning_blocks, lines, said
 from profiler.report.heldout import HELD_OUT
-from profiler.report.subject import Subject, View, views
+from profiler.report.subject import Subject, View, single, views
 from profiler.run.model import Comparison
 
 TITLE = "Loss and accuracy"
@@ -15,12 +15,17 @@ _NAMES = ("loss", "accuracy")
 _KINDS = dict.fromkeys(_NAMES, "mean of the run") | dict.fromkeys(HELD_OUT, "last of the run")
 
 
-def build(subject: Subject) -> Section:
-    """A ladder's learning row beside as-found, or the curves of the sides; the values over the measured steps."""
+def build(subject: Subject) -> Section | None:
+    """A ladder's learning row beside as-found, or the curves of the sides; the values over the measured steps.
+
+    Nothing of a single run that reports none.
+    """
     sides = views(subject)
     learner = learner_of(subject)
     known = any(view.measure(name).value is not None for view in sides for name in _NAMES)
     if learner is None and not known:
+        if single(subject):
+            return None
         reason = sides[0].measure("loss").reason or "the program reports no loss"
         return Section("learning", TITLE, (NotMeasured("loss and accuracy", reason),))
     drawn = tuple(curves for view in sides if (curves := _curves(view)) is not None)

@@ -20,7 +20,7 @@ _MOST_ROWS = 25
 _BRIEF_ROWS = 6
 _WORTH = 0.1
 """Share of a line below which one of its categories is not named."""
-_NAMES = {
+NAMES = {
     "data": ("data", "c1"),
     "forward": ("forward", "c6"),
     "backward": ("backward", "c3"),
@@ -53,9 +53,9 @@ def _phases(view: View, *, note: bool = True) -> list[Block]:
     if not parts:
         return []
     segments = tuple(
-        Segment(_NAMES[part.name][0], part.seconds_per_step, percent(part.share), _NAMES[part.name][1])
+        Segment(NAMES[part.name][0], part.seconds_per_step, percent(part.share), NAMES[part.name][1])
         for part in parts
-        if part.name in _NAMES
+        if part.name in NAMES
     )
     total = sum(part.seconds_per_step for part in parts)
     said = "; ".join(_where(part) for part in parts if part.site)

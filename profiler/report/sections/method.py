@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
+from profiler.report import names
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import missing_cell, seconds_cell
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import CollectorStatus, Comparison
+from profiler.run.model import CollectorStatus, Comparison, Missing
 
 T = TypeVar("T")
+
+_NAMED = 3
+"""Things with one reason from which on they are counted."""
 
 TITLE = "Method and doubts"
 
@@ -32,9 +36,26 @@ def build(subject: Subject) -> Section:
     gaps = _merged([(view.label, gap) for view in sides for gap in view.missing()], len(sides))
     if gaps:
         items = tuple(f"{prefix}{gap.what}: not measured: {gap.reason}" for prefix, gap in gaps)
+        if not isinstance(subject, Comparison):
+            items = tuple(_by_reason(gap for _, gap in gaps))
         blocks.append(Items(items, "What could not be measured"))
     blocks.extend(_collectors(sides))
     return Section("method", TITLE, tuple(blocks) or (NotMeasured("the method", "these runs say nothing of it"),))
+
+
+def _by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
+    """Each reason once, with what it is the reason for: a run without a device lacks a dozen measures for one."""
+    groups: dict[str, list[str]] = {}
+    for gap in gaps:
+        groups.setdefault(gap.reason, []).append(gap.what)
+    for reason, things in groups.items():
+        said = ", ".join(map(_name, things))
+        counted = f"{len(things)} measures not measured ({said})" if len(things) > _NAMED else f"{said}: not measured"
+        yield f"{counted}: {reason}"
+
+
+def _name(what: str) -> str:
+    return names.label(what) if "_" in what or what in names.LABELS else what
 
 
 def _noise(view: View) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler.report.blocks import Block, Cell, Column, Group, Interval, Intervals, NotMeasured, Section, Table, Text
 from profiler.report.build import SectionPlugin
+from profiler.report.names import label
 from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.subject import Subject, View, ratio, side_view, views
 from profiler.run.model import Comparison
@@ -17,6 +18,8 @@ _LOG_SPAN = 4.0
 def build(subject: Subject) -> Section:
     """Table of sides and floor, then every run and every pair as a dot."""
     sides = views(subject)
+    if not isinstance(subject, Comparison):
+        return Section("throughput", TITLE, (_of_one(sides[0]),))
     floor = _floor(subject)
     rows = tuple(_row(subject, view) for view in sides)
     blocks: list[Block] = []
@@ -34,6 +37,14 @@ def build(subject: Subject) -> Section:
     if plots:
         blocks.append(Group(tuple((title, (plot,)) for title, plot in plots)))
     return Section("throughput", TITLE, tuple(blocks))
+
+
+def _of_one(view: View) -> Table:
+    """One run: what a step takes, how much that varies, and tokens where steps say them."""
+    names = ("tokens_per_s", "steps_per_s", "step_time", "step_time_p50", "step_time_p95", "steps")
+    found = [name for name in names if view.measure(name).value is not None] or ["step_time"]
+    rows = tuple((Cell(label(name)), measure_cell(view.measure(name), spread=True)) for name in found)
+    return Table("Over the measured steps", (Column("Measure"), Column(view.label, number=True)), rows)
 
 
 def _caption(baseline: View) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler.report.blocks import Block, NotMeasured, Section, Trace
 from profiler.report.build import SectionPlugin
 from profiler.report.subject import Subject, View, views
+from profiler.run.model import Comparison
 
 TITLE = "Timeline"
 _CLICK = (
@@ -19,8 +20,10 @@ _EXPORT = (
 _WRITES = "python -m profiler export RUN writes it"
 
 
-def build(subject: Subject) -> Section:
-    """A button for each side whose detailed run has a timeline."""
+def build(subject: Subject) -> Section | None:
+    """A button for each side whose detailed run has a timeline; nothing where none was asked for, as in a terminal."""
+    if not isinstance(subject, Comparison) and subject.timeline is None:
+        return None
     return Section("timeline", TITLE, tuple(map(_block, views(subject))))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.names import label
 from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
+from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.subject import Subject, View, devices, ratio, views
@@ -32,7 +35,8 @@ def build(subject: Subject) -> Section:
     sides = views(subject)
     warnings = _warnings(subject)
     verdict = _sentence(subject.verdict or "No verdict was reached.", f"Measured on {devices(sides)}")
-    table = compare_table(subject, KEY_MEASURES, "Before and after" if len(sides) > 1 else "Key measures")
+    compared = isinstance(subject, Comparison)
+    table = compare_table(subject, KEY_MEASURES, "Before and after") if compared else key_table(sides[0])
     ratios = [_ratio_stat(sides[0], view, ratio(subject, view.label, "tokens_per_s")) for view in sides[1:]]
     why: tuple[Block, ...] = (
         Text(_why(sides[0])),
@@ -44,7 +48,7 @@ def build(subject: Subject) -> Section:
     # the table of three or more sides needs the whole width
     groups = (Group(columns),) if len(sides) < 3 else tuple(Group((column,)) for column in columns)
     said = tuple(Text(_in_words(stat)) for stat in ratios)
-    blocks: tuple[Block, ...] = (verdict, *warnings, _stats(sides, ratios), *groups)
+    blocks: tuple[Block, ...] = (verdict, *warnings, _stats(subject, sides, ratios), *groups)
     return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table))
 
 
@@ -86,8 +90,10 @@ def _why(view: View) -> str:
     return "Not known: neither a breakdown nor device idle time was recorded."
 
 
-def _stats(sides: tuple[View, ...], ratios: list[Stat]) -> Stats:
+def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Stats:
     """The ratios, the last side's first; of one or two sides what stands behind them too."""
+    if not isinstance(subject, Comparison):
+        return Stats(tuple(Stat(title, replace(cell, note="")) for title, cell in key_numbers(sides[0])))
     if len(sides) > 2:
         return Stats(tuple(reversed(ratios)))
     items = list(ratios)
