@@ -55,6 +55,9 @@ def test_steps(script: str, tmp_path: Path, figures: dict[str, Any]) -> None:
     costs: dict[str, Interval] = {}
     for one in configurations[1:]:
         pairs = [(turn[one.name], turn[BARE]) for turn in rounds if one.name in turn]
+        if not pairs:
+            missing.append(f"{one.name}: failed, see above")
+            continue
         mean, median = (_over(pairs, key) for key in ("mean_s", "median_s"))
         start, end = (_later(pairs, key) for key in ("start_s", "end_s"))
         costs[one.name] = mean

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,10 @@ BARE = "bare"
 
 Command = Callable[[str, Path], Sequence[str]]
 """(script, a folder that does not exist yet) -> the command line"""
+
+
+class FailedError(Exception):
+    """A run did not end, or not well."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +116,22 @@ def run_once(one: Configuration, script: str, folder: Path, steps: int = 0) -> d
     result = folder / "result.json"
     asked = {"OVERHEAD_RESULT": str(result), "OVERHEAD_STEPS": str(steps)}
     begun = time.perf_counter()
-    done = subprocess.run(
+    with subprocess.Popen(
         one.command(str(SCRIPTS / script), folder / "out"),
-        check=False,
         env={**os.environ, **one.environment, **asked},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_S,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            said = process.communicate(timeout=PATIENCE_S)[1]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said = f"still there after {PATIENCE_S} s"
     ended = time.perf_counter()
-    if done.returncode or not result.exists():
-        raise RuntimeError(f"{one.name}, {script}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    if process.returncode or not result.exists():
+        raise FailedError(f"{one.name}, {script}: exit code {process.returncode}: {said[-1500:].strip()}")
     measured: dict[str, float] = json.loads(result.read_text())
     shutil.rmtree(folder)
     return {**measured, "begun_at": begun, "ended_at": ended}
@@ -148,5 +158,13 @@ def interleaved(
     for number in range(rounds):
         turn = [one for one in chosen if number % one.every == 0]
         order.shuffle(turn)
-        seen.append({one.name: _of_steps(one, script, folder / f"{script}-{number}-{one.name}", steps) for one in turn})
+        seen.append({})
+        for one in turn:
+            try:
+                seen[-1][one.name] = _of_steps(one, script, folder / f"{script}-{number}-{one.name}", steps)
+            except FailedError as error:
+                if one.name == BARE or one.name.startswith("ours"):
+                    raise
+                print(f"\n{error}")
+                chosen.remove(one)  # once is enough
     return seen
