@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from profiler.inside.hook import STATE, Hook, patch, patched, unpatch
 from profiler.inside.recorder import Recorder, start
+from profiler.inside.tracebacks import leave_us_out
 
 _HOOKS: Final = "hooks"
 _TRIMMED: Final = "<frozen importlib._bootstrap>"
@@ -132,6 +133,7 @@ def begin(before: object | None = None) -> Watcher:
     :param before: the finder that will ask the watcher; None: the watcher stands in sys.meta_path itself.
     """
     follow_process()
+    leave_us_out()
     recorder = STATE.recorder
     watcher = Watcher(load_hooks(recorder.level) if recorder else (), before)
     if before is None:

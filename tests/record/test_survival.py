@@ -17,7 +17,8 @@ from profiler.record.collectors.stacks import FORBIDDEN
 from profiler.record.launch import record
 from profiler.record.processes import command_line as words_of
 from profiler.record.processes import descendants
-from profiler.run import store
+from profiler.record.target import environment_of
+from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import RunSpec
 from tests.fakes.programs import ROOT, command_line, script, start
@@ -437,3 +438,42 @@ def test_a_program_without_a_free_descriptor(tmp_path: Path) -> None:
     assert output(tmp_path).count("\n") == 1, output(tmp_path)
     assert STOPPED + "Too many open files" in output(tmp_path)
     assert any("later records are missing" in problem for problem in load(tmp_path / "run").problems)
+
+
+FAILING = """
+import os, sys, threading
+import torch
+def work():
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        os.execv("/no/such/program", ["it"])
+if sys.argv[1] == "thread":
+    thread = threading.Thread(target=work, name="mine")
+    thread.start()
+    thread.join()
+elif sys.argv[1] == "group":
+    try:
+        work()
+    except OSError as error:
+        raise ExceptionGroup("all", [error])
+else:
+    work()
+"""
+
+
+@pytest.mark.parametrize("how", ["", "thread", "group"])
+def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: str) -> None:
+    """Though it comes out of a function that a hook has replaced."""
+    (tmp_path / "torch").mkdir()
+    script(tmp_path / "torch", "__version__ = '0'", "__init__.py")
+    (tmp_path / "run").mkdir()
+    argv = (PYTHON, str(script(tmp_path, FAILING)), how)
+    bare, ours = (
+        subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        for environment in (dict(os.environ), environment_of(spec(tmp_path, *argv, level="standard")))
+    )
+    assert ours.stderr == bare.stderr
+    assert "No such file or directory" in bare.stderr
+    assert ours.returncode == bare.returncode
+    assert "torch " in (tmp_path / "run" / tables.HOOKED).read_text(), "and yet the hooks were in"
