@@ -47,6 +47,9 @@ _PASSES_ON: Final = ("__iter__", "__next__", "track")
 """Functions of progress bars that only hand the next item on: what runs below them is not logging."""
 _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
 """Names under which an optimizer calls back the model's own step."""
+_NOTES: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
+"""With these torch notes the name of a step of an optimizer, before its hooks begin and after they end: some 30 µs, the
+optimizer's, but not in what is recorded of it."""
 _TIMED_CLOSURE: Final = ("_optimizer_steps.py", ("closed", "end"))
 """Our frames around such a call, and at the end of a step: what runs below them is not recorded as the optimizer's."""
 
@@ -70,7 +73,7 @@ class Stack:
     phase: str
     """DATA, FORWARD, BACKWARD, OPTIMIZER or BETWEEN."""
     in_optimizer: bool
-    """Whether an optimizer's step is anywhere in it: closures run the model inside of it."""
+    """Whether what is recorded of an optimizer's step is around it: closures run the model inside of it."""
 
 
 class _Frame(NamedTuple):
@@ -81,6 +84,7 @@ class _Frame(NamedTuple):
     model: bool
     closure: bool
     timed: bool
+    notes: bool
 
 
 def relative(file: str) -> str:
@@ -114,7 +118,8 @@ def _frame(file: str, function: str) -> _Frame:
     model = model or path == "torch/_dynamo/eval_frame.py"
     passes_on = doing == "log" and name in _PASSES_ON
     timed = kind == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1]
-    return _Frame(kind, _cover(kind, path, function), doing, passes_on, model, name in _CLOSURES, timed)
+    notes = path == _NOTES[0] and name in _NOTES[1]
+    return _Frame(kind, _cover(kind, path, function), doing, passes_on, model, name in _CLOSURES, timed, notes)
 
 
 def _cover(kind: str, path: str, function: str) -> str:
@@ -167,7 +172,7 @@ def _around(known: list[_Frame]) -> tuple[tuple[str, str], ...]:
     found, doing = [], ""
     for number in range(len(known) - 1, -1, -1):
         frame = known[number]
-        if frame.timed:
+        if frame.timed or (frame.notes and number and known[number - 1].cover == OPTIMIZER):
             break
         if frame.cover:
             found.append((frame.cover, doing))
@@ -179,7 +184,11 @@ def _around(known: list[_Frame]) -> tuple[tuple[str, str], ...]:
 def _phase(known: Iterable[_Frame]) -> tuple[str, bool]:
     """Data and backward over all, as they are recorded exactly; a model that an optimizer calls back is forward."""
     phase, in_optimizer = BETWEEN, False
+    above = None
     for frame in known:
+        if frame.notes and above is not None and above.cover == OPTIMIZER:
+            in_optimizer = False
+        above = frame
         if frame.cover in (DATA, BACKWARD):
             return frame.cover, in_optimizer
         if frame.cover == OPTIMIZER:

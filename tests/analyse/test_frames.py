@@ -18,6 +18,7 @@ LINEAR = f"{SITE}torch/nn/modules/linear.py:134:Linear.forward"
 STEP = f"{SITE}torch/optim/optimizer.py:530:Optimizer.profile_hook_step.<locals>.wrapper"
 ADAM = f"{SITE}torch/optim/adam.py:227:Adam.step"
 TIMED = f"{HOOKS}_optimizer_steps.py:109:OptimizerSteps._outside.<locals>.closed"
+NOTES = f"{SITE}torch/autograd/profiler.py:800:record_function.__exit__"
 ITEM = f"{HOOKS}tensors.py:84:_waiting.<locals>.make.<locals>.wrapper"
 INDEX = f"{HOOKS}tensors.py:190:_reading.<locals>.make.<locals>.wrapper"
 ENGINE = (f"{SITE}torch/_tensor.py:623:Tensor.backward", f"{SITE}torch/autograd/__init__.py:395:backward")
@@ -63,6 +64,9 @@ def test_paths_are_told_below_the_folder_of_packages() -> None:
         (("t.py:5:main", MODULE, LINEAR), "", "", "forward"),
         (("t.py:6:main", *ENGINE), "backward", "", "backward"),
         (("t.py:7:main", STEP, ADAM), "optimizer", "", "optimizer"),
+        # before its hooks begin and after they end torch notes a name: the optimizer's, and not recorded
+        (("t.py:7:main", STEP, NOTES, f"{SITE}torch/_ops.py:1208:__call__"), "", "", "optimizer"),
+        (("t.py:7:main", STEP, ADAM, NOTES), "optimizer", "", "optimizer"),
         # a closure in an optimizer's step: forward and backward are no part of the optimizer's
         (("t.py:7:main", STEP, ADAM, TIMED, "t.py:3:closure"), "", "", "between"),
         (("t.py:7:main", STEP, ADAM, TIMED, "t.py:3:closure", MODULE, LINEAR), "", "", "forward"),
