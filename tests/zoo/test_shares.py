@@ -1,0 +1,98 @@
+"""The ledger of every script of the zoo against stack samples that another sampler took at the same time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.window import measured_window
+from profiler.diagnose.found import found_verdict
+from profiler.run.load import load
+from profiler.run.model import Analysis
+from tests.fakes.programs import ROOT
+from tests.zoo.shares import PARTS, PY_SPY, Sampler, part_of, training
+from tests.zoo.zoo import SCRIPTS, ZOO, Animal
+
+POINTS = 0.03
+"""Of wall time: what a share may be off beside the samples' own error."""
+UNEXPLAINED = 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not PY_SPY.exists() or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs py-spy, root")
+@pytest.mark.parametrize("animal", ZOO, ids=lambda animal: animal.name)
+def test_shares_are_those_of_independent_samples(animal: Animal, tmp_path: Path) -> None:
+    beside = _both(animal, tmp_path)
+    run = load(tmp_path / "run")
+    analysis = analyse(run)
+    window = measured_window(run)
+    sampler = beside[window.pid]
+    own = sampler.seen
+    total = sum(measure.value or 0.0 for measure in analysis.breakdown.values())
+    unexplained = (analysis.breakdown["unattributed"].value or 0.0) / total
+    ours = _parts(analysis)
+    rows = [(part, ours[part], own.share(part), own.error(part)) for part in PARTS]
+    under = sum(analysis.breakdown[name].value or 0.0 for name in ("python", "framework", "log")) / total
+    held = sampler.holding / max(1, sampler.looks)
+    text = "  ".join(f"{name} {100 * a:.1f}/{100 * b:.1f}±{100 * e:.1f}" for name, a, b, e in rows)
+    print(
+        f"\nZOO {animal.name} | {run.info.state} | steps {len(run.steps)} of {animal.many - animal.short} "
+        f"| unattributed {100 * unexplained:.2f}% | n {own.n} | {text} "
+        f"| Python, log, framework {100 * under:.1f}, GIL held {100 * held:.1f} in {sampler.looks} looks"
+    )
+    print("VERDICT", found_verdict(analysis))
+    assert run.problems == ()
+    assert unexplained <= UNEXPLAINED
+    for part, share, theirs, error in rows:
+        assert abs(share - theirs) <= POINTS + error, (part, share, theirs, error, own)
+
+
+def _parts(analysis: Analysis) -> dict[str, float]:
+    """Our shares by the same names."""
+    phase = {phase.name: phase.share for phase in analysis.phases}
+    total = sum(measure.value or 0.0 for measure in analysis.breakdown.values())
+    told = {name: (analysis.breakdown[name].value or 0.0) / total for name in ("input", "checkpoint")}
+    told |= {name: phase.get(name, 0.0) for name in ("backward", "optimizer")}
+    return told | {"rest": 1.0 - sum(told.values())}
+
+
+def _both(animal: Animal, folder: Path) -> dict[int, Sampler]:
+    """Record the script, and sample its processes that train beside it."""
+    command = [sys.executable, "-P", "-m", "profiler", "run", "--level", "standard", "--out", str(folder / "run"), "--"]
+    environment = {**os.environ, **animal.threads, "PYTHONPATH": str(ROOT)}
+    script = next((word for word in animal.argv if word.endswith(".py")), animal.argv[1])
+    with open(folder / "said.log", "w", encoding="utf-8") as output:
+        recorder = subprocess.Popen(
+            [*command, *animal.command(animal.many)], cwd=SCRIPTS, env=environment, stdout=output, stderr=output
+        )
+    found: list[int] = []
+    while len(found) < animal.sources and recorder.poll() is None:
+        found = training(recorder.pid, script, animal.sources)
+        time.sleep(0.02)
+    samplers = {pid: Sampler(pid, folder / f"{pid}.raw") for pid in found}
+    assert recorder.wait(400) == animal.exit_code, (folder / "said.log").read_text()
+    for sampler in samplers.values():
+        sampler.join(60)
+    return samplers
+
+
+@pytest.mark.parametrize(
+    ("frames", "part"),
+    [
+        (["<module> (/a/zoo/scripts/plain.py:3)", "import (<frozen importlib._bootstrap>:1)"], ""),
+        (["<module> (/a/zoo/scripts/plain.py:3)"], "rest"),
+        (["<module> (/a/zoo/scripts/plain.py:3)", "X.__next__ (/v/torch/utils/data/dataloader.py:7)", "f (x.py:1)"],
+         "input"),
+        (["<module> (/a/zoo/scripts/lbfgs.py:3)", "f.<locals>.wrapper (/v/torch/optim/optimizer.py:5)",
+          "backward (/v/torch/autograd/__init__.py:9)"], "backward"),
+    ],
+)  # fmt: skip
+def test_a_stack_is_read_by_its_innermost_stretch(frames: list[str], part: str) -> None:
+    assert part_of(frames) == part
