@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 
 from tests.fakes.programs import ROOT
+
+_HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported."""
+    home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-")
+    os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_HOME].cleanup()
 
 
 @pytest.fixture

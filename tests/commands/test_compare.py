@@ -14,6 +14,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.record import bundled, pairs
+from profiler.run.tables import SCHEMA
 from tests.fakes.ladders import document
 from tests.fakes.programs import ROOT
 from tests.fakes.recordings import FakeRecord, write_run
@@ -298,7 +299,7 @@ def test_runs_that_cannot_be_read(compare: Callable[..., Done], tmp_path: Path) 
     (tmp_path / "damaged/run.json").write_text("{")
     write_run(tmp_path / "newer")
     manifest = tmp_path / "newer/run.json"
-    manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 999'))
+    manifest.write_text(manifest.read_text().replace(f'"schema": {SCHEMA}', '"schema": 999'))
     for other, word in (("missing", "no run at missing"), ("damaged", "damaged"), ("newer", "newer")):
         done = compare("one", other, "--out", "here")
         assert (done.code, done.err.count("\n")) == (2, 1), done.err
