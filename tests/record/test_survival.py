@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import RunSpec
 from tests.fakes.programs import ROOT, command_line, script, start
+from tests.run.test_store import info
 
 PYTHON = sys.executable
 pytestmark = pytest.mark.usefixtures("importable")
@@ -477,3 +479,117 @@ def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: s
     assert "No such file or directory" in bare.stderr
     assert ours.returncode == bare.returncode
     assert "torch " in (tmp_path / "run" / tables.HOOKED).read_text(), "and yet the hooks were in"
+
+
+# ---------------------------------------------------------------- hours of it
+
+STREAM = """
+import os, sys
+from profiler import marks
+from profiler.inside.recorder import now
+marks.open_step()
+site = marks.recorder().site(sys._getframe())
+first = 0
+for step in range(int(sys.argv[1])):
+    for name in ("data", "tokenize", "log", "checkpoint", "eval") * 2:
+        with marks.region(name):
+            pass
+    marks.recorder().call(7, "item", now(), site=site)
+    marks.count("syncs", 2)
+    marks.step(tokens=10)
+    if step == 1000 or step % 50_000 == 0:
+        with open("/proc/self/statm") as file:
+            size = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        first = size if step <= 1000 else first
+print(size - first)
+"""
+LOADING = """
+import resource, sys, time
+from profiler.run.load import load
+begin = time.perf_counter()
+run = load(sys.argv[1])
+print(len(run.regions), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, time.perf_counter() - begin)
+"""
+MOST_OF_RECORDER = 300_000_000
+MOST_OF_TARGET = 20_000_000
+MOST_OF_LOADING = 2.5
+"""Times the size on disk: the loaded tables are 1.3 times as large, and what is copied is mapped meanwhile."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_million_regions(tmp_path: Path) -> None:
+    """As many as 5 hours of 50 steps a second leave, at 11 records a step."""
+    out, steps = tmp_path / "run", 1_000_000
+    path = script(tmp_path, STREAM)
+    process = start("run", "--level", "standard", "--out", out, "--", PYTHON, path, str(steps))
+    sizes = []
+    while process.poll() is None and not (out / store.RECORDER).exists():
+        time.sleep(0.05)
+    while (out / ".reserve").exists():  # it goes when the program has ended
+        sizes.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * resource.getpagesize())
+        time.sleep(0.1)
+    said, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert max(sizes) < MOST_OF_RECORDER
+    assert int(said) < MOST_OF_TARGET, "what we add to the program's own memory"
+    disk = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    loading = subprocess.run([PYTHON, "-c", LOADING, str(out)], cwd=ROOT, capture_output=True, text=True, check=True)
+    regions, peak, seconds = map(float, loading.stdout.split())
+    records = 13 * steps
+    print(
+        f"recorder {max(sizes) / 1e6:.0f} MB, program grew by {int(said) / 1e6:.1f} MB, "
+        f"{disk / records:.0f} MB a million records, {disk / steps * 50 * 3600 / 1e6:.0f} MB an hour of "
+        f"50 such steps a second; loads in {seconds:.1f} s with {peak / disk:.1f} times its size of memory"
+    )
+    assert regions == 10 * steps
+    assert peak < MOST_OF_LOADING * disk + 100_000_000
+
+
+def test_texts_without_end_are_not_remembered_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of stacks: those that are met again later are written again, and mean the same."""
+    monkeypatch.setattr(store, "_MOST_TEXTS", 10)
+    store.create(tmp_path / "run")
+    writer = store.RunWriter(tmp_path / "run")
+    stacks = [(("train.py", 1, "main"), ("train.py", line, "work")) for line in range(25)]
+    for when in range(100):
+        writer.stacks([(when, when + 1, 7, 7, stacks[when % 25], 1)])
+        writer.samples(when, [(7, 0, f"name {when % 25}", 1.0)])
+    writer.close()
+    assert max(map(len, (writer._stacks, writer._names, writer._frames))) <= 11
+    store.write_manifest(tmp_path / "run", info(state="complete"))
+    run = load(tmp_path / "run")
+    assert [run.stack_frames[number][1].line for number in run.stacks["stack"]] == [n % 25 for n in range(100)]
+    assert [run.names[number] for number in run.samples["name"]] == [f"name {n % 25}" for n in range(100)]
+    assert len(run.stack_frames) == 25
+
+
+WORKERS = """
+import os, signal, sys, torch
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        if index == 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(3)
+if __name__ == "__main__":
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for x in DataLoader(Data(), batch_size=4, num_workers=2):
+            model(x).sum().backward()
+            optimizer.step()
+    except RuntimeError as error:
+        print("killed" in str(error), flush=True)
+        sys.exit(6)
+"""
+
+
+@pytest.mark.slow
+def test_a_loader_worker_that_is_killed(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, script(tmp_path, WORKERS), level="standard", timeout=120))
+    assert (info.exit_code, output(tmp_path)) == (6, "True\n")
+    run = load(tmp_path / "run")
+    assert 0 < len(run.steps) < 10
+    assert run.problems == ()
