@@ -100,6 +100,9 @@ class _Sample:
             except self._psutil.NoSuchProcess:
                 continue
         self._family = family
+        # what is known of processes that have ended goes: a job of hours may start them without end
+        self._cpu = {pid: used for pid, used in self._cpu.items() if pid in family}
+        self._named = {(pid, tid) for pid, tid in self._named if pid in family}
 
     def _process(self, process: Any, now: float, slow: bool) -> list[Row]:
         pid = process.pid
