@@ -23,6 +23,13 @@ _DOING: Final = {
     "framework": "is the framework's own Python and the launching of its operators",
     "launch": "goes to calls toward the device",
 }
+_MAKING: Final = {
+    "dataset": "the dataset",
+    "collate": "collating",
+    "receive": "receiving batches",
+    "send": "sending batches",
+}
+"""Part of the input -> what it is called in a sentence."""
 _FAVOUR: Final = 1.25
 """It is the same time as that of some categories: of about equal ones the place says more."""
 
@@ -44,7 +51,7 @@ def found_verdict(analysis: Analysis) -> str:
     causes = sorted(_causes(analysis, parts, total), key=lambda cause: -cause.share * cause.favour)
     most = causes[0] if causes and causes[0].share >= WORTH else None
     if computing >= BUSY:
-        also = f"; {share(most.share)} {most.words}" if most else ""
+        also = f"; {share(most.share)} of it {most.words}" if most else ""
         return f"Computing takes {share(computing)} of the step: neither data nor Python is what limits this run{also}."
     if most is None:
         return ""
@@ -74,7 +81,11 @@ def _waiting(analysis: Analysis) -> str:
     where = place(site or _line(analysis, "input")).removeprefix(" at ")
     making = [part for part in analysis.input if part.name not in (WAITING_FOR_WORK, WAITING_FOR_WORKERS)]
     most = max(making, key=lambda part: part.seconds_per_step, default=None)
-    within = f"; the loader's time is mostly {most.name}{place(most.site)}, in the {most.where}" if most else ""
+    within = (
+        f"; the loader's time goes mostly to {_MAKING.get(most.name, most.name)}{place(most.site)}, in the {most.where}"
+        if most
+        else ""
+    )
     return f"is waiting for data (next(loader){', ' + where if where else ''}{within})"
 
 

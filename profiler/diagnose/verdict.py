@@ -82,6 +82,9 @@ def _of_host(analysis: Analysis, reason: str) -> str:
     if found := found_verdict(analysis):
         return found
     known = [measure for measure in analysis.breakdown.values() if measure.value]
+    if not known and analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
+        step = analysis.measures["step_time"].value or 0.0
+        return f"A step takes {seconds(step)} on average; where that goes is recorded from --level standard on."
     if not known:
         return f"How busy the device was is not known ({reason}), and where the host's time went was not recorded."
     total = sum(measure.value or 0.0 for measure in known)

@@ -52,7 +52,7 @@ def analysis(
         ),
         (
             analysis({"compute": 0.84, "python": 0.13, "input": 0.03}),
-            f"{BUSY.removesuffix('.').replace('98', '84')}; 13% is Python, or waits in it at python.py:7 (f).",
+            f"{BUSY.removesuffix('.').replace('98', '84')}; 13% of it is Python, or waits in it at python.py:7 (f).",
         ),
         (
             analysis({"compute": 0.98, "python": 0.02}),
@@ -78,7 +78,7 @@ def test_a_wait_for_data_names_what_the_loader_does() -> None:
         InputPart("dataset", "worker", 0.5, 0.9, Site("/x/data.py", 12, "Data.__getitem__")),
     )
     said = verdict(analysis({"input": 0.7, "compute": 0.3}, made=made))
-    assert "the loader's time is mostly dataset at data.py:12, in the worker" in said
+    assert "the loader's time goes mostly to the dataset at data.py:12, in the worker" in said
 
 
 def test_a_program_that_marks_itself_keeps_its_sentence() -> None:

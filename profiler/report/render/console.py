@@ -47,6 +47,8 @@ _WIDE = 100
 """Columns from which small print is shown in full."""
 _PLACE = 0.37
 """Share of the width that a line's place may take in a table."""
+_WHOLE = 24
+"""Characters of a number with its interval."""
 _SPAN = 32
 """Columns for the ends of a curve and the spaces between."""
 _ASCII = str.maketrans({**ASCII, "…": "..", "·": "-", "\u2009": " ", "–": "-", "’": "'"})
@@ -87,6 +89,11 @@ def print_report(
     if page is not None:
         console.print()
         pencil.say(f"report: {page}", wrap=False)
+
+
+def _short(block: b.Table, column: int) -> bool:
+    """Whether a column's cells with their small print are short enough to stay in one piece."""
+    return all(len(f"{row[column].text} {row[column].unit}  {row[column].note}") <= _WHOLE for row in block.rows)
 
 
 def _is_place(cell: b.Cell) -> bool:
@@ -175,7 +182,7 @@ class _Pencil:
             [column.title for column in block.columns],
             rows,
             [column.number for column in block.columns],
-            whole=places,
+            whole=places | {at for at, column in enumerate(block.columns) if column.number and _short(block, at)},
         )
         for reason, mark in marks.items():
             self.say(f"[{mark}] not measured: {reason}", "dim")

@@ -59,7 +59,7 @@ def _step(view: View) -> tuple[str, Cell] | None:
     if middle.value is None or late.value is None:
         return _known(view, "step_time")
     mean = view.measure("step_time").value
-    also = f"mean {phrase(mean, 's')}, " if mean is not None else ""
+    also = f"mean {phrase(mean, 's')}; " if mean is not None else ""
     return label("step_time_p50"), replace(measure_cell(middle), note=f"{also}95% below {phrase(late.value, 's')}")
 
 

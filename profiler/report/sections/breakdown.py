@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from profiler.report.blocks import Bar, Block, Cell, Column, NotMeasured, Section, Segment, StackedBars, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.names import MEANINGS, categories, tone
 from profiler.report.quantities import measure_cell, missing_cell, percent, phrase, seconds_cell, share_cell
-from profiler.report.subject import Subject, View, breakdown_reason, views
+from profiler.report.subject import Subject, View, breakdown_reason, views, without_queue
 
 TITLE = "Where the host's time goes"
+_OF_DEVICE = frozenset({"sync", "copy", "launch"})
+"""Categories that a run without a queue has no time in."""
 
 
 def build(subject: Subject) -> Section:
@@ -23,7 +27,10 @@ def build(subject: Subject) -> Section:
     if len(sides) > 1:
         blocks.append(StackedBars("Seconds a step, on one scale", _bars(sides, share=False)))
     blocks.extend(shares)
-    blocks.append(_table(sides, slowdown_note(sides)))
+    names = categories(sides)
+    if without_queue(subject):
+        names = tuple(name for name in names if sides[0].any_detail.breakdown[name].value or name not in _OF_DEVICE)
+    blocks.append(_table(sides, names, slowdown_note(sides)))
     blocks.extend(
         NotMeasured(f"breakdown of {v.label}", breakdown_reason(v)) for v in sides if not v.any_detail.breakdown
     )
@@ -67,11 +74,11 @@ def _bars(sides: tuple[View, ...], *, share: bool) -> tuple[Bar, ...]:
     return tuple(bars)
 
 
-def _table(sides: tuple[View, ...], note: str) -> Table:
+def _table(sides: tuple[View, ...], names: Iterable[str], note: str) -> Table:
     columns = [Column("Category")]
     for view in sides:
         columns += [Column(view.label, number=True, tone=view.tone), Column("Share", number=True)]
-    rows = [_row(sides, name) for name in categories(sides)]
+    rows = [_row(sides, name) for name in names]
     return Table(
         "Host seconds a step; the categories exclude each other and sum to the step", tuple(columns), tuple(rows), note
     )

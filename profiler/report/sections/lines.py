@@ -42,10 +42,14 @@ def build(subject: Subject) -> Section | None:
             blocks.append(Text(f"A step is: {view.any_detail.step_source}."))
         blocks += _phases(view)
         blocks.append(_table(view, _MOST_ROWS))
-    brief = _table(sides[0], _BRIEF_ROWS)
-    rows = tuple((row[0], *row[2:]) for row in brief.rows)
-    brief = Table("Lines with most of the training thread's time", (_COLUMNS[0], *_COLUMNS[2:]), rows)
+    brief = top_lines(sides[0], _BRIEF_ROWS)
     return Section("lines", TITLE, tuple(blocks), brief=(*_phases(sides[0], note=False), brief))
+
+
+def top_lines(view: View, most: int) -> Table:
+    """The lines with most time, in short."""
+    rows = tuple((row[0], *row[2:]) for row in _table(view, most).rows)
+    return Table("Lines with most of the training thread's time", (_COLUMNS[0], *_COLUMNS[2:]), rows)
 
 
 def _phases(view: View, *, note: bool = True) -> list[Block]:

@@ -49,7 +49,11 @@ def _by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
     for gap in gaps:
         groups.setdefault(gap.reason, []).append(gap.what)
     for reason, things in groups.items():
-        said = ", ".join(map(_name, things))
+        whole = things[0].rpartition(": ")[0]
+        same = whole and all(thing.startswith(f"{whole}: ") for thing in things)
+        said = ", ".join(
+            map(_name, [things[0], *(thing.removeprefix(f"{whole}: " * bool(same)) for thing in things[1:])])
+        )
         counted = f"{len(things)} measures not measured ({said})" if len(things) > _NAMED else f"{said}: not measured"
         yield f"{counted}: {reason}"
 

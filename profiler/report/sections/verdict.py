@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Text
+from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.names import label
@@ -12,12 +12,14 @@ from profiler.report.quantities import factor, measure_cell, missing_cell, perce
 from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
+from profiler.report.sections.lines import top_lines
 from profiler.report.subject import Subject, View, devices, ratio, views
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
 _HEADLINE = 120
 """Characters that read well in large type."""
+_BRIEF_LINES = 3
 KEY_MEASURES = (
     "tokens_per_s",
     "device_utilization",
@@ -42,6 +44,7 @@ def build(subject: Subject) -> Section:
         Text(_why(sides[0])),
         *share_bars(sides, "Host time of a step, as shares"),
         *blame_summary(sides[0]),
+        *_lines(subject, sides[0]),
     )
     changed = f"What {sides[-1].label} changes" if len(sides) > 1 else "In numbers"
     columns = ((_question(sides), why), (changed, (table,)))
@@ -68,6 +71,14 @@ def _warnings(subject: Subject) -> tuple[Callout, ...]:
         text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
         return (Callout(text, "warning", "Forced"),)
     return (Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable"),)
+
+
+def _lines(subject: Subject, view: View) -> tuple[Table, ...]:
+    """Of one run without device idle time to explain: the lines that cost most."""
+    if isinstance(subject, Comparison) or view.any_detail.idle or not view.any_detail.lines:
+        return ()
+    table = top_lines(view, _BRIEF_LINES)
+    return (replace(table, columns=table.columns[:3], rows=tuple(row[:3] for row in table.rows)),)
 
 
 def _question(sides: tuple[View, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from profiler.report import blocks
 from profiler.report.build import build_report
 from profiler.report.render import console, html, markdown
 from profiler.report.render.text import bar, spark
+from profiler.run.model import LineCost, Site
 from tests.report import ladders, samples
 from tests.report.test_build import SUBJECTS, all_blocks
 
@@ -76,6 +78,18 @@ def test_a_narrow_terminal_shortens_intervals_but_no_words() -> None:
     assert "removes:" in text
     assert "pageable" in text
     assert "removes: and" not in text
+
+
+def test_a_line_number_is_never_cut() -> None:
+    lines = tuple(
+        LineCost(Site(f"/home/somebody/a-long-folder/{name}.py", 1035, "outer.<locals>.inner"), "m.f" * 20, *numbers)
+        for name, numbers in (("evaluation", (0.5, 0.5, 0.4, 0.6, 90)), ("b", (0.25, 0.25, 0.2, 0.3, 50)))
+    )
+    report = build_report(replace(samples.analysis(), lines=lines))
+    for width in (60, 80, 120):
+        text = printed(report, width, full=True)
+        assert "evaluation.py:1035" in text, width
+        assert "b.py:1035" in text, width
 
 
 def test_a_name_cannot_command_the_terminal() -> None:
