@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
@@ -42,7 +43,12 @@ def _of_thread(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _strip(error: BaseException) -> None:
-    """Of an error, and of those that led to it."""
+    """Of an error, and of those that led to it, as far as one gets: a handler of a signal may raise in the middle."""
+    with suppress(Exception):
+        _strip_all(error)
+
+
+def _strip_all(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
