@@ -17,7 +17,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).parent / "overhead_scripts"
 PEERS = os.environ.get("PEERS", "")
 """The Python of an environment that has the other tools: `pip install torch==... scalene traceml-ai`."""
-PATIENCE_S = 30
+PATIENCE_S = 60
 """For one run of another tool: one that has not ended by then counts as failed, and the run says so."""
 BARE = "bare"
 
