@@ -187,17 +187,20 @@ class Recorder:
             self.fail(error)
             return
         self._replace_meta()
-        self._made = True  # last: another thread must not write into a folder that is not there yet
 
     def _make_own(self) -> None:
         """Another process had our pid before, or this one another program: its records are not ours."""
         run = self.directory.parent
         for number in count(1):
-            self.directory = run / tables.source_name(self.pid, number)
+            folder = run / tables.source_name(self.pid, number)
             try:
-                self.directory.mkdir(parents=True)
+                folder.mkdir(parents=True)
             except FileExistsError:
                 continue
+            if self._made:  # by a signal's handler, in the middle of this
+                folder.rmdir()
+            else:
+                self.directory, self._made = folder, True  # now that it is there, other threads may write into it
             return
 
     def know(self, **facts: Any) -> None:
