@@ -102,7 +102,7 @@ class Lane:
                 done = None
             if window.wait():
                 done, pause = window, _RETRY_S[0]
-                self._rate = affordable(window.cpu_s, plan.seconds * plan.rate, self._highest)
+                self._rate = affordable(window.cpu_s - window.start_s, plan.seconds * plan.rate, self._highest)
                 plan = next(plans)
             else:
                 reason = window.reason()
@@ -147,5 +147,8 @@ def _torn(row: Span) -> bool:
 
 
 def affordable(cpu_s: float, samples: int, highest: int) -> int:
-    """The rate at which sampling stays within its share: a sample took 0.25 ms, and 0.015 ms more for every frame."""
+    """The rate at which sampling, its start left out, stays within its share.
+
+    A sample took 0.25 ms, and 0.015 ms more for every frame.
+    """
     return max(min(_LOWEST, highest), min(highest, int(_COST * samples / max(cpu_s, 1e-6))))

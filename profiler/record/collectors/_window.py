@@ -67,6 +67,8 @@ class Window:
     """ns at which it was seen to sample; 0: not yet."""
     end: int = 0
     cpu_s: float = 0.0
+    start_s: float = 0.0
+    """CPU seconds of it that went by until it sampled: some 20 ms, of a window of 1 s as much as 60 samples."""
     refused: bool = False
     """Its place before the sampled thread was denied."""
     polls: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
@@ -83,6 +85,7 @@ class Window:
                 break
             if not self.sampling and self.log.stat().st_size:  # its first words are said when it has attached
                 self.sampling = time.monotonic_ns()
+                self.start_s = sum(thread_cpu(self.process.pid, thread_ids(self.process.pid)).values()) / 1e9
             if seat:
                 seat.take()
         self.refused = seat is not None and seat.refused
