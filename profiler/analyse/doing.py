@@ -82,7 +82,7 @@ class _Process:
         self._frames = {number: run.stack_frames[number] for number in used}
         self._has_torch = any(_TORCH in site.file for frames in self._frames.values() for site in frames)
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
-        self._is_worker = any(site.file.endswith(_WORKER) for frames in self._frames.values() for site in frames)
+        self._is_worker = any(map(_in_worker, (site for frames in self._frames.values() for site in frames)))
 
     def doing(self, tid: int) -> Doing:
         """The answer for one thread."""
@@ -183,9 +183,14 @@ class _Process:
         if rank is not None:
             return f"rank {rank}"
         own = self._run.steps[self._run.steps["pid"] == self._pid]
-        if len(own) and len(own) < len(self._run.steps):
+        if len(own) and len(np.unique(self._run.steps["rank"])) > 1:
             return f"rank {own['rank'][0]}"
         return str(said.get("name", "")) or ("training process" if len(own) else "process")
+
+
+def _in_worker(site: Site) -> bool:
+    """Whether it is a loader's worker at work: any process that imports torch runs that file once."""
+    return site.file.endswith(_WORKER) and site.function.rpartition(".")[2] != "<module>"
 
 
 def _leaf(frames: tuple[Site, ...]) -> Site:

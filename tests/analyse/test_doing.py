@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiler.analyse.doing import doings
@@ -154,6 +155,23 @@ def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
 def test_a_worker_is_called_so(tmp_path: Path) -> None:
     (found,) = doings(recorded(tmp_path / "r", [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)]))
     assert (found.process, found.answer) == ("loader worker", "busy in Python")
+
+
+def test_a_launcher_that_imports_torch_is_no_worker(tmp_path: Path) -> None:
+    imported = (WORKER[0], 1, "<module>")
+    (found,) = doings(recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000), ((MAIN, imported), 1, 100)]))
+    assert found.process == "process"
+
+
+def test_processes_that_train_a_model_each_are_no_ranks(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
+    steps = np.zeros(4, run.steps.dtype)
+    steps["pid"] = (7, 7, 8, 8)
+    (found,) = doings(replace(run, steps=steps))
+    assert found.process == "training process"
+    steps["rank"] = (1, 1, 0, 0)
+    (found,) = doings(replace(run, steps=steps))
+    assert found.process == "rank 1"
 
 
 def test_no_stacks_no_answers(tmp_path: Path) -> None:
