@@ -71,9 +71,9 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self._pid = pid
         self._output = output
-        self.seen = Seen(Counter())
-        self.holding = self.looks = 0
-        """Samples in the loop that saw a holder, and how often was looked for one."""
+        self.seen = self.holding = Seen(Counter())
+        self.looks = 0
+        """How often was looked for a holder."""
         self.start()
 
     def run(self) -> None:
@@ -85,7 +85,7 @@ class Sampler(threading.Thread):
             if in_loop and whole:
                 whole, found = self._window(1, gil=True)
                 if whole:
-                    self.holding += found.n
+                    self.holding = Seen(self.holding.parts + found.parts)
                     self.looks += RATE
 
     def _window(self, seconds: int, *, gil: bool) -> tuple[bool, Seen]:

@@ -40,12 +40,14 @@ def test_shares_are_those_of_independent_samples(animal: Animal, tmp_path: Path)
     ours = _parts(analysis)
     rows = [(part, ours[part], own.share(part), own.error(part)) for part in PARTS]
     under = sum(analysis.breakdown[name].value or 0.0 for name in ("python", "framework", "log")) / total
-    held = sampler.holding / max(1, sampler.looks)
+    held = (sampler.holding.n - sampler.holding.parts["input"] - sampler.holding.parts["checkpoint"]) / max(
+        1, sampler.looks
+    )
     text = "  ".join(f"{name} {100 * a:.1f}/{100 * b:.1f}±{100 * e:.1f}" for name, a, b, e in rows)
     print(
         f"\nZOO {animal.name} | {run.info.state} | steps {len(run.steps)} of {animal.many - animal.short} "
         f"| unattributed {100 * unexplained:.2f}% | n {own.n} | {text} "
-        f"| Python, log, framework {100 * under:.1f}, GIL held {100 * held:.1f} in {sampler.looks} looks"
+        f"| Python, log, framework {100 * under:.1f}, GIL held there {100 * held:.1f} in {sampler.looks} looks"
     )
     print("VERDICT", found_verdict(analysis))
     assert run.problems == ()
