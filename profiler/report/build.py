@@ -8,8 +8,11 @@ from datetime import datetime, timedelta
 
 from profiler.base.plugins import discover
 from profiler.report.blocks import Report, Section
-from profiler.report.subject import Subject, devices, views
+from profiler.report.subject import Subject, devices, looked_at, views
 from profiler.run.model import Comparison
+
+OF_THREADS = frozenset({"verdict", "doing", "environment", "method"})
+"""Sections that can say something of a job that was looked at from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ def moment(text: str) -> str:
 
 def build_report(subject: Subject) -> Report:
     """The report of a comparison or of a single run."""
-    built = (plugin.build(subject) for plugin in section_plugins())
+    chosen = [plugin for plugin in section_plugins() if not looked_at(subject) or plugin.name in OF_THREADS]
+    built = (plugin.build(subject) for plugin in chosen)
     sections = tuple(section for section in built if section is not None)
     if isinstance(subject, Comparison):
         return Report(subject.title, f"Comparison · {devices(views(subject))} · {moment(subject.created_at)}", sections)

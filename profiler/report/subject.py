@@ -108,6 +108,14 @@ def without_queue(subject: Subject) -> bool:
     return not isinstance(subject, Comparison) and subject.info.facts.get("device") == "cpu"
 
 
+def looked_at(subject: Subject) -> bool:
+    """Whether it is a job that was looked at from outside, without a step seen: it has threads, and no measures."""
+    if isinstance(subject, Comparison) or subject.info.state != "attached":
+        return False
+    step = subject.measures.get("step_time")
+    return step is None or step.value is None
+
+
 def single(subject: Subject) -> bool:
     """Whether it is one run: what it did not measure stands in one list at its end, not in every section."""
     return not isinstance(subject, Comparison)

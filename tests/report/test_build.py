@@ -291,3 +291,9 @@ def test_one_pair_has_no_interval_and_that_is_no_lack_of_difference() -> None:
     said = text_of(build_report(dataclasses.replace(subject, ratios={"fixed": one})).sections[0])
     assert "one pair: no interval" in said
     assert "no difference seen" not in said
+
+
+def test_a_job_that_was_looked_at_has_no_page_of_reasons() -> None:
+    empty = samples.empty_analysis()
+    attached = replace(empty, info=replace(empty.info, state="attached"))
+    assert [section.key for section in build_report(attached).sections] == ["verdict", "environment", "method"]

@@ -13,7 +13,7 @@ from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
-from profiler.report.subject import Subject, View, devices, ratio, views
+from profiler.report.subject import Subject, View, devices, looked_at, ratio, views
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
@@ -37,6 +37,8 @@ def build(subject: Subject) -> Section:
     sides = views(subject)
     warnings = _warnings(subject)
     verdict = _sentence(subject.verdict or "No verdict was reached.", f"Measured on {devices(sides)}")
+    if looked_at(subject):
+        return Section("verdict", TITLE, (verdict,), brief=(verdict,))
     compared = isinstance(subject, Comparison)
     table = compare_table(subject, KEY_MEASURES, "Before and after") if compared else key_table(sides[0])
     ratios = [_ratio_stat(sides[0], view, ratio(subject, view.label, "tokens_per_s")) for view in sides[1:]]
