@@ -35,7 +35,8 @@ _CALLED: Final = (  # the innermost of these counts
 )
 _LOOP: Final = re.compile(r"/zoo/scripts/")
 _LAUNCHERS: Final = {"torch.distributed.run", "accelerate.commands.launch"}
-_IMPORTS: Final = re.compile(r"<frozen importlib")
+_IMPORTS: Final = re.compile(r"_load_unlocked \(<frozen importlib")
+"""Of a module that is not there yet: an import within a function asks for its names at every call."""
 Z: Final = 1.96
 
 
