@@ -12,8 +12,10 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -72,22 +74,25 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self._pid = pid
         self._output = output
-        self.seen = self.holding = Seen(Counter())
-        self.looks = 0
-        """How often was looked for a holder."""
+        self._windows: list[tuple[int, int, bool, Seen]] = []
         self.start()
 
     def run(self) -> None:
-        in_loop = False
-        while psutil.pid_exists(self._pid):
-            whole, found = self._window(2, gil=False)
-            self.seen = Seen(self.seen.parts + found.parts)
-            in_loop = in_loop or found.n > 0.9 * 2 * RATE
-            if in_loop and whole:
-                whole, found = self._window(1, gil=True)
-                if whole:
-                    self.holding = Seen(self.holding.parts + found.parts)
-                    self.looks += RATE
+        for gil in cycle((False, False, True)):
+            if not psutil.pid_exists(self._pid):
+                return
+            begin = time.monotonic_ns()
+            whole, found = self._window(1, gil=gil)
+            if whole:
+                self._windows.append((begin, time.monotonic_ns(), gil, found))
+
+    def within(self, begin: int, end: int) -> tuple[Seen, Seen, int]:
+        """Of the windows between two moments: all samples, those of a holder, and how often was looked for one."""
+        inside = [(gil, seen) for first, last, gil, seen in self._windows if begin <= first and last <= end]
+        parts, held = (
+            sum((seen.parts for gil, seen in inside if gil == kind), Counter[str]()) for kind in (False, True)
+        )
+        return Seen(parts), Seen(held), RATE * sum(gil for gil, _ in inside)
 
     def _window(self, seconds: int, *, gil: bool) -> tuple[bool, Seen]:
         """Whether it lasted as long as it was to."""

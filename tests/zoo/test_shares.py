@@ -33,22 +33,20 @@ def test_shares_are_those_of_independent_samples(animal: Animal, tmp_path: Path)
     run = load(tmp_path / "run")
     analysis = analyse(run)
     window = measured_window(run)
-    sampler = beside[window.pid]
-    own = sampler.seen
+    own, holding, looks = beside[window.pid].within(int(window.begin[0]), int(window.end[-1]))
+    assert own.n
     total = sum(measure.value or 0.0 for measure in analysis.breakdown.values())
     unexplained = (analysis.breakdown["unattributed"].value or 0.0) / total
     ours = _parts(analysis)
     expected = (animal.many - animal.short) * animal.sources
     rows = [(part, ours[part], own.share(part), own.error(part)) for part in PARTS]
     under = sum(analysis.breakdown[name].value or 0.0 for name in ("python", "framework", "log")) / total
-    held = (sampler.holding.n - sampler.holding.parts["input"] - sampler.holding.parts["checkpoint"]) / max(
-        1, sampler.looks
-    )
+    held = (holding.n - holding.parts["input"] - holding.parts["checkpoint"]) / max(1, looks)
     text = "  ".join(f"{name} {100 * a:.1f}/{100 * b:.1f}±{100 * e:.1f}" for name, a, b, e in rows)
     print(
         f"\nZOO {animal.name} | {run.info.state} | steps {len(run.steps)} of {expected} "
         f"| unattributed {100 * unexplained:.2f}% | n {own.n} | {text} "
-        f"| Python, log, framework {100 * under:.1f}, GIL held there {100 * held:.1f} in {sampler.looks} looks"
+        f"| Python, log, framework {100 * under:.1f}, GIL held there {100 * held:.1f} in {looks} looks"
     )
     print("VERDICT", found_verdict(analysis))
     assert run.problems == ()
