@@ -20,10 +20,10 @@ from profiler.run.store import RunWriter
 _SETTLE_S: Final = 0.1  # py-spy starts (10 to 20 ms) undisturbed by our conversion: its clock's zero is better known
 _RETRY_S: Final = (0.05, 1.0)  # first and longest pause after a py-spy that could not attach
 _PATIENCE_S: Final = 3.0  # for py-spy to notice that its process has ended, before it is told
-_COST: Final = 0.015  # share of a core that sampling one process may take; the target's own core, where it preempts
-_LOWEST: Final = 10  # samples a second
-_LENGTHS: Final = ((2, 1), (4, 2), (8, 4))  # s of the first windows: so a short run has both kinds
-_LONGEST: Final = (10, 4)  # what a kill -9 of the recorder loses
+_COST: Final = 0.02  # share of a core that sampling one process may take; the target's own core, where it preempts
+_LOWEST: Final = 20  # samples a second: fewer leave a run of some seconds without an answer
+_LENGTHS: Final = ((2, 1), (2, 2), (4, 3))  # s of the first windows: so a short run has both kinds
+_LONGEST: Final = (8, 5)  # what a kill -9 of the recorder loses
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Samples the stacks of the target's Python processes from outside, with py-spy, each process in windows of its own.
 
-py-spy writes only when it ends and on a clock of its own: so it records windows of up to 10 s, each with a reading of
+py-spy writes only when it ends and on a clock of its own: so it records windows of up to 8 s, each with a reading of
 our clock before and after; a kill -9 loses one window. Nor does it tell in one pass who holds the GIL: windows of its
 holder alone lie between those of all threads. Where it may, it preempts the main thread for each sample (`_preempt`);
 elsewhere py-spy stops the target's threads (some 100 µs), and on a machine whose cores are all busy the samples lean
