@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.blocks import Floats, ratio_error
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_thread, select
 from profiler.run.model import Run, Table
@@ -65,6 +66,28 @@ def holder_samples(run: Run, window: Window, seen: Intervals) -> tuple[Table, np
     samples = of_thread(run.gil_stacks, window)
     cut = overlaps(times(samples["begin"]), times(samples["end"]), seen)
     return samples, np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples)).astype(np.float64)
+
+
+def paired(holding: Floats, looked: Floats, on_cpu: Floats, sampled: Floats, counts: tuple[float, float]) -> Chance:
+    """P(holds the GIL | on a CPU), each block's share as holder held against its own share on a CPU.
+
+    The two come from different moments, so a program of long phases is compared between neighbouring ones only.
+
+    :param holding: ns as the holder in each block, out of `looked` ns of windows of the GIL.
+    :param on_cpu: ns on a CPU in each, out of `sampled` ns of other windows.
+    :param counts: how many samples the two kinds of windows hold.
+    """
+    plain = chance(
+        float(holding.sum() / looked.sum()), counts[0], float(on_cpu.sum() / max(1.0, sampled.sum())), counts[1]
+    )
+    both = (looked > 0) & (sampled > 0)
+    expected = on_cpu[both] / sampled[both] * looked[both]
+    half = ratio_error(holding[both], expected)
+    if half is None or not holding.any() or not on_cpu.any():
+        return plain
+    ratio = float(holding[both].sum() / expected.sum())
+    low, high = min(ratio - half, ratio - plain.value + plain.low), max(ratio + half, ratio - plain.value + plain.high)
+    return Chance(*(min(1.0, max(0.0, one)) for one in (ratio, low, high)))
 
 
 def chance(held: float, held_n: float, on_cpu: float, on_cpu_n: float) -> Chance:
