@@ -27,6 +27,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
     """Run `spec.argv` under its collectors and leave the run in `spec.out`.
 
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
+    SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
     :param watch: called about ten times a second while the target runs (a progress display).
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
@@ -37,6 +38,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
     crew = Crew(spec)
     existed = spec.out.exists()
     store.create(spec.out)
+    writer = store.RunWriter(spec.out)
     with Target(spec) as target:
         try:
             info = _opened(spec, crew.describe())
@@ -45,12 +47,11 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
         except OSError as error:
             _remove(spec.out, keep_folder=existed)
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
-        writer = store.RunWriter(spec.out)
-        crew.start(Context(spec, target.pid, writer))
         try:
+            crew.start(Context(spec, target.pid, writer))
             target.wait(watch)
         finally:
-            target.kill()  # only a fault of `watch` leaves it running
+            target.kill()  # only a fault of ours or of `watch` leaves it running
             end = time.monotonic_ns()
             crew.stop()
             writer.close()

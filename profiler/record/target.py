@@ -24,7 +24,11 @@ GRACE_S: Final = 5.0  # from a signal to the next, harder one: a trainer may wri
 SITE: Final = str(Path(__file__).parents[1] / "inside" / "site")
 """What brings our hooks into a Python whose PYTHONPATH begins with it."""
 _WAKE_S: Final = 0.1
-_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+"""What a terminal sends to all of its foreground: there the target has it already."""
+_WORDS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
+"""What a target may have a handler for and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -75,6 +79,7 @@ class Target:
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._received: list[int] = []
+        self._passed: set[int] = set()
         self._handlers: dict[int, Any] = {}
         self._ladder: list[signal.Signals] = [signal.SIGTERM, signal.SIGKILL]
         self._harder_at: float | None = None
@@ -83,7 +88,7 @@ class Target:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _PASSED_ON:
+            for number in (*_STOPS, *_WORDS):
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it: then it is not ours to take
                     self._handlers[number] = signal.signal(number, self._note)
         return self
@@ -146,17 +151,21 @@ class Target:
 
     def note_signals(self) -> None:
         """What came when the target had ended already (Ctrl-C reached both; collectors were stopping) counts too."""
-        if self._received:
+        ended_by = -(self.exit_code or 0)
+        if any(number in _STOPS or number == ended_by for number in (*self._received, *self._passed)):
             self.stopped = True
 
     def _pass_on(self, number: int) -> None:
-        """The first signal goes to the target as it came; one more means: now."""
-        if self.stopped:
+        """A signal goes to the target as it came; one more of those that stop means: now."""
+        stops = number in _STOPS
+        if stops and self.stopped:
             self._harder()
             return
-        self.stopped = True
-        self._harder_at = time.monotonic() + GRACE_S
-        if number != signal.SIGINT or not _at_terminal():
+        self._passed.add(number)
+        if stops:
+            self.stopped = True
+            self._harder_at = time.monotonic() + GRACE_S
+        if number not in _FROM_TERMINAL or not _at_terminal():
             self._send(number)
 
     def _harder(self) -> None:

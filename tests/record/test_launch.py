@@ -233,6 +233,56 @@ def test_a_signal_to_the_recorder_reaches_the_target(tmp_path: Path, number: sig
 
 
 @pytest.mark.usefixtures("importable")
+def test_a_signal_that_the_target_handles_is_no_end(tmp_path: Path) -> None:
+    """As schedulers ask for a checkpoint, and as faulthandler is asked for the stacks."""
+    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
+    code = (
+        "import signal\n"
+        f"numbers = {[int(number) for number in numbers]}\n"
+        "got = []\n"
+        "for number in numbers: signal.signal(number, lambda number, _: got.append(number))\n"
+        "print('ready', flush=True)\n"
+        "for number in numbers:\n"
+        "    while number not in got: pass\n"
+        "    print('got', number, flush=True)\n"
+    )
+    process = start("run", "--level", "light", "--out", tmp_path / "run", "--", PYTHON, "-c", code)
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    for number in numbers:
+        process.send_signal(number)
+        assert process.stdout.readline() == f"got {int(number)}\n"
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert load(tmp_path / "run").info.state == "complete"
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_signal_that_the_target_dies_of_ended_it(tmp_path: Path) -> None:
+    code = "print('ready', flush=True)\nwhile True: pass"
+    process = start("run", "--level", "light", "--out", tmp_path / "run", "--", PYTHON, "-c", code)
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGUSR1
+    info = load(tmp_path / "run").info
+    assert (info.state, info.exit_code) == ("interrupted", -signal.SIGUSR1)
+
+
+def test_a_fault_of_ours_leaves_a_finished_run_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: object, context: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(crew.Crew, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        record(spec(tmp_path, PYTHON, "-c", "while True: pass"))
+    assert load(tmp_path / "run").info.exit_code == -signal.SIGKILL
+
+
+@pytest.mark.usefixtures("importable")
 def test_ctrl_c_at_a_terminal_reaches_the_target_once(tmp_path: Path) -> None:
     """In a terminal's foreground the target has the signal from the terminal: ours must not come on top."""
     code = (
@@ -248,14 +298,16 @@ def test_ctrl_c_at_a_terminal_reaches_the_target_once(tmp_path: Path) -> None:
         "print(seen.decode())\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
+    # our signals come in the order in which they were noted: the answer to USR1 comes behind what came before it
     counting = (
-        "import signal, time\n"
-        "got = []\n"
+        "import os, signal\n"
+        "got, answers = [], []\n"
         "signal.signal(signal.SIGINT, lambda *_: got.append(1))\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: answers.append(1))\n"
         "print('ready', flush=True)\n"
         "while not got: pass\n"
-        "until = time.monotonic() + 0.5  # long enough for a second one, were it sent\n"
-        "while time.monotonic() < until: pass\n"
+        "os.kill(os.getppid(), signal.SIGUSR1)\n"
+        "while not answers: pass\n"
         "print('signals', len(got))\n"
     )
     command = command_line("run", "--out", tmp_path / "run", "--", PYTHON, "-c", counting)
