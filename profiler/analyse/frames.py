@@ -6,15 +6,17 @@ A sampler's clock is good to milliseconds, so where a sample lies is read off it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+from profiler.analyse.places import COMPILED, LIBRARY, OURS, TORCH, USER, USUAL, Places, kind_of, relative
 from profiler.run.model import Site
 
-USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
+__all__ = ["LIBRARY", "OURS", "TORCH", "USER", "Stack", "kind_of", "read_stack", "relative"]
+
 DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer", "tokenize", "checkpoint"
 """Names of regions that hooks write, and so of what covers a sample."""
 CALL: Final = "call"
@@ -23,15 +25,7 @@ COPY: Final = "copy"
 """The same around one that may copy."""
 FORWARD, BETWEEN = "forward", "between"
 
-_OURS: Final = ("/profiler/inside/", "/profiler/marks.py")
-_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
-_STANDARD: Final = re.compile(r".*/lib(?:64)?/(?:python3(?:\.\d+)?|pypy3(?:\.\d+)?)/(?:lib-dynload/)?")
-_MADE: Final = ("<frozen", "<string>", "<__array_function__", "<eval_with_key>")
-"""File names of code that no file holds; `<stdin>` and `<ipython-input-1>` are the user's."""
-_COMPILED: Final = "/torchinductor_"
-"""Folder of the code that torch.compile writes."""
-
-_HOOKS: Final = "/profiler/inside/hooks/"
+_HOOKS: Final = "/inside/hooks/"
 _DOING: Final = (
     ("log", re.compile(r"(^|/)(logging|tqdm|tensorboard|tensorboardX|wandb|mlflow|comet_ml|neptune|aim|clearml)/")),
     ("log", re.compile(r"^(torch/utils/tensorboard/|(pytorch_lightning|lightning/pytorch|lightning/fabric)/loggers/)")),
@@ -80,6 +74,8 @@ class _Frame(NamedTuple):
     kind: str
     cover: str
     doing: str
+    asks: bool
+    """Whether the user's code that it calls does that for it: makes data, formats a record."""
     passes_on: bool
     model: bool
     closure: bool
@@ -87,30 +83,11 @@ class _Frame(NamedTuple):
     notes: bool
 
 
-def relative(file: str) -> str:
-    """The path below the folder of packages or of the standard library; the whole path of a user's file."""
-    for folder in (_PACKAGES, _STANDARD):
-        if found := folder.match(file):
-            return file[found.end() :]
-    return file
-
-
-def kind_of(file: str) -> str:
-    """USER, TORCH, LIBRARY (other packages, the standard library, frozen code) or OURS."""
-    if any(part in file for part in _OURS):
-        return OURS
-    if _COMPILED in file or ("/torch/" in file and relative(file).startswith("torch/")):
-        return TORCH
-    if file.startswith(_MADE) or _PACKAGES.match(file) or _STANDARD.match(file):
-        return LIBRARY
-    path = PurePosixPath(file)
-    launcher = path.parent.name == "bin" and not path.suffix  # torchrun, accelerate: scripts that packages install
-    return LIBRARY if launcher else USER
-
-
 @lru_cache(maxsize=1 << 16)
-def _frame(file: str, function: str) -> _Frame:
-    kind, path, name = kind_of(file), relative(file), function.rpartition(".")[2]
+def _frame(file: str, function: str, places: Places) -> _Frame:
+    kind, path, name = kind_of(file, places), relative(file, places), function.rpartition(".")[2]
+    if file == "<string>" and name.startswith("__"):
+        kind = LIBRARY  # what dataclasses and named tuples make; of `python -c` it is the user's
     doing = ""
     if kind in (TORCH, LIBRARY):
         doing = next((category for category, pattern in _DOING if pattern.search(path)), "")
@@ -119,7 +96,9 @@ def _frame(file: str, function: str) -> _Frame:
     passes_on = doing == "log" and name in _PASSES_ON
     timed = kind == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1]
     notes = path == _NOTES[0] and name in _NOTES[1]
-    return _Frame(kind, _cover(kind, path, function), doing, passes_on, model, name in _CLOSURES, timed, notes)
+    cover = _cover(kind, file if kind == OURS else path, function)
+    asks = doing == "input" or path.startswith("logging/")
+    return _Frame(kind, cover, doing, asks, passes_on, model, name in _CLOSURES, timed, notes)
 
 
 def _cover(kind: str, path: str, function: str) -> str:
@@ -152,9 +131,9 @@ _HOOK_COVERS: Final = {
 native, and then leaves no frame of its own."""
 
 
-def read_stack(frames: tuple[Site, ...]) -> Stack:
+def read_stack(frames: tuple[Site, ...], places: Places = USUAL) -> Stack:
     """What `frames` say, which come outermost first."""
-    known = [_frame(site.file, site.function) for site in frames]
+    known = [_frame(site.file, site.function, places) for site in frames]
     if not frames:
         return Stack(Site("", 0, ""), "", "", "", False, (("", ""),), BETWEEN, False)
     leaf = len(frames) - 1
@@ -163,21 +142,26 @@ def read_stack(frames: tuple[Site, ...]) -> Stack:
     cover, doing = covers[0]
     phase, in_optimizer = _phase(known)
     site = frames[0] if user is None else frames[user]
-    calls = _calls(frames[0 if user is None else user + 1 :])
+    calls = _calls(frames[0 if user is None else user + 1 :], places)
     return Stack(site, calls, cover, doing, known[leaf].kind == TORCH, covers, phase, in_optimizer)
 
 
-def _around(known: list[_Frame]) -> tuple[tuple[str, str], ...]:
-    """The covers from the inside out, each with what library frames inside of it do."""
-    found, doing = [], ""
+def _around(known: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
+    """The covers from the inside out, each with what library frames inside of it do.
+
+    Libraries call the user's code too: an agent that tunes runs the whole training. So what is outside of the user's
+    innermost frame, or of a model, says nothing; but who makes data or records calls the user to do just that.
+    """
+    found, doing, outside = [], "", False
     for number in range(len(known) - 1, -1, -1):
         frame = known[number]
         if frame.timed or (frame.notes and number and known[number - 1].cover == OPTIMIZER):
             break
+        outside = outside or frame.kind == USER or frame.model
         if frame.cover:
             found.append((frame.cover, doing))
         elif not doing and frame.doing and (not frame.passes_on or number == len(known) - 1):
-            doing = frame.doing
+            doing = frame.doing if frame.asks or not outside else ""
     return (*found, ("", doing))
 
 
@@ -202,25 +186,25 @@ def _phase(known: Iterable[_Frame]) -> tuple[str, bool]:
     return phase, in_optimizer
 
 
-def _calls(frames: tuple[Site, ...]) -> str:
+def _calls(frames: tuple[Site, ...], places: Places) -> str:
     """The innermost function of `frames` that is not ours, as module.function; of an import what is imported."""
     importing = False
     for site in frames:
         importing = importing or site.file.startswith("<frozen importlib")
         if importing and not site.file.startswith("<"):
-            return f"import {_module(site.file).partition('.')[0]}"
+            return f"import {_module(site.file, places).partition('.')[0]}"
     for site in reversed(frames):
-        if kind_of(site.file) != OURS:
-            return f"{_module(site.file)}.{site.function}".lstrip(".")
+        if kind_of(site.file, places) != OURS:
+            return f"{_module(site.file, places)}.{site.function}".lstrip(".")
     return ""
 
 
-def _module(file: str) -> str:
+def _module(file: str, places: Places) -> str:
     if file.startswith("<frozen "):
         return file[len("<frozen ") :].rstrip(">")
-    if file.startswith("<") or _COMPILED in file:
-        return "compiled" if _COMPILED in file else ""
-    path = PurePosixPath(relative(file))
+    if file.startswith("<") or COMPILED in file:
+        return "compiled" if COMPILED in file else ""
+    path = PurePosixPath(relative(file, places))
     parts = [part for part in path.with_suffix("").parts if part != "/"]
     if parts and parts[-1] == "__init__":
         parts.pop()

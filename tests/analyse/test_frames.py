@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.frames import Stack, kind_of, read_stack, relative
+from profiler.analyse.places import USUAL, Places
 from profiler.run.model import Site
 from tests.recorded.builders import parse_site
 
@@ -25,8 +26,8 @@ ENGINE = (f"{SITE}torch/_tensor.py:623:Tensor.backward", f"{SITE}torch/autograd/
 TQDM = f"{SITE}tqdm/std.py:1181:tqdm.__iter__"
 
 
-def stack(*frames: str) -> Stack:
-    return read_stack(tuple(parse_site(frame) for frame in frames))
+def stack(*frames: str, places: Places = USUAL) -> Stack:
+    return read_stack(tuple(parse_site(frame) for frame in frames), places)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,8 @@ def stack(*frames: str) -> Stack:
         ("/home/someone/profiler/run.py", "user"),
         ("<stdin>", "user"),
         ("<ipython-input-3>", "user"),
+        ("<string>", "user"),
+        ("<attrs generated init Batch>", "library"),
         (f"{SITE}torch/nn/functional.py", "torch"),
         ("/tmp/torchinductor_me/ab/cab.py", "torch"),
         (f"{SITE}torchvision/models/resnet.py", "library"),
@@ -45,10 +48,53 @@ def stack(*frames: str) -> Stack:
         ("<frozen runpy>", "library"),
         ("/v/bin/torchrun", "library"),
         (f"{HOOKS}loader.py", "ours"),
+        (f"{SITE}profiler/inside/hooks/loader.py", "ours"),
+        ("", "library"),
     ],
 )
 def test_whose_code_a_file_is(file: str, kind: str) -> None:
     assert kind_of(file) == kind
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("/home/someone/profiler/marks.py", "user"),
+        (f"{SITE}profiler/marks.py", "ours"),
+        (f"{SITE}profiler/inside/recorder.py", "ours"),
+        ("/src/pytorch/torch/nn/functional.py", "torch"),
+        ("/src/pytorch/tools/build.py", "user"),
+        (f"{SITE}mine/train.py", "user"),
+        (f"{SITE}mine_too/train.py", "library"),
+    ],
+)
+def test_what_the_program_says_of_its_packages_tells_more(file: str, kind: str) -> None:
+    assert kind_of(file, Places(f"{SITE}profiler", "/src/pytorch/torch", "mine")) == kind
+
+
+@pytest.mark.parametrize("folder", [HOOKS, f"{SITE}profiler/inside/hooks/"])
+@pytest.mark.parametrize("places", [USUAL, Places(ours=f"{SITE}profiler"), Places(ours="/opt/p/profiler")])
+def test_hooks_cover_wherever_our_package_lies(folder: str, places: Places) -> None:
+    if places.ours and places.ours not in folder:
+        return
+    found = {
+        name: stack("t.py:8:main", f"{folder}{name}:84:{function}", places=places).cover
+        for name, function in (("tensors.py", "_waiting.<locals>.make.<locals>.wrapper"), ("loader.py", "_asked.ask"))
+    }
+    assert found == {"tensors.py": "call", "loader.py": "data"}
+
+
+def test_a_source_tree_of_torch_is_torch() -> None:
+    places = Places(torch="/src/pytorch/torch")
+    tree = tuple(frame.replace(SITE, "/src/pytorch/") for frame in (MODULE, LINEAR))
+    found = stack("t.py:5:main", *tree, places=places)
+    assert (found.site.file, found.torch, found.phase) == ("t.py", True, "forward")
+    assert found.calls == "torch.nn.modules.linear.Linear.forward"
+
+
+def test_code_of_the_command_line_is_the_users_and_what_dataclasses_make_is_not() -> None:
+    found = stack("<string>:1:<module>", "<string>:5:main", "<string>:2:__init__")
+    assert (found.site.line, found.site.function) == (5, "main")
 
 
 def test_paths_are_told_below_the_folder_of_packages() -> None:
@@ -81,6 +127,14 @@ def test_paths_are_told_below_the_folder_of_packages() -> None:
         (("t.py:5:main", TQDM, LOADER), "data", "", "data"),
         (("t.py:5:main", TQDM), "", "log", "between"),
         (("t.py:5:main", TQDM, f"{SITE}tqdm/std.py:1:tqdm.refresh"), "", "log", "between"),
+        # an agent, or a library that watches, calls the whole program: that is not logging
+        ((f"{SITE}wandb/agents/pyagent.py:300:_run_job", "t.py:5:main", MODULE, LINEAR), "", "", "forward"),
+        (("t.py:1:main", f"{SITE}mlflow/utils/safety.py:3:patched", MODULE, LINEAR), "", "", "forward"),
+        ((f"{SITE}wandb/agents/pyagent.py:300:_run_job", "t.py:5:main"), "", "", "between"),
+        (("t.py:5:main", f"{SITE}wandb/run.py:3:log"), "", "log", "between"),
+        # who makes data or formats a record calls the user to do that
+        (("t.py:2:main", f"{SITE}datasets/arrow_dataset.py:5:Dataset.map", "t.py:3:tokens"), "", "input", "between"),
+        (("t.py:8:main", f"{LIB}logging/__init__.py:9:Logger.info", "t.py:4:format"), "", "log", "between"),
         (("t.py:9:main", f"{SITE}torch/serialization.py:900:save"), "checkpoint", "", "between"),
         (("t.py:2:main", f"{SITE}datasets/arrow_dataset.py:5:Dataset.map"), "", "input", "between"),
     ],
