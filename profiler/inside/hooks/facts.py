@@ -1,13 +1,19 @@
-"""What a program is, as far as torch knows: its version, the device, rank and world size."""
+"""What a program is, as far as torch knows: its version, the device, rank and world size; and whose code lies where."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, ClassVar
+from types import FrameType, ModuleType
+from typing import Any, ClassVar, Final
 
 from profiler.inside.hook import STATE, patch
+
+_PACKAGE: Final = __file__.rpartition("/inside/")[0]
+"""Our own folder."""
+_LAUNCHERS: Final = ("torch", "accelerate", *sys.stdlib_module_names)
+"""Packages that run the user's program and are not it."""
 
 
 class Facts:
@@ -20,7 +26,10 @@ class Facts:
     def install(self, module: ModuleType) -> None:
         """The device is `cuda` from the moment on at which the program initialises it."""
         if module.__name__ == "torch":
-            _know(torch=str(module.__version__), device="cpu")
+            folder = str(module.__file__).rpartition("/")[0]
+            _know(torch=str(module.__version__), device="cpu", package=_PACKAGE, torch_folder=folder)
+            if main := _main_package():
+                _know(main=main)
             module.cuda._lazy_call(_on_cuda)  # torch's list of what to do right after that; done already: at once
             if (size := os.environ.get("WORLD_SIZE", "")).isdecimal():
                 _know(world_size=int(size))
@@ -31,6 +40,35 @@ class Facts:
 def _know(**facts: Any) -> None:
     if STATE.recorder is not None:
         STATE.recorder.know(**facts)
+
+
+def _main_package() -> str:
+    """Top-level package of a program that was started as a module or by a script that its installation made."""
+    main: Any = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None) or ""
+    name = ""
+    if spec is not None:
+        name = spec.name
+    elif sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv[:-1]:  # its package is imported before it is known
+        name = sys.orig_argv[sys.orig_argv.index("-m") + 1]
+    elif file and not file.endswith(".py"):
+        name = _called_by(file)
+    top = name.partition(".")[0]
+    return "" if top in _LAUNCHERS else top
+
+
+def _called_by(script: str) -> str:
+    """The first module that `script` is in the middle of: it imports torch, or something below it does."""
+    frame: FrameType | None = sys._getframe(1)
+    called = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == script:
+            return called
+        if not file.startswith("<"):
+            called = str(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+    return ""
 
 
 def _on_cuda() -> None:
