@@ -1,4 +1,4 @@
-"""How far shares of samples may be off in a program of long phases: by blocks of time, since samples in a row are alike.
+"""How far shares of samples may be off in a program of long phases: by blocks of time, as samples in a row are alike.
 
 A thousand samples of one evaluation are one evaluation. So shares are compared between neighbouring stretches of time
 (batch means): what they differ by, as far as samples did not see all of the time, adds to the error of each sample.
@@ -6,6 +6,7 @@ A thousand samples of one evaluation are one evaluation. So shares are compared 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.stats import student_t
-from profiler.analyse.timeline import Intervals, Times, times
+from profiler.analyse.timeline import Intervals, Times, covered_within, times
 from profiler.analyse.window import Window
 
 Floats = npt.NDArray[np.float64]
@@ -23,6 +24,7 @@ MOST: Final = 20
 FEWEST: Final = 4
 """Blocks below which their variance says nothing."""
 _NORMAL: Final = 1.96
+_TRIED: Final = 101
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,20 +88,34 @@ def effective(part: Floats, whole: Floats, n: float, unseen: float = 1.0) -> flo
     return share * (1 - share) / (share * (1 - share) / n + variance)
 
 
-def ratio_error(part: Floats, whole: Floats) -> float | None:
-    """Half of the 95% interval of sum(part) / sum(whole) from neighbouring pairs; None: too few of them to tell."""
+def ratio_ends(part: Floats, whole: Floats) -> tuple[float, float] | None:
+    """The 95% interval of a ratio up to 1 from pairs of neighbouring shares; None: too few of them to tell.
+
+    All ratios that the pairs do not speak against (Fieller): symmetric ends would miss where few blocks have any.
+    """
     if len(part) < FEWEST or not whole.sum():
         return None
-    ratio = float(part.sum() / whole.sum())
-    return _NORMAL * float(np.sqrt(_scaled_variance(part - ratio * whole))) / float(whole.sum())
+    held = [float(part.sum() / whole.sum())]
+    for ratio in np.linspace(0.0, 1.0, _TRIED):
+        rest = part - ratio * whole
+        if abs(float(rest.sum())) <= _NORMAL * math.sqrt(_scaled_variance(rest)):
+            held.append(float(ratio))
+    return min(held), max(held)
 
 
 def _scaled_variance(rest: Floats) -> float:
     """Variance of the sum of what blocks differ by; scaled so that 1.96 of it are a 95% interval though few tell it."""
     most = 0.0
     while len(rest) >= FEWEST:
-        count = len(rest)
+        count, apart = len(rest), rest - rest.mean()
         scale = student_t(count - 1) / _NORMAL
-        most = max(most, scale**2 * count / (count - 1) * float((rest**2).sum()))
+        most = max(most, scale**2 * count / (count - 1) * float((apart**2).sum()))
         rest = np.add.reduceat(rest, np.arange(0, count, 2))
     return most
+
+
+def looked_in(edges: Times, intervals: Intervals) -> Floats:
+    """How many ns of the intervals lie in each block."""
+    low, high = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
+    ends = np.concatenate([[low], edges, [high]])
+    return covered_within(intervals, ends[:-1], ends[1:]).astype(np.float64)

@@ -92,7 +92,9 @@ def _part(seen: Evidence, pool: str) -> _Part:
     shares = np.asarray(weight @ seen.shares[rows] / weight.sum(), np.float64)
     doubt = np.asarray(weight @ seen.doubt[:, rows] / weight.sum(), np.float64)
     told = (shares > 0) | np.isin(np.arange(len(shares)), [CODE[name] for name in _RUNNING])
-    ends = np.array([wilson(float(one), n) if known else (one, one) for one, known in zip(shares, told, strict=True)])
+    counts = [seen.blocks.count(rows, column, n) for column in seen.shares[rows].T]
+    each = zip(shares.tolist(), counts, told.tolist(), strict=True)
+    ends = np.array([wilson(one, count) if known else (one, one) for one, count, known in each])
     return _Part(shares, np.abs(ends.T - shares), doubt)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.blocks import Blocks, block_edges, blocks, in_blocks, looked_in
 from profiler.analyse.categories import CODE
 from profiler.analyse.covers import (
     NUMBER,
@@ -29,9 +30,10 @@ from profiler.analyse.covers import (
     per_stack,
 )
 from profiler.analyse.frames import CALL, OURS, Stack, kind_of, read_stack
-from profiler.analyse.gil import USUAL_PERIOD_S, Chance, chance, gil_windows, holder_samples, period_s
+from profiler.analyse.gil import USUAL_PERIOD_S, Chance, gil_windows, holder_samples, paired, period_s
 from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.stacks import weighted
+from profiler.analyse.timeline import Intervals, Times
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.run.model import HOST_CATEGORIES, Run
 from profiler.run.tables import CallKind
@@ -62,7 +64,8 @@ class Evidence:
     """Of each, how far the chances may be off below and above for want of knowing the GIL's holder (2 x columns)."""
     stacks: Mapping[int, Stack]
     n: float
-    """How many independent samples they count as."""
+    """How many samples they are; of a program of long phases `blocks` count fewer independent ones."""
+    blocks: Blocks
     window: Window
     exact: Mapping[str, Numbers]
     """Cover -> ns of it in each measured step, from the records alone; of CALL, all that is in calls."""
@@ -86,6 +89,17 @@ class _Kinds:
     """Whether copies to or from a device were recorded."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Looks:
+    """When the GIL's holder was looked for, and the blocks of time in which samples and holders are compared."""
+
+    windows: Intervals
+    edges: Times
+    blocks: Blocks
+    n: float
+    """How many samples there are in `blocks`."""
+
+
 def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     """The samples of `window`, read; None without any."""
     samples, weight = weighted(run, window)
@@ -105,12 +119,17 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     read = {one: cover_of(said, exact, copies=copies) for one, said in stacks.items()}
     cover = per_stack(number, {one: code for one, (code, _) in read.items()}).astype(np.int64)
     kinds = _Kinds(window, cover, _leaves(run, number, stacks), active, copies)
-    chances = _chances(run, kinds, raw * active / raw.sum(), n, exact)
+    windows = gil_windows(run, window)
+    edges = block_edges(window, windows)
+    in_time = blocks(window, edges, samples["begin"], every, row)
+    chances = _chances(run, kinds, _Looks(windows, edges, in_time, n), exact)
     doing = per_stack(number, {one: CODE.get(word, -1) for one, (_, word) in read.items()})
     native = CODE["framework" if on_cuda(run, host) else "compute"]
     shares, doubt = _shares(kinds, doing.astype(np.int64), native, _of_calls(host), chances or {})
     weights = corrected(kinds.cover, raw, exact)
-    return Evidence(number, kinds.cover, weights, raw, shares, doubt, stacks, n, window, exact, chances is not None)
+    return Evidence(
+        number, kinds.cover, weights, raw, shares, doubt, stacks, n, in_time, window, exact, chances is not None
+    )
 
 
 def _leaves(run: Run, number: Numbers, stacks: Mapping[int, Stack]) -> Numbers:
@@ -145,30 +164,26 @@ def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: np
 
 
 def _chances(
-    run: Run, kinds: _Kinds, on_cpu: Floats, n: float, exact: Mapping[str, Numbers]
+    run: Run, kinds: _Kinds, looks: _Looks, exact: Mapping[str, Numbers]
 ) -> dict[tuple[int, int], Chance] | None:
-    """For each cover that is divided and kind of innermost frame: P(GIL | on a CPU). None where no window saw the GIL.
-
-    :param on_cpu: of each sample its share of all, as far as it was on a CPU.
-    :param n: how many samples they count as.
-    """
-    windows = gil_windows(run, kinds.window)
-    if not len(windows):
+    """For each cover that is divided and kind of innermost frame: P(GIL | on a CPU). None: no window saw the GIL."""
+    if not len(looks.windows):
         return None
-    held, ns = holder_samples(run, kinds.window, windows)
+    held, ns = holder_samples(run, kinds.window, looks.windows)
     number = held["stack"].astype(np.int64)
     stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
     read = {one: cover_of(said, exact, copies=kinds.copies)[0] for one, said in stacks.items()}
     cover = per_stack(number, read).astype(np.int64)
     leaf = _leaves(run, number, stacks)
-    length = windows.measure()
-    held_n = length / NS_PER_S / (period_s(run) or USUAL_PERIOD_S)
-    found = {}
+    length = looked_in(looks.edges, looks.windows)
+    counts = looks.windows.measure() / NS_PER_S / (period_s(run) or USUAL_PERIOD_S), looks.n
+    sampled, found = looks.blocks.ns.sum(axis=0), {}
     for pool in range(len(POOLS)):
         for kind in LEAVES:
             same = (cover == pool) & (leaf == kind)
             own = (kinds.cover == pool) & (kinds.leaf == kind)
-            found[pool, kind] = chance(float(ns[same].sum()) / length, held_n, float(on_cpu[own].sum()), n)
+            holding = in_blocks(looks.edges, held["begin"][same], ns[same])
+            found[pool, kind] = paired(holding, length, kinds.active[own] @ looks.blocks.ns[own], sampled, counts)
     return found
 
 

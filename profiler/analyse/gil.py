@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.blocks import Floats, ratio_error
+from profiler.analyse.blocks import Floats, ratio_ends
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_thread, select
 from profiler.run.model import Run, Table
@@ -82,11 +82,11 @@ def paired(holding: Floats, looked: Floats, on_cpu: Floats, sampled: Floats, cou
     )
     both = (looked > 0) & (sampled > 0)
     expected = on_cpu[both] / sampled[both] * looked[both]
-    half = ratio_error(holding[both], expected)
-    if half is None or not holding.any() or not on_cpu.any():
+    ends = ratio_ends(holding[both], expected)
+    if ends is None or not holding.any() or not on_cpu.any():
         return plain
     ratio = float(holding[both].sum() / expected.sum())
-    low, high = min(ratio - half, ratio - plain.value + plain.low), max(ratio + half, ratio - plain.value + plain.high)
+    low, high = min(ends[0], ratio - plain.value + plain.low), max(ends[1], ratio - plain.value + plain.high)
     return Chance(*(min(1.0, max(0.0, one)) for one in (ratio, low, high)))
 
 

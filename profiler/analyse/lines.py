@@ -69,10 +69,13 @@ def _errors(
     """How far a line's share may be below and above, by the samples of each stretch that is weighed by itself."""
     of_stack, raw, weighed = parts
     mine = np.bincount(of_stack[own], counts[own], minlength=len(STRATA))
+    mine_of = np.isin(seen.stack, own).astype(np.float64)
     below = above = 0.0
     for number in np.flatnonzero(mine).tolist():
         share = float(mine[number] / raw[number])
-        low, high = wilson(share, seen.n * float(raw[number] / raw.sum()))
+        inside = of_stack[seen.stack] == number
+        n = seen.blocks.count(inside, mine_of[inside], seen.n * float(raw[number] / raw.sum()))
+        low, high = wilson(share, n)
         scale = float(weighed[number]) / seen.window.wall_ns
         below, above = math.hypot(below, (share - low) * scale), math.hypot(above, (high - share) * scale)
     return below, above
