@@ -7,7 +7,8 @@ they were there. Parts of the training process are shares of its wall time. Only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -45,10 +46,10 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
     """Parts of the input's time, the most seconds first; empty where no loader, worker or tokenizer was seen."""
     if not len(window):
         return ()
-    workers = _workers(run, window)
+    workers, said = _workers(run, window), _Said(run)
     found = [
-        *_parts(run, window, IN_WORKERS, *_of_workers(run, window, workers)),
-        *_parts(run, window, IN_MAIN, _of_main(run, window, bool(len(workers))), window.wall_ns),
+        *_parts(run, window, IN_WORKERS, *_of_workers(run, window, workers, said)),
+        *_parts(run, window, IN_MAIN, _of_main(run, window, said, bool(workers)), window.wall_ns),
     ]
     return tuple(sorted(found, key=lambda part: (-part.seconds_per_step, part.name, str(part.site))))
 
@@ -56,11 +57,12 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
 def input_measures(run: Run, window: Window) -> dict[str, Measure]:
     """`loader_workers`: how many were there at once; nothing where none were seen."""
     workers = _workers(run, window)
-    if not len(workers):
+    if not workers:
         return {}
-    lives = [_life(run, pid) for pid in workers]
-    most = max(sum(begin <= moment < end for begin, end in lives) for moment, _ in lives)
-    return {"loader_workers": Measure("loader_workers", float(most), "1", n=len(lives), source="regions of workers")}
+    begin, end = (np.sort([getattr(worker, name) for worker in workers]) for name in ("begin", "end"))
+    there = np.arange(1, len(begin) + 1) - np.searchsorted(end, begin, "right")  # at each start, less those that ended
+    most = float(there.max())
+    return {"loader_workers": Measure("loader_workers", most, "1", n=len(workers), source="regions of workers")}
 
 
 def _parts(run: Run, window: Window, where: str, found: Mapping[_Key, int], wall_ns: int) -> Iterable[InputPart]:
@@ -72,13 +74,34 @@ def _parts(run: Run, window: Window, where: str, found: Mapping[_Key, int], wall
 # ---------------------------------------------------------------- workers
 
 
-def _workers(run: Run, window: Window) -> list[int]:
+@dataclass(frozen=True, eq=False, slots=True)
+class _Worker:
+    """A process that worked for the stepping one: its regions, the thread of it that fetches, and when it was there."""
+
+    rows: Table
+    main: int
+    begin: int
+    end: int
+
+    def there(self, spans: Intervals) -> int:
+        """ns of `spans` in which it was there."""
+        return intersect(union([self.begin], [self.end]), spans).measure()
+
+
+def _workers(run: Run, window: Window) -> list[_Worker]:
     """Processes that worked for the stepping process (of its rank) in the measured steps."""
-    rank = int(window.steps["rank"][0]) if len(window) else 0
-    ours = _named(run, _OF_WORKERS) & (run.regions["pid"] != window.pid) & (run.regions["rank"] == rank)
-    pids: list[int] = np.unique(run.regions["pid"][ours]).tolist()
-    strangers = _of_others(run, window)
-    return [pid for pid in pids if pid not in strangers and _there(run, window, pid)]
+    numbers = [run.names.index(name) for name in _OF_WORKERS if name in run.names]
+    if not numbers or not len(window):
+        return []
+    regions, spans = run.regions, window.spans
+    of_workers = np.isin(regions["name"], numbers) & (regions["rank"] == int(window.steps["rank"][0]))
+    pids = np.setdiff1d(regions["pid"][of_workers], [window.pid, *_of_others(run, window)])
+    found = []
+    for rows in _grouped(select(regions, np.isin(regions["pid"], pids)), "pid"):
+        main = int(rows["tid"][np.isin(rows["name"], numbers)][0])  # its queue has a thread of its own
+        worker = _Worker(rows, main, int(rows["begin"].min()), int(rows["end"].max()))
+        found += [worker] if worker.there(spans) else []
+    return found
 
 
 def _of_others(run: Run, window: Window) -> set[int]:
@@ -88,52 +111,35 @@ def _of_others(run: Run, window: Window) -> set[int]:
     return {int(row["pid"]) for row in said if int(row["bytes"]) in stepping}
 
 
-def _of_workers(run: Run, window: Window, workers: Iterable[int]) -> tuple[Mapping[_Key, int], int]:
+def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Said) -> tuple[Mapping[_Key, int], int]:
     """ns of each part, and ns in which the workers were there."""
     total: defaultdict[_Key, int] = defaultdict(int)
-    wall_ns = 0
-    for pid in workers:
-        there = _there(run, window, pid)
-        main = _main_thread(run, pid)
-        unseen = there
-        for tid, rows in _by_thread(run.regions[run.regions["pid"] == pid]):
-            for key, ns in _own_times(run, rows, window.spans).items():
+    wall_ns, spans = 0, window.spans
+    for worker in workers:
+        there = unseen = worker.there(spans)
+        for rows in _grouped(worker.rows, "tid"):
+            for key, ns in _own_times(run, rows, said, spans).items():
                 total[key] += ns
-                unseen -= ns if tid == main else 0
+                unseen -= ns if rows["tid"][0] == worker.main else 0
         total[BETWEEN, -1] += max(0, unseen)
         wall_ns += there
     return total, wall_ns
 
 
-def _life(run: Run, pid: int) -> tuple[int, int]:
-    rows = run.regions[run.regions["pid"] == pid]
-    return int(rows["begin"].min()), int(rows["end"].max())
-
-
-def _there(run: Run, window: Window, pid: int) -> int:
-    """ns of the measured steps in which this worker was there."""
-    begin, end = _life(run, pid)
-    return intersect(union([begin], [end]), window.spans).measure()
-
-
-def _main_thread(run: Run, pid: int) -> int:
-    """The thread of a worker that fetches; its queue has one of its own."""
-    return int(run.regions["tid"][_named(run, _OF_WORKERS) & (run.regions["pid"] == pid)][0])
-
-
 # ---------------------------------------------------------------- the training process
 
 
-def _of_main(run: Run, window: Window, has_workers: bool) -> Mapping[_Key, int]:
+def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mapping[_Key, int]:
     total: defaultdict[_Key, int] = defaultdict(int)
-    own = of_process(run.regions, window)
-    for tid, rows in _by_thread(own):
+    spans = window.spans
+    for rows in _grouped(of_process(run.regions, window), "tid"):
+        inline = INLINE if rows["tid"][0] == window.tid else OWN_THREAD
         data = select(rows, _is_named(run, rows, ("data", "loader start")))
-        loader = intersect(union(data["begin"], data["end"]), window.spans)
-        for key, ns in _own_times(run, rows, loader).items():
-            total[_told(key, "" if tid == window.tid else OWN_THREAD, has_workers)] += ns
-        for key, ns in _own_times(run, rows, _without(window.spans, loader)).items():
-            total[_told(key, INLINE if tid == window.tid else OWN_THREAD, has_workers)] += ns
+        loader = intersect(union(data["begin"], data["end"]), spans)
+        for key, ns in _own_times(run, rows, said, loader).items():
+            total[_told(key, "" if inline == INLINE else OWN_THREAD, has_workers)] += ns
+        for key, ns in _own_times(run, rows, said, _without(spans, loader)).items():
+            total[_told(key, inline, has_workers)] += ns
     return {key: ns for key, ns in total.items() if key[0]}
 
 
@@ -154,31 +160,44 @@ def _told(key: _Key, suffix: str, has_workers: bool) -> _Key:
 # ---------------------------------------------------------------- regions of a thread
 
 
-def _own_times(run: Run, rows: Table, spans: Intervals) -> Mapping[_Key, int]:
+def _own_times(run: Run, rows: Table, said: _Said, spans: Intervals) -> Mapping[_Key, int]:
     """ns within `spans` of each region of one thread less the regions inside of it, by name and site."""
     segments = innermost(rows["begin"], rows["end"], rows["depth"])
     cut = overlaps(segments.begin, segments.end, spans)
     owner = segments.owner[cut.left]
-    names, sites = times(rows["name"]), _sites(run, rows)
+    names, sites = times(rows["name"]), _sites(rows, said)
     ns = np.bincount(owner, cut.end - cut.begin, minlength=len(rows))
     total: defaultdict[_Key, int] = defaultdict(int)
-    pairs, group = np.unique(np.stack([names, sites]), axis=1, return_inverse=True)
-    for (name, site), amount in zip(pairs.T.tolist(), np.bincount(group.ravel(), ns).tolist(), strict=True):
+    pairs, group = np.unique(names * (len(run.sites) + 1) + sites + 1, return_inverse=True)
+    for pair, amount in zip(pairs.tolist(), np.bincount(group, ns, minlength=len(pairs)).tolist(), strict=True):
         if amount:
-            total[run.names[name], site] += int(amount)
+            name, site = divmod(pair, len(run.sites) + 1)
+            total[run.names[name], site - 1] += int(amount)
     return total
 
 
-def _sites(run: Run, rows: Table) -> Times:
+class _Said:
+    """Calls in which a thread says where its regions come from, found by thread."""
+
+    def __init__(self, run: Run) -> None:
+        said = select(run.calls, run.calls["kind"] == CallKind.OTHER)
+        self._threads = {
+            (int(rows["pid"][0]), int(rows["tid"][0])): rows[np.argsort(rows["begin"], kind="stable")]
+            for of_process in _grouped(said, "pid")
+            for rows in _grouped(of_process, "tid")
+        }
+
+    def of(self, rows: Table) -> Table | None:
+        """Those of the thread of `rows`, by time."""
+        return self._threads.get((int(rows["pid"][0]), int(rows["tid"][0])))
+
+
+def _sites(rows: Table, known: _Said) -> Times:
     """Where each region comes from: the last call of its name before it says so, if any did."""
     found = np.full(len(rows), -1, np.int64)
-    if not len(rows):
+    said = known.of(rows) if len(rows) else None
+    if said is None:
         return found
-    calls = run.calls
-    said = calls[
-        (calls["kind"] == CallKind.OTHER) & (calls["pid"] == rows["pid"][0]) & (calls["tid"] == rows["tid"][0])
-    ]
-    said = said[np.argsort(said["begin"], kind="stable")]
     for name in np.unique(said["name"]).tolist():
         of_name = said[said["name"] == name]
         regions = np.flatnonzero(rows["name"] == name)
@@ -187,13 +206,13 @@ def _sites(run: Run, rows: Table) -> Times:
     return found
 
 
-def _by_thread(rows: Table) -> Iterable[tuple[int, Table]]:
-    for tid in np.unique(rows["tid"]).tolist():
-        yield tid, rows[rows["tid"] == tid]
-
-
-def _named(run: Run, names: Iterable[str]) -> np.typing.NDArray[np.bool_]:
-    return _is_named(run, run.regions, names)
+def _grouped(rows: Table, column: str) -> Iterator[Table]:
+    """The rows of each value of `column`, in their order: sorted once, whatever the number of values."""
+    values = times(rows[column])
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.diff(values[order])) + 1
+    for own in np.split(order, starts) if len(order) else ():
+        yield rows[own] if len(own) < len(rows) else rows
 
 
 def _is_named(run: Run, rows: Table, names: Iterable[str]) -> np.typing.NDArray[np.bool_]:
