@@ -30,7 +30,8 @@ _CHUNK: Final = 1 << 18
 def load(path: Path | str) -> Run:
     """The run at `path`: a run directory, its run.json, a .zip of one, or a trace of torch's profiler.
 
-    The rows of a table are in the order in which each process wrote them; the process with the most steps comes first.
+    The rows of a table are in the order in which each process wrote them; the process with the most steps, or moments
+    at which one may end, comes first. Its are the facts.
 
     :raises ProfilerError: no such path, not a run, a damaged manifest, or one that a newer version wrote.
     """
@@ -50,8 +51,8 @@ def load(path: Path | str) -> Run:
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     sources = [with_trace(read_source(folder), folder) for folder in folders]
-    sources.sort(key=lambda source: -len(source.tables["steps"]))
-    return outside_traces(with_steps(_merge(path, info, sources)), sources)
+    sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
+    return _with_facts(outside_traces(with_steps(_merge(path, info, sources)), sources), sources)
 
 
 def _is_source(folder: Path) -> bool:
@@ -127,7 +128,7 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
     whole = {table: together(table) for table in tables.TABLES}
     return Run(
         path=path,
-        info=_with_facts(info, sources),
+        info=info,
         names=names.values,
         sites=sites.values,
         stack_frames=stacks.values,
@@ -155,10 +156,15 @@ def _copy(rows: Table, into: Table, source: Source) -> None:
         into["pid"], into["rank"] = source.pid, source.rank
 
 
-def _with_facts(info: RunInfo, sources: list[Source]) -> RunInfo:
-    """What the process with the most steps said of itself (the first source), over what the manifest says."""
-    said = next((source.facts for source in sources if source.facts), {})
-    return replace(info, facts={**info.facts, **said})
+def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
+    """What the process with the most steps to measure said of itself, over what the manifest says."""
+    steps = run.steps[run.steps["warmup"] == 0] if (run.steps["warmup"] == 0).any() else run.steps
+    pids, first, counts = np.unique(steps["pid"], return_index=True, return_counts=True)
+    order = sorted(zip((-counts).tolist(), steps["end"][first].tolist(), pids.tolist(), strict=True))
+    place = {pid: number for number, (_, _, pid) in enumerate(order)}
+    speaking = sorted(sources, key=lambda source: place.get(source.pid, len(place)))
+    said = next((source.facts for source in speaking if source.facts), {})
+    return replace(run, info=replace(run.info, facts={**run.info.facts, **said}))
 
 
 def _manifest_problems(info: RunInfo) -> Iterable[str]:

@@ -154,6 +154,10 @@ class Run:
 # ---------------------------------------------------------------- analysed values
 
 
+MIN_SAMPLES: Final = 50
+"""Stack samples below which nothing is concluded from them: the 95% interval of a share is wider than +-14 points."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """One number with its unit and how sure it is; value None: not measured, and `reason` says why."""

@@ -1,100 +1,108 @@
 """Chooses what a step is, where the program has not marked any itself: among the moments that hooks saw.
 
-Optimizer steps come first. Of several optimizers (a GAN, one for each layer) the step ends with the one that steps
-most seldom, as long as it is not a rare extra (`SELDOM`); of equally frequent ones with the last of each round. Phases
-that one optimizer after the other trains are each taken by themselves. Without an optimizer a step is a batch: from one
-question to a loader to the next. Without a loader the whole run counts as one step.
+Optimizer steps come first; of several optimizers `profiler.run.cycles` chooses. Threads that train side by side have
+steps of their own. Without an optimizer, or where it stepped a few times beside many batches, a step is a batch: from
+one question to a loader to the next. Without a loader the whole run counts as one step.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from profiler.run.cycles import phase_starts, round_ends, side_by_side
 from profiler.run.model import Run, Table
 from profiler.run.tables import BoundaryKind
 
-SELDOM: Final = 10
-"""An optimizer that steps less than once in so many steps of the most frequent one does not end the step."""
 WARMUP_SHARE: Final = 0.1
 WARMUP_MOST: Final = 5
 """Of the found steps the first tenth, at most this many, is warm-up: compilers, caches and allocators settle in it."""
+ASIDE_SPAN: Final = 0.25
+ASIDE_BATCHES: Final = 10
+"""Optimizer steps over less than this share of the time, beside so many times as many batches, are not what it does."""
 MARKED: Final = "steps as the program marks them"
-WHOLE_RUN: Final = (
-    "the whole run as one step: no optimizer stepped, no loader was asked, and the program marks no steps "
-    "(profiler.step())"
-)
+WHOLE_RUN: Final = "the whole run as one step"
 
-_Rows = npt.NDArray[np.int64]
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Found:
+    """The steps of one thread, or of one process where its threads take turns."""
+
+    rows: Table
+    """All boundaries of that kind, by time."""
+    chosen: Table
+    """Those that end a step."""
+    joins: npt.NDArray[np.bool_]
+    """For each step whether it reaches from the end of one phase into the next: a pause, and no step to measure."""
+
+    def __len__(self) -> int:
+        return len(self.joins)
 
 
 def with_steps(run: Run) -> Run:
-    """`run` with the steps that it has or that are found in it, and what they are in words."""
+    """`run` with the steps that it has or that are found in it, and what they are in words.
+
+    The process with the most steps comes first; of equal ones the one whose first step ended first.
+    """
     if len(run.steps):
         return replace(run, step_source=MARKED)
-    kinds = run.boundaries["kind"]
-    for kind in (BoundaryKind.OPTIMIZER, BoundaryKind.LOADER):
-        rows = run.boundaries[kinds == kind]
-        found = [(chosen, own) for own in _of_processes(rows) if len(chosen := _chosen(own, kind)) > 1]
-        if found:
-            return _built(run, found, kind)
+    optimizer, loader = _of_kind(run, BoundaryKind.OPTIMIZER), _of_kind(run, BoundaryKind.LOADER)
+    if optimizer and not (loader and _aside(optimizer[0], loader[0])):
+        return _built(run, optimizer, _optimizer_words(run, optimizer[0]))
+    if loader:
+        return _built(
+            run, loader, f"batches of {_used(run, loader[0])}: {_stepped(run, int(loader[0].rows['pid'][0]))}"
+        )
     return _whole(run)
 
 
-def _of_processes(rows: Table) -> list[Table]:
-    ordered = rows[np.argsort(rows["time"], kind="stable")]
-    return [ordered[ordered["pid"] == pid] for pid in np.unique(rows["pid"]).tolist()]
+def _of_kind(run: Run, kind: BoundaryKind) -> list[_Found]:
+    rows = run.boundaries[run.boundaries["kind"] == kind]
+    rows = rows[np.argsort(rows["time"], kind="stable")]
+    found = []
+    for pid in np.unique(rows["pid"]).tolist():
+        found += [_chosen(own, kind) for own in side_by_side(rows[rows["pid"] == pid], run.names)]
+    return sorted((one for one in found if len(one)), key=lambda one: (-len(one), int(one.chosen["time"][1])))
 
 
-def _chosen(rows: Table, kind: BoundaryKind) -> Table:
-    """The boundaries of one process, by time."""
-    picked = rows[_cycle_ends(rows["name"].astype(np.int64), rows["time"].astype(np.int64))]
-    if kind == BoundaryKind.LOADER and len(picked):
-        # between the end of an epoch and its next batch the last batch is still being worked on
-        keep = picked["flag"] == 0
-        keep[-1] = True
-        picked = picked[keep]
-    return picked
+def _chosen(rows: Table, kind: BoundaryKind) -> _Found:
+    names = rows["name"].astype(np.int64)
+    starts = phase_starts(names).tolist()
+    picked, last = [], []
+    for start, stop in zip(starts, [*starts[1:], len(names)], strict=True):
+        ends = start + round_ends(names[start:stop])
+        if kind == BoundaryKind.LOADER:
+            # between the end of an epoch and its next batch the last batch is still being worked on
+            ends = ends[(rows["flag"][ends] == 0) | (ends == ends[-1])]
+        picked.append(ends)
+        last += [False] * (len(ends) - 1) + [True]
+    return _Found(rows, rows[np.concatenate(picked)], np.array(last[:-1], np.bool_))
 
 
-def _cycle_ends(names: _Rows, when: _Rows) -> _Rows:
-    """Indices of the rows (ascending in time) that end a step."""
-    kinds, first, counts = np.unique(names, return_index=True, return_counts=True)
-    if len(kinds) < 2:
-        return np.arange(len(names), dtype=np.int64)
-    last = len(names) - 1 - np.unique(names[::-1], return_index=True)[1]
-    span = when[last] - when[first]
-    leading = np.flatnonzero((span >= 0.5 * (when[-1] - when[0])) & (counts * SELDOM >= counts.max()))
-    if not len(leading):
-        leading = np.array([int(np.argmax(span))])
-    fewest = counts[leading].min()
-    equal = leading[counts[leading] <= fewest + 1]  # one of a round may have been cut off
-    leader = equal[np.argmax(first[equal])]
-    own = np.flatnonzero(names == kinds[leader])
-    a_round = 2 * max(1, round(float(np.median(np.diff(own)))) if len(own) > 1 else 1)
-    parts = [own]
-    if own[0] > a_round:
-        parts.insert(0, _cycle_ends(names[: own[0]], when[: own[0]]))
-    if len(names) - 1 - own[-1] > a_round:
-        start = int(own[-1]) + 1
-        parts.append(start + _cycle_ends(names[start:], when[start:]))
-    return np.concatenate(parts)
+def _aside(optimizer: _Found, loader: _Found) -> bool:
+    """Whether the optimizer's steps are a small matter beside the loader's batches."""
+    begin, end = int(optimizer.chosen["time"][0]), int(optimizer.chosen["time"][-1])
+    begin -= (end - begin) // len(optimizer)  # its first step began about so long before it ended
+    asked = loader.chosen["time"]
+    whole = max(end, int(asked[-1])) - min(begin, int(asked[0]))
+    outside = int(((asked < begin) | (asked > end)).sum())
+    return end - begin < ASIDE_SPAN * whole and ASIDE_BATCHES * len(optimizer) < outside
 
 
-def _built(run: Run, found: list[tuple[Table, Table]], kind: BoundaryKind) -> Run:
-    steps = np.concatenate([_steps_of(chosen, run.steps.dtype) for chosen, _ in found])
-    found = sorted(found, key=lambda pair: -len(pair[0]))  # the process with the most steps speaks for all
-    return replace(run, steps=_frozen(steps), values=_assigned(run, steps), step_source=_words(run, *found[0], kind))
+def _built(run: Run, found: list[_Found], words: str) -> Run:
+    parts = [_steps_of(one, run.steps.dtype) for one in found]
+    steps = np.concatenate([_numbered(parts, pid) for pid in dict.fromkeys(int(part["pid"][0]) for part in parts)])
+    return replace(run, steps=_frozen(steps), values=_assigned(run, steps), step_source=words)
 
 
-def _steps_of(chosen: Table, dtype: np.dtype[np.void]) -> Table:
+def _steps_of(found: _Found, dtype: np.dtype[np.void]) -> Table:
     """One step between each boundary and the next."""
-    count = len(chosen) - 1
+    count, chosen = len(found), found.chosen
     steps = np.zeros(count, dtype)
-    steps["index"] = np.arange(count)
     steps["begin"], steps["end"] = chosen["time"][:-1], chosen["time"][1:]
     one_thread = chosen["tid"][:-1] == chosen["tid"][1:]
     for column in ("thread_cpu", "process_cpu", "device_cpu"):
@@ -102,8 +110,16 @@ def _steps_of(chosen: Table, dtype: np.dtype[np.void]) -> Table:
     steps["thread_cpu"] *= one_thread  # another thread's clock says nothing of the time between
     for column in ("tid", "pid", "rank"):
         steps[column] = chosen[column][1:]
-    steps["warmup"] = np.arange(count) < min(WARMUP_MOST, round(WARMUP_SHARE * count))
+    steps["warmup"] = (np.arange(count) < min(WARMUP_MOST, round(WARMUP_SHARE * count))) | found.joins
     return steps
+
+
+def _numbered(parts: Iterable[Table], pid: int) -> Table:
+    """The steps of all threads of a process in the order in which they ended, as a program that marks has them."""
+    own = np.concatenate([part for part in parts if part["pid"][0] == pid])
+    own = own[np.argsort(own["end"], kind="stable")]
+    own["index"] = np.arange(len(own))
+    return own
 
 
 def _assigned(run: Run, steps: Table) -> Table:
@@ -118,20 +134,40 @@ def _assigned(run: Run, steps: Table) -> Table:
     return _frozen(values)
 
 
-def _words(run: Run, chosen: Table, rows: Table, kind: BoundaryKind) -> str:
-    used = [run.names[number] for number in dict.fromkeys(chosen["name"].tolist())]
-    what = " then ".join(used[:3]) + (f" and {len(used) - 3} more" if len(used) > 3 else "")
-    if kind == BoundaryKind.LOADER:
-        return f"batches of {what}: no optimizer stepped"
-    text = f"steps of {what}"
-    skipped = int((chosen["flag"][1:] == 1).sum())
+def _optimizer_words(run: Run, found: _Found) -> str:
+    text = f"steps of {_used(run, found)}"
+    skipped = int((found.chosen["flag"][1:] == 1).sum())
     if skipped:
         text += f", of which GradScaler skipped {skipped:,}"
-    others = sorted({run.names[number] for number in np.unique(rows["name"]).tolist()} - set(used))
+    within = set(found.rows["name"].tolist()) - set(found.chosen["name"].tolist())
+    others = sorted(run.names[number] for number in within)
     if others:
         more = f" and {len(others) - 2} more" if len(others) > 2 else ""
         text += f"; within them {', '.join(others[:2])}{more} stepped too"
     return text
+
+
+def _used(run: Run, found: _Found) -> str:
+    """What ends the steps: one in each phase, or several of it in turns."""
+    phases = np.split(found.chosen["name"], np.flatnonzero(found.joins) + 1)
+    texts = list(dict.fromkeys(_in_turns([run.names[name] for name in dict.fromkeys(one.tolist())]) for one in phases))
+    return " then ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+def _in_turns(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    shown = names if len(names) < 4 else [*names[:3], f"{len(names) - 3} more"]
+    return f"{', '.join(shown[:-1])} and {shown[-1]} in turns"
+
+
+def _stepped(run: Run, pid: int) -> str:
+    """How often an optimizer stepped in that process, too seldom to make its steps."""
+    own = run.boundaries[(run.boundaries["pid"] == pid) & (run.boundaries["kind"] == BoundaryKind.OPTIMIZER)]
+    most = int(np.unique(own["name"], return_counts=True)[1].max(initial=0))
+    return {0: "no optimizer stepped", 1: "an optimizer stepped only once"}.get(
+        most, f"an optimizer stepped only {most:,} times"
+    )
 
 
 def _whole(run: Run) -> Run:
@@ -146,7 +182,13 @@ def _whole(run: Run) -> Run:
     steps = np.zeros(1, run.steps.dtype)
     steps["begin"], steps["end"] = own["begin"].min(), own["end"].max()
     steps["pid"] = steps["tid"] = pid  # Linux numbers the main thread as the process
-    return replace(run, steps=_frozen(steps), values=_assigned(run, steps), step_source=WHOLE_RUN)
+    return replace(run, steps=_frozen(steps), values=_assigned(run, steps), step_source=_whole_words(run, pid))
+
+
+def _whole_words(run: Run, pid: int) -> str:
+    own = run.boundaries[run.boundaries["pid"] == pid]
+    asked = "a loader was asked only once" if (own["kind"] == BoundaryKind.LOADER).any() else "no loader was asked"
+    return f"{WHOLE_RUN}: {_stepped(run, pid)}, {asked}, and the program marks no steps (profiler.step())"
 
 
 def _frozen(table: Table) -> Table:

@@ -63,6 +63,25 @@ def test_sources_are_merged_and_their_ids_renumbered(tmp_path: Path) -> None:
         assert not getattr(run, table).flags.writeable
 
 
+def process(run: Path, pid: int, ends: range, **facts: Any) -> None:
+    """A folder as the hooks leave it: an optimizer's boundaries."""
+    folder = source(run, pid, steps=0, names=("AdamW (train.py:3)",), **facts)
+    pack = packer("boundaries").pack
+    (folder / "boundaries.bin").write_bytes(b"".join(pack(time, time, time, 0, pid, 0, 0, 0) for time in ends))
+
+
+def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:
+    manifest(tmp_path, facts={"preset": "tiny"})
+    trace = {"state": "recorded", "began": 50_000, "ended": 60_000}
+    process(tmp_path, 1000, range(0), device="cpu")
+    process(tmp_path, 2000, range(1000, 3000, 1000), device="cpu")
+    process(tmp_path, 3000, range(1000, 100_000, 1000), device="cuda", trace=trace)
+    run = load(tmp_path)
+    assert run.info.facts == {"preset": "tiny", "device": "cuda", "trace": trace}
+    assert run.steps["pid"].tolist() == [3000] * 98 + [2000]
+    assert run.regions["pid"][0] == 3000
+
+
 def test_an_empty_run_has_empty_tables(tmp_path: Path) -> None:
     manifest(tmp_path)
     run = load(tmp_path / "run.json")
