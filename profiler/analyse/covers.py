@@ -14,6 +14,7 @@ from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import Window
 from profiler.run.model import Run
+from profiler.run.steps import MARKED, WHOLE_RUN
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ NUMBER: Final = {name: number for number, name in enumerate(COVERS)}
 
 def hooked(run: Run) -> bool:
     """Whether hooks were in the program and found its steps; a program that marks itself has marks for the rest too."""
-    return bool(len(run.boundaries)) or run.step_source.startswith("the whole run")
+    return run.step_source != MARKED and (bool(len(run.boundaries)) or run.step_source.startswith(WHOLE_RUN))
 
 
 def exact_covers(run: Run, window: Window, host: HostTimeline) -> dict[str, Numbers]:
