@@ -6,11 +6,13 @@ import atexit
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from profiler.inside.hook import STATE, patch, undo_by
+from profiler.inside.hooks._alarm import Alarm
 from profiler.inside.hooks._kineto import KinetoSession, program_profiles
 from profiler.inside.imports import report
 from profiler.inside.recorder import Recorder, now
@@ -21,7 +23,11 @@ SKIP: Final = 5
 STEPS: Final = 5
 """Steps in the window; the environment variable ENV_STEPS says otherwise."""
 ENV_STEPS: Final = "PROFILER_TRACE_STEPS"
-_MOST_NS: Final = 10_000_000_000  # a trace grows by up to 100 MB/s of short operators: slow steps get fewer of them
+_MOST_NS: Final = 10_000_000_000  # a trace grows by up to 200 MB/s of short operators: slow steps get fewer of them
+CUT_NS: Final = 5_000_000_000
+"""After so long a window ends in the middle of a step too, where memory has grown by CUT_BYTES: it is those operators,
+whose writing takes longer than they did."""
+CUT_BYTES: Final = 1 << 29
 
 _Boundary = tuple[BoundaryKind, str] | None
 
@@ -61,6 +67,8 @@ class Window:
         self._counts: dict[_Boundary, int] = {}
         self._counted: _Boundary = None
         self._left = 0
+        self._memory = 0
+        self._alarm: Alarm | None = None
         self._ours = False
         self._facts: dict[str, Any] = {}
         recorder.on_step.append(self._boundary)
@@ -70,6 +78,8 @@ class Window:
         """A step may end here: begin the window, or end it."""
         recorder = self._recorder
         if recorder is None or recorder is not STATE.recorder:
+            return
+        if _capturing(sys.modules["torch"]):  # a graph would be lost: nothing else may be asked of the GPU meanwhile
             return
         at = recorder.seen
         if self._session is None:
@@ -107,13 +117,29 @@ class Window:
             self._ours = False
         self._tid, self._counted, self._left = recorder.thread.tid, at, _steps()
         atexit.register(self.taken_back)
+        self._memory = _resident()
+        if threading.current_thread() is threading.main_thread():
+            self._alarm = Alarm(self._too_much, self._cut)
         self._own_time(recorder, began)
         self._say("open", "the program ended inside of the window, and not by itself", began=began)
+
+    def _too_much(self) -> bool:
+        """Whether the window has to end where it is, at a boundary or not."""
+        session = self._session
+        if session is None or now() - session.begin < CUT_NS:
+            return False
+        return _resident() - self._memory >= CUT_BYTES
+
+    def _cut(self) -> None:
+        recorder = self._recorder
+        if recorder is not None and recorder is STATE.recorder and not _capturing(sys.modules["torch"]):
+            self._end(recorder, "ended early: its steps were too long for a trace")
 
     def _end(self, recorder: Recorder, reason: str = "") -> None:
         session, self._session = self._session, None
         if session is None:
             return
+        self._silence()
         began = now()
         try:
             clock = session.finish(recorder.directory)
@@ -141,7 +167,12 @@ class Window:
             self._end(recorder, "ended early: the program started a profiler of torch's itself")
         else:  # only the thread that began a session may end it: it is lost, and left alone
             self._session = None
+            self._silence()
             self._give_up("failed", "another thread of the program started a profiler of torch's")
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.stop()
 
     def forked(self) -> None:
         """A child would go on collecting events that nobody takes; and what its parent traced is no fact of its own."""
@@ -175,6 +206,20 @@ class Window:
     def _own_time(self, recorder: Recorder, began: int) -> None:
         thread = recorder.thread
         recorder.regions.write(began, now(), thread.tid, recorder.name("recording"), thread.depth)
+
+
+def _capturing(torch: ModuleType) -> bool:
+    """Whether this thread is recording a CUDA graph."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def _steps() -> int:

@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.inside.hook import STATE, unpatch
+from profiler.inside.hooks import torch_trace
 from profiler.inside.hooks.torch_trace import TorchTrace
 from profiler.inside.recorder import Recorder
 from profiler.run.tables import BoundaryKind
@@ -128,6 +129,26 @@ torch.profiler._KinetoProfile.export_chrome_trace, whole = (
 )
 steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
+
+# one step without end, of operators alone; and a graph that is captured where the window would begin and end
+recorder, trace = scenario("endless")
+steps(recorder, 7)
+torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
+while trace._session is not None:
+    x.add_(1)
+torch_trace.CUT_NS = 1 << 62
+recorder, trace = scenario("captured")
+real = torch_trace._capturing
+torch_trace._capturing = lambda torch: True
+steps(recorder, 9)
+said["captured"] = [trace._session is None]
+torch_trace._capturing = real
+steps(recorder, 7)
+torch_trace._capturing = lambda torch: True
+steps(recorder, 9)
+said["captured"].append(trace._session is None)
+torch_trace._capturing = real
+steps(recorder, 1)
 
 recorder, trace = scenario("short")
 steps(recorder, 3)
@@ -242,6 +263,8 @@ def test_a_profiler_that_warms_up_is_not_disturbed(scenarios: Scenarios) -> None
         ("prepared", "skipped", "the program uses a profiler"),
         ("broken", "failed", "ZeroDivisionError"),
         ("full disk", "failed", "is the disk full?"),
+        ("endless", "recorded", "ended early: its steps were too long"),
+        ("captured", "recorded", ""),
         ("short", "waiting", "the program ended before its 5th step"),
         ("exit", "recorded", "ended early: the program or its recording ended"),
         ("fork", "recorded", ""),
@@ -259,6 +282,10 @@ def test_what_was_traced_until_then_is_kept(scenarios: Scenarios) -> None:
     assert len(marked(scenarios.trace("inside"), "work")) == 2
     assert marked(scenarios.trace("inside"), "theirs") == []
     assert len(marked(scenarios.trace("exit"), "work")) == 2
+
+
+def test_no_window_begins_or_ends_while_a_graph_is_captured(scenarios: Scenarios) -> None:
+    assert scenarios.said["captured"] == [True, False]
 
 
 def test_a_recording_of_a_block_leaves_nothing_behind(scenarios: Scenarios) -> None:
