@@ -125,6 +125,17 @@ def test_more_critic_steps_now_and_then_do_not_change_what_a_step_is() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_comes_steps_follow_each_other(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    often = random.dirichlet(np.ones(5) / 2)
+    events = [(str(name), at) for at, name in enumerate(random.choice(list("abcde"), 300, p=often))]
+    run = with_steps(seen(*events))
+    assert (run.steps["begin"][1:] == run.steps["end"][:-1]).all()
+    assert (run.steps["end"] > run.steps["begin"]).all()
+    assert np.isin(run.steps["end"], run.boundaries["time"]).all()
+
+
 def test_thousands_of_optimizers_one_after_another_are_phases() -> None:
     events = [(f"o{number}", number * 10 + at) for number in range(3000) for at in range(5)]
     run = with_steps(seen(*events))

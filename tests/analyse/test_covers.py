@@ -1,0 +1,15 @@
+"""Which runs are told from what hooks saw."""
+
+from __future__ import annotations
+
+from profiler.analyse.covers import hooked
+from profiler.run.steps import with_steps
+from tests.recorded.builders import MS, RunBuilder
+
+
+def test_one_boundary_before_the_first_mark_leaves_a_program_marked() -> None:
+    builder = RunBuilder()
+    builder.boundary(1 * MS)
+    assert hooked(builder.build())
+    builder.step(2 * MS, 10 * MS)
+    assert not hooked(with_steps(builder.build()))
