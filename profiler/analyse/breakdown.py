@@ -30,12 +30,10 @@ from profiler.analyse.host import HostTimeline
 from profiler.analyse.stacks import Activity
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import LEVEL_LIGHT, Window
-from profiler.run.model import HOST_CATEGORIES, Measure
+from profiler.run.model import HOST_CATEGORIES, MIN_SAMPLES, Measure
 
 SUBSTANTIAL: Final = 0.002
 """Share of wall below which uncovered time is left unattributed: the samples of a few seconds cannot tell it from 0."""
-MIN_SAMPLES: Final = 50
-"""Below this the 95% interval of a share is wider than +-14 points."""
 NO_OPERATORS: Final = "no collector for torch operators in this run"
 NO_CALLS: Final = "no calls toward a device were recorded"
 WAITS_UNSEEN: Final = "Python or a wait inside CUDA: calls toward the device are not recorded in this run"

@@ -7,12 +7,14 @@ from typing import Final
 
 from profiler.base.units import share
 from profiler.diagnose.words import place
-from profiler.run.model import WAITING_FOR_WORK, WAITING_FOR_WORKERS, Analysis, Site
+from profiler.run.model import MIN_SAMPLES, WAITING_FOR_WORK, WAITING_FOR_WORKERS, Analysis, Site
 
 BUSY: Final = 0.8
 """Share of a step from which computing is what limits it: without any other cost it would gain at most a quarter."""
 WORTH: Final = 0.05
 """Share of a step below which nothing is named beside computing."""
+UNKNOWN: Final = 0.1
+"""Share of a step from which what is not known of it is said first: it may be larger than any cause."""
 _AFTER: Final = "after the optimizer"
 _DOING: Final = {
     "sync": "is spent blocked on the device",
@@ -30,12 +32,15 @@ _MAKING: Final = {
     "send": "sending batches",
 }
 """Part of the input -> what it is called in a sentence."""
+_BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
+"""What takes the host's time whether the device is busy or not; in all else it may be waiting for it."""
 _FAVOUR: Final = 1.25
 """It is the same time as that of some categories: of about equal ones the place says more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
+    category: str
     share: float
     words: str
     favour: float = 1.0
@@ -43,13 +48,35 @@ class _Cause:
 
 def found_verdict(analysis: Analysis) -> str:
     """The largest part of a step that can be cured, with its line; empty where nothing was divided."""
-    parts = {name: measure.value or 0.0 for name, measure in analysis.breakdown.items()}
-    total = sum(parts.values())
+    parts, total = _parts(analysis)
     if not analysis.phases or not total:
         return ""
     computing = parts.get("compute", 0.0) / total
-    causes = sorted(_causes(analysis, parts, total), key=lambda cause: -cause.share * cause.favour)
-    most = causes[0] if causes and causes[0].share >= WORTH else None
+    most = _largest(_causes(analysis))
+    return " ".join(filter(None, (_unknown(analysis, most), _of_causes(computing, most))))
+
+
+def unknown(analysis: Analysis, part: float) -> str:
+    """That nothing says what ran in this share of a step."""
+    samples = sum(line.samples for line in analysis.lines)
+    return f"What ran in {share(part)} of each step is not known: {samples or 'no'} stack samples cannot say it."
+
+
+def beside_a_busy_device(analysis: Analysis) -> str:
+    """The largest cause that is not a wait for the device; empty where there is none."""
+    most = _largest([cause for cause in _causes(analysis) if cause.category in _BESIDE_A_DEVICE])
+    return f"{share(most.share)} of each step {most.words}" if most else ""
+
+
+def _unknown(analysis: Analysis, most: _Cause | None) -> str:
+    parts, total = _parts(analysis)
+    part = parts.get("unattributed", 0.0) / total
+    if part >= UNKNOWN or part > max(most.share if most else 0.0, parts.get("compute", 0.0) / total):
+        return unknown(analysis, part)
+    return ""
+
+
+def _of_causes(computing: float, most: _Cause | None) -> str:
     if computing >= BUSY:
         also = f"; {share(most.share)} of it {most.words}" if most else ""
         return f"Computing takes {share(computing)} of the step: neither data nor Python is what limits this run{also}."
@@ -59,19 +86,32 @@ def found_verdict(analysis: Analysis) -> str:
     return f"{share(most.share)} of each step {most.words}{also}."
 
 
-def _causes(analysis: Analysis, parts: dict[str, float], total: float) -> list[_Cause]:
+def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
+    """Seconds of each category, and their sum."""
+    parts = {name: measure.value or 0.0 for name, measure in analysis.breakdown.items()}
+    return parts, sum(parts.values())
+
+
+def _largest(causes: list[_Cause]) -> _Cause | None:
+    most = max(causes, key=lambda cause: cause.share * cause.favour, default=None)
+    return most if most is not None and most.share >= WORTH else None
+
+
+def _causes(analysis: Analysis) -> list[_Cause]:
+    parts, total = _parts(analysis)
     causes = [
-        _Cause(parts[name] / total, f"{words}{_at(_line(analysis, name))}")
+        _Cause(name, parts[name] / total, f"{words}{_at(_line(analysis, name))}")
         for name, words in _DOING.items()
         if parts.get(name)
     ]
     if parts.get("input"):
-        causes.append(_Cause(parts["input"] / total, _waiting(analysis)))
+        causes.append(_Cause("input", parts["input"] / total, _waiting(analysis)))
+    enough = sum(line.samples for line in analysis.lines) >= MIN_SAMPLES
     for phase in analysis.phases:
-        if phase.name == _AFTER:
+        if phase.name == _AFTER and enough:
             calls = f" ({phase.calls})" if phase.calls else ""
             words = f"runs after optimizer.step(){place(phase.site)}{calls}"
-            causes.append(_Cause(phase.share, words, _FAVOUR))
+            causes.append(_Cause(_AFTER, phase.share, words, _FAVOUR))
     return causes
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler.base.units import seconds, share
 from profiler.diagnose.compare_verdict import compare_verdict
-from profiler.diagnose.found import found_verdict
+from profiler.diagnose.found import beside_a_busy_device, found_verdict, unknown
 from profiler.diagnose.words import WHILE, causes, device_of, place, points, rows_of, sampled, waits_unseen
 from profiler.run.model import Analysis, Doing, IdleBlame
 
@@ -38,6 +38,8 @@ def verdict(analysis: Analysis) -> str:
             f"({_causes(analysis, most=1)})."
         )
     if busy is not None and busy.value is not None and sampled(busy):
+        if busy.value >= BUSY:
+            return _of_busy(analysis, busy.value)
         return _of_host(
             analysis, f"not measured; NVML saw a kernel run {share(busy.value)} of the time, but no short gaps"
         )
@@ -77,6 +79,15 @@ def _cause(total: float, rows: list[IdleBlame], *, first: bool) -> str:
     return f"{amount} {WHILE[largest.category]} (most: {most})"
 
 
+def _of_busy(analysis: Analysis, busy: float) -> str:
+    """By NVML's word: what the host waits in, and what it launches late, is then the device's work."""
+    also = beside_a_busy_device(analysis)
+    return (
+        f"The {device_of(analysis.info)} was busy {share(busy)} of the time, as NVML saw it (not its short gaps): "
+        f"the host is not what limits this run{f'; besides, {also}' if also else ''}."
+    )
+
+
 def _of_host(analysis: Analysis, reason: str) -> str:
     """Without a queue: what the host's time went to."""
     if found := found_verdict(analysis):
@@ -90,6 +101,8 @@ def _of_host(analysis: Analysis, reason: str) -> str:
     total = sum(measure.value or 0.0 for measure in known)
     largest = max(known, key=lambda measure: measure.value or 0.0)
     value = largest.value or 0.0
+    if largest.name == "unattributed":
+        return unknown(analysis, value / total)
     unsure = largest.name == "python" and waits_unseen(analysis)
     name = "Python or a wait inside CUDA" if unsure else largest.name
     return (

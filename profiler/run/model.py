@@ -154,7 +154,7 @@ class Run:
 # ---------------------------------------------------------------- analysed values
 
 
-MIN_SAMPLES: Final = 50
+MIN_SAMPLES = 50
 """Stack samples below which nothing is concluded from them: the 95% interval of a share is wider than +-14 points."""
 
 

@@ -14,22 +14,36 @@ LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
 
 
 def analysis(
-    parts: Mapping[str, float], *, after: float = 0.0, found: bool = True, made: tuple[InputPart, ...] = ()
+    parts: Mapping[str, float],
+    *,
+    after: float = 0.0,
+    found: bool = True,
+    made: tuple[InputPart, ...] = (),
+    samples: int = 90,
+    nvml: float | None = None,
 ) -> Analysis:
-    """Shares of a step of 1 s; `after` of it after the optimizer."""
+    """Shares of a step of 1 s; `after` of it after the optimizer.
+
+    :param samples: that each line has.
+    :param nvml: the share of time in which NVML saw a GPU busy.
+    """
     phases = (
         Phase("data", parts.get("input", 0.0), parts.get("input", 0.0), 0, 1, LOADER),
         Phase("after the optimizer", after, after, 0, 1, AFTER, "log_metrics"),
     )
     lines = tuple(
-        LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, 0, 1, 9, {name: share})
+        LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, 0, 1, samples, {name: share})
         for name, share in parts.items()
     )
     return Analysis(
-        RunInfo(2, "r", "", ("t.py",), level="standard", facts={"device": "cpu"}),
+        RunInfo(
+            2, "r", "", ("t.py",), level="standard", facts={"device": "cuda" if nvml else "cpu", "device_label": "H200"}
+        ),
         measures={
             "step_time": Measure("step_time", 1.0, "s"),
-            "device_utilization": Measure("device_utilization", None, "1", reason="no queue"),
+            "device_utilization": Measure(
+                "device_utilization", nvml, "1", reason="no queue", source="NVML" * bool(nvml)
+            ),
         },
         breakdown={name: Measure(name, share, "s") for name, share in parts.items()},
         device_breakdown={},
@@ -84,3 +98,63 @@ def test_a_wait_for_data_names_what_the_loader_does() -> None:
 def test_a_program_that_marks_itself_keeps_its_sentence() -> None:
     said = verdict(analysis({"python": 0.6, "input": 0.4}, found=False))
     assert said.startswith("The largest part of a step is python")
+
+
+LIMITS = "the host is not what limits this run"
+LOGS = "20% of each step goes to logging at log.py:7 (f)."
+WAITS = "is waiting for data (next(loader), train.py:41)."
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        # with NVML's word that the device is busy, what the host waits in or launches late is no cause
+        (
+            analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99),
+            f"The H200 was busy 99% of the time, as NVML saw it (not its short gaps): {LIMITS}.",
+        ),
+        (
+            analysis({"framework": 1.0}, nvml=0.99),
+            f"The H200 was busy 99% of the time, as NVML saw it (not its short gaps): {LIMITS}.",
+        ),
+        (
+            analysis({"sync": 0.7, "python": 0.1, "log": 0.2}, after=0.5, nvml=0.85),
+            f"The H200 was busy 85% of the time, as NVML saw it (not its short gaps): {LIMITS}; besides, {LOGS}",
+        ),
+        (
+            analysis({"sync": 0.75, "framework": 0.25}, nvml=0.4),
+            "75% of each step is spent blocked on the device at sync.py:7 (f).",
+        ),
+    ],
+)
+def test_a_device_that_nvml_saw_busy_comes_first(given: Analysis, said: str) -> None:
+    assert verdict(given) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            analysis({"input": 0.08, "unattributed": 0.92}, samples=10),
+            f"What ran in 92% of each step is not known: 20 stack samples cannot say it. 8.0% of each step {WAITS}",
+        ),
+        (
+            analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10),
+            f"{BUSY.removesuffix('.').replace('98', '87')}; 6.0% of it {WAITS}",
+        ),
+        (
+            analysis({"unattributed": 1.0}, samples=10),
+            "What ran in 100% of each step is not known: 10 stack samples cannot say it.",
+        ),
+        (
+            analysis({"unattributed": 1.0}, samples=10, found=False),
+            "What ran in 100% of each step is not known: 10 stack samples cannot say it.",
+        ),
+        (
+            analysis({"unattributed": 0.5, "compute": 0.5}, samples=10, after=0.3),
+            "What ran in 50% of each step is not known: 20 stack samples cannot say it.",
+        ),
+    ],
+)
+def test_what_is_not_known_comes_before_any_cause(given: Analysis, said: str) -> None:
+    assert verdict(given) == said

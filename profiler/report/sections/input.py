@@ -56,7 +56,8 @@ def conclusion(view: View) -> str:
     inline = [part for part in parts if part.where == IN_MAIN and part.name.endswith(INLINE)]
     taken = sum(part.share for part in inline)
     if taken >= SUBSTANTIAL:
-        name = inline[0].name.removesuffix(INLINE)
+        most = max(inline, key=lambda part: part.share).name.removesuffix(INLINE)
+        name = most if len(inline) == 1 else f"mostly {most}"
         said.append(f"Outside of any loader the training thread spends {percent(taken)} of each step on input: {name}.")
     return " ".join(filter(None, said))
 

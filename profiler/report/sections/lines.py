@@ -6,7 +6,7 @@ from profiler.report.blocks import Bar, Block, Cell, Column, Section, Segment, S
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import LineCost, Phase
+from profiler.run.model import MIN_SAMPLES, LineCost, Phase
 
 TITLE = "Every millisecond by line"
 _COLUMNS = (
@@ -77,6 +77,8 @@ def _table(view: View, most: int) -> Table:
     lines = view.any_detail.lines
     rest = lines[most:]
     note = "95% intervals below the shares, from the number of stack samples."
+    if (samples := sum(line.samples for line in lines)) < MIN_SAMPLES:
+        note = f"Only {samples} stack samples ({MIN_SAMPLES} needed for more than a hint). {note}"
     if rest:
         note += f" {len(rest)} more lines share {percent(sum(line.share for line in rest))} of the step."
     caption = f"{view.label}: the training thread's time by the innermost line of the program's own code"

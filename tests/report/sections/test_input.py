@@ -88,6 +88,8 @@ def test_inline_tokenization_is_told() -> None:
     text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.9), (IN_MAIN, "tokenize" + INLINE, 0.2))
     alone = "Outside of any loader the training thread spends 20.0% of each step on input: tokenize."
     assert concluded((IN_MAIN, "tokenize" + INLINE, 0.2)) == alone
+    both = concluded((IN_MAIN, "dataset" + INLINE, 0.05), (IN_MAIN, "tokenize" + INLINE, 0.2))
+    assert both.endswith("spends 25.0% of each step on input: mostly tokenize."), "the first is not the largest"
     assert text.endswith("Outside of any loader the training thread spends 20.0% of each step on input: tokenize.")
 
 

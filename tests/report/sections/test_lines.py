@@ -68,6 +68,16 @@ def test_many_lines_are_counted_that_are_left_out() -> None:
     assert "15 more lines share 15.0% of the step" in table.note
 
 
+def test_few_samples_are_said_to_be_a_hint() -> None:
+    notes = []
+    for number in (20, 30):
+        section = build_lines(replace(found(), lines=tuple(replace(line, samples=number) for line in LINES)))
+        assert section is not None
+        notes += [table.note for table in tables(section.blocks)]
+    assert notes[0].startswith("Only 40 stack samples (50 needed")
+    assert notes[1].startswith("95% intervals")
+
+
 def test_time_outside_names_its_stretch_once() -> None:
     section = build_outside(found())
     assert section is not None
