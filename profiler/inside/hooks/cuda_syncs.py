@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE
+from profiler.inside.hook import STATE, undo_by
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.hooks.tensors import replace
@@ -25,6 +25,9 @@ from profiler.run.tables import CallKind
 
 MESSAGE: Final = "called a synchronizing CUDA operation"
 """As in c10/cuda/CUDAFunctions.cpp; torch adds where in its source."""
+PROTOTYPE: Final = "Synchronization debug mode is a prototype feature"
+"""torch says so once a process, as the mode is set for the first time (torch/csrc/cuda/Module.cpp): a program that sets
+it too does not hear it any more."""
 _OFF: Final = 0
 _WARN: Final = 1
 
@@ -35,18 +38,22 @@ class SyncFilter:
     def __init__(self) -> None:
         self.entry: Final = ("ignore", self, UserWarning, None, 0)
         self.active = True
+        self.on = False
+        self.setting = False
+        """It is we who set the mode."""
 
     def match(self, text: str) -> bool:
         """Whether it is ours to swallow; then it has been counted."""
-        if not self.active or not text.startswith(MESSAGE):
-            return False
+        if self.setting and text.startswith(PROTOTYPE):
+            return True
         recorder = STATE.recorder
-        if recorder is not None:
-            recorder.count("debug_syncs")
-            if OPEN.inside:
-                recorder.count("debug_syncs_seen")
-            else:
-                _waits.explicit(recorder, CallKind.SYNC, "other", now())
+        if not self.active or recorder is None or not text.startswith(MESSAGE):
+            return False
+        recorder.count("debug_syncs")
+        if OPEN.inside:
+            recorder.count("debug_syncs_seen")
+        else:
+            _waits.explicit(recorder, CallKind.SYNC, "other", now())
         return True
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
@@ -58,6 +65,26 @@ class SyncFilter:
         filters: Any = warnings.filters
         if not filters or filters[0] is not self.entry:
             filters[:] = [self.entry, *(entry for entry in filters if entry is not self.entry)]
+
+    def turn_on(self, torch: ModuleType) -> None:
+        self.setting = True
+        try:
+            torch._C._cuda_set_sync_debug_mode(_WARN)
+        finally:
+            self.setting = False
+        self.on = True
+
+    def end(self, torch: ModuleType) -> None:
+        """The recording ends before the program does."""
+        if self.active and self.on:
+            torch._C._cuda_set_sync_debug_mode(_OFF)
+        self.leave()
+
+    def leave(self) -> None:
+        """Stand before none any more."""
+        self.active = False
+        filters: Any = warnings.filters
+        filters[:] = [entry for entry in filters if entry is not self.entry]
 
 
 class CudaSyncsHook:
@@ -82,9 +109,9 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
         try:
             ours.first()
             replace(warnings, "_filters_mutated", staying)
-            torch._C._cuda_set_sync_debug_mode(_WARN)
+            ours.turn_on(torch)
         except Exception as error:  # noqa: BLE001 - the program is about to use CUDA, and must; it reports
-            ours.active = False
+            ours.leave()
             report(CudaSyncsHook.name, error)
 
     def staying(original: Callable[[], None]) -> Callable[[], None]:
@@ -111,6 +138,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
 
     replace(torch.cuda, "set_sync_debug_mode", setting)
     replace(torch.cuda, "get_sync_debug_mode", getting)
+    undo_by(lambda: ours.end(torch))
     torch.cuda._lazy_call(begin)
 
 

@@ -29,12 +29,17 @@ class Torch(SimpleNamespace):
     def __init__(self) -> None:
         self.queued: list[Callable[[], None]] = []
         self.mode = 0
+        self.told = False
+        self.patched = 0
         cuda = SimpleNamespace(__name__="torch.cuda", _lazy_call=self.queued.append)
         cuda.set_sync_debug_mode = self._set
         cuda.get_sync_debug_mode = lambda: self.mode
         super().__init__(cuda=cuda, _C=SimpleNamespace(_cuda_set_sync_debug_mode=self._set))
 
     def _set(self, mode: int) -> None:
+        if not self.told:  # TORCH_WARN_ONCE
+            self.told = True
+            warnings.warn(cuda_syncs.PROTOTYPE + " and does not yet detect all", UserWarning, stacklevel=2)
         self.mode = mode
 
     def initialise(self) -> None:
@@ -54,6 +59,7 @@ def torch(tmp_path: Path) -> Iterator[Any]:
     STATE.recorder = Recorder(tmp_path, "standard")
     fake = Torch()
     warnings.filters = list(filters)  # type: ignore[misc]
+    fake.patched = before
     cuda_syncs.watch(fake, cuda_syncs.SyncFilter())  # type: ignore[arg-type]
     yield fake
     unpatch(before)
@@ -74,6 +80,44 @@ def test_is_off_until_the_program_uses_cuda(torch: Any) -> None:
     assert torch.mode == 1
     assert torch.cuda.get_sync_debug_mode() == 0, "the program has not set it"
     assert warnings.filters[1:] == filters
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_what_torch_says_of_the_mode_is_not_the_programs_to_hear(torch: Any, action: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        torch.initialise()
+    assert torch.told
+    assert torch.mode == 1
+    assert caught == []
+    assert STATE.recorder is not None
+    assert "cuda_syncs" not in STATE.recorder.hooks
+
+
+def test_nothing_is_left_when_the_recording_ends(torch: Any) -> None:
+    before = list(warnings.filters)
+    torch.initialise()
+    unpatch(torch.patched)
+    STATE.recorder = None
+    assert torch.mode == 0
+    assert warnings.filters == before
+    with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
+        emit()
+
+
+def test_nothing_begins_when_the_recording_has_ended(torch: Any) -> None:
+    before = list(warnings.filters)
+    unpatch(torch.patched)
+    torch.initialise()
+    assert (torch.mode, torch.told) == (0, False)
+    assert warnings.filters == before
+
+
+def test_the_programs_own_mode_outlives_the_recording(torch: Any) -> None:
+    torch.initialise()
+    torch.cuda.set_sync_debug_mode(2)
+    unpatch(torch.patched)
+    assert torch.mode == 2
 
 
 def _nothing() -> None:
@@ -138,6 +182,7 @@ def test_the_mode_is_the_programs_once_it_sets_it(torch: Any) -> None:
     assert counters() == {}
 
 
+@pytest.mark.filterwarnings(f"ignore:{cuda_syncs.PROTOTYPE}")
 def test_a_program_that_sets_it_first_keeps_it(torch: Any) -> None:
     torch.cuda.set_sync_debug_mode(2)
     torch.initialise()
