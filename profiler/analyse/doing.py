@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from profiler.analyse.activities import IDLE, Evidence, what
+from profiler.analyse.blocks import MOST, effective, in_blocks
 from profiler.analyse.frames import Stack, read_stack
+from profiler.analyse.gil import wilson
+from profiler.analyse.timeline import covered_within, times, union
+from profiler.analyse.window import NS_PER_S, select
 from profiler.base.samples import SOURCE_LINE, THREAD_NAME
+from profiler.run.groups import by_number
 from profiler.run.model import Doing, Run, Site, Table
 
 _WORKER: Final = "/torch/utils/data/_utils/worker.py"
@@ -28,10 +32,11 @@ def doings(run: Run) -> tuple[Doing, ...]:
     if not len(run.stacks):
         return ()
     lines = dict(_source_lines(run))
-    found = []
-    for pid in dict.fromkeys(run.stacks["pid"].tolist()):
-        process = _Process(run, pid, lines)
-        found += [process.doing(tid) for tid in dict.fromkeys(process.stacks["tid"].tolist())]
+    holders, samples = by_number(run.gil_stacks, "pid"), by_number(run.samples, "pid")
+    found = list[Doing]()
+    for pid, stacks in by_number(run.stacks, "pid").items():
+        process = _Process(run, lines, stacks, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0]))
+        found += process.doings()
     order = [int(entry["pid"]) for entry in _listed(run)]
     return tuple(
         sorted(filter(_of_interest, found), key=lambda doing: (_place(doing.pid, order), doing.tid != doing.pid))
@@ -70,30 +75,43 @@ class _Group:
 class _Process:
     """The samples of one process."""
 
-    def __init__(self, run: Run, pid: int, lines: Mapping[tuple[str, int], str]) -> None:
+    def __init__(
+        self, run: Run, lines: Mapping[tuple[str, int], str], stacks: Table, holders: Table, samples: Table
+    ) -> None:
         self._run = run
-        self._pid = pid
+        self._pid = int(stacks["pid"][0])
         self._lines = lines
-        self.stacks: Table = run.stacks[run.stacks["pid"] == pid]
-        self._gil: Table = run.gil_stacks[run.gil_stacks["pid"] == pid]
-        self._samples: Table = run.samples[run.samples["pid"] == pid]
-        self._gil_window = float(self._named("stacks.gil_window_s")["value"].sum()) * 1e9
-        used = np.unique(self.stacks["stack"]).tolist()
+        self._threads = by_number(stacks, "tid")
+        self._holders = by_number(holders, "tid")
+        self._none = holders[:0]
+        self._samples = samples
+        windows, periods = self._named("stacks.gil_window_s"), self._named("stacks.period_s")
+        end, length = times(windows["time"]), times(np.rint(windows["value"] * NS_PER_S))
+        self._windows = union(end - length, end)
+        self._period = float(np.median(periods["value"])) if len(periods) else 0.0
+        self._clocks = by_number(self._named("thread.cpu_s"), "tid")
+        self._names = dict(self._thread_names())
+        used = np.unique(stacks["stack"]).tolist()
         self._frames = {number: run.stack_frames[number] for number in used}
         self._has_torch = any(_TORCH in site.file for frames in self._frames.values() for site in frames)
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
         self._is_worker = any(map(_in_worker, (site for frames in self._frames.values() for site in frames)))
 
-    def doing(self, tid: int) -> Doing:
-        """The answer for one thread."""
-        rows = self.stacks[self.stacks["tid"] == tid]
+    def doings(self) -> Iterator[Doing]:
+        """The answer for each thread."""
+        return (self._doing(tid, rows) for tid, rows in self._threads.items())
+
+    def _doing(self, tid: int, rows: Table) -> Doing:
         weights = _summed(rows)
         total = sum(weights.values()) or 1
-        held = self._held_at_leaves(tid, weights, total)
+        holding, looked = self._holding(tid, rows)
+        held = self._held_at_leaves(holding, looked, weights, rows) if looked else {}
         answers: dict[str, int] = defaultdict(int)
+        of_state: dict[tuple[int, int], str] = {}
         sites: dict[tuple[str, Site], _Group] = defaultdict(_Group)
         for (number, active), part in weights.items():
             answer, stack = self._read(number, active, held)
+            of_state[number, active] = answer
             answers[answer] += part
             group = sites[answer, stack.site]
             group.weight += part
@@ -102,13 +120,13 @@ class _Process:
         answer, share = parts[0]
         of_answer = {site: group for (name, site), group in sites.items() if name == answer}
         site = max(of_answer, key=lambda site: (of_answer[site].weight, site))
-        count = self._count(total)
-        low, high = _interval(share, count)
+        count = self._count(rows, total)
+        low, high = wilson(share, _independent(rows, {key for key, name in of_state.items() if name == answer}, count))
         return Doing(
             pid=self._pid,
             tid=tid,
             process=self._name,
-            thread="" if tid == self._pid else self._thread_name(tid),
+            thread="" if tid == self._pid else self._names.get(tid, f"thread {tid}"),
             answer=answer,
             share=share,
             low=low,
@@ -118,7 +136,7 @@ class _Process:
             text=self._lines.get((site.file, site.line), ""),
             calls=max(of_answer[site].calls, key=lambda calls: (of_answer[site].calls[calls], calls)),
             on_cpu=self._on_cpu(tid),
-            gil=self._held(tid),
+            gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / looked) if looked else None,
             parts=tuple(parts),
         )
 
@@ -129,17 +147,24 @@ class _Process:
         text = self._lines.get((stack.site.file, stack.site.line), "")
         return what(frames, stack, Evidence(active, held.get(leaf), text, self._has_torch, self._has_device)), stack
 
-    def _held_at_leaves(self, tid: int, weights: Mapping[tuple[int, int], int], total: int) -> dict[Site, float]:
+    def _holding(self, tid: int, rows: Table) -> tuple[Table, int]:
+        """The thread's samples as the GIL's holder, and the ns of windows in which it lived and would be seen."""
+        holding = self._holders.get(tid, self._none)
+        seen = (rows, holding) if len(holding) else (rows,)
+        begin, end = min(int(one["begin"].min()) for one in seen), max(int(one["end"].max()) for one in seen)
+        return holding, int(covered_within(self._windows, [begin], [end])[0])
+
+    def _held_at_leaves(
+        self, holding: Table, looked: int, weights: Mapping[tuple[int, int], int], rows: Table
+    ) -> dict[Site, float]:
         """Innermost frame -> of the time in which the thread was there, the share in which it held the GIL."""
-        if not self._gil_window:
-            return {}
         seen, held = defaultdict[Site, float](float), defaultdict[Site, float](float)
+        total = sum(weights.values()) or 1
         for (number, _), part in weights.items():
             seen[_leaf(self._frames[number])] += part / total
-        rows = self._gil[self._gil["tid"] == tid]
-        for (number, _), part in _summed(rows).items():
-            held[_leaf(self._run.stack_frames[number])] += part / self._gil_window
-        looks = self._count(total)
+        for (number, _), part in _summed(holding).items():
+            held[_leaf(self._run.stack_frames[number])] += part / looked
+        looks = self._count(rows, total)
         return {leaf: held[leaf] / share for leaf, share in seen.items() if share * looks >= _FEW}
 
     def _named(self, name: str) -> Table:
@@ -148,31 +173,20 @@ class _Process:
         rows: Table = self._samples[self._samples["name"] == self._run.names.index(name)]
         return rows
 
-    def _held(self, tid: int) -> float | None:
-        if not self._gil_window:
-            return None
-        rows = self._gil[self._gil["tid"] == tid]
-        return min(1.0, float((rows["end"] - rows["begin"]).sum()) / self._gil_window)
-
     def _on_cpu(self, tid: int) -> float | None:
-        rows = self._named("thread.cpu_s")
-        rows = rows[rows["tid"] == tid]
+        rows = self._clocks.get(tid, self._samples[:0])
         passed = float(rows["time"].max() - rows["time"].min()) / 1e9 if len(rows) > 1 else 0.0
         return min(1.0, float(rows["value"].max() - rows["value"].min()) / passed) if passed else None
 
-    def _count(self, total: int) -> int:
+    def _count(self, rows: Table, total: int) -> int:
         """About how many samples make up `total` ns of one thread: a row may stand for several."""
-        period = (
-            float(np.median(self._named("stacks.period_s")["value"])) if len(self._named("stacks.period_s")) else 0.0
-        )
-        return max(1, round(total / 1e9 / period)) if period else max(1, len(self.stacks))
+        return max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
 
-    def _thread_name(self, tid: int) -> str:
-        for row in self._samples[self._samples["tid"] == tid]:
-            name: str = self._run.names[row["name"]]
-            if name.startswith(THREAD_NAME):
-                return name[len(THREAD_NAME) :]
-        return f"thread {tid}"
+    def _thread_names(self) -> Iterator[tuple[int, str]]:
+        titles = {number: name for number, name in enumerate(self._run.names) if name.startswith(THREAD_NAME)}
+        named = select(self._samples, np.isin(self._samples["name"], list(titles)))[::-1]  # the first one said wins
+        for tid, number in zip(named["tid"].tolist(), named["name"].tolist(), strict=True):
+            yield tid, titles[number][len(THREAD_NAME) :]
 
     @property
     def _name(self) -> str:
@@ -204,9 +218,12 @@ def _summed(rows: Table) -> dict[tuple[int, int], int]:
     return {(key // 3, key % 3 - 1): round(span) for key, span in zip(keys.tolist(), spans.tolist(), strict=True)}
 
 
-def _interval(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95% interval: it holds near 0 and 1 too."""
-    z = 1.96
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return max(0.0, middle - half), min(1.0, middle + half)
+def _independent(rows: Table, states: set[tuple[int, int]], count: int) -> float:
+    """As how many independent samples the rows count for the share of (stack, active) in `states`: phases are fewer."""
+    key = rows["stack"].astype(np.int64) * 3 + rows["active"] + 1
+    ns = (rows["end"] - rows["begin"]).astype(np.float64)
+    own = np.isin(key, [number * 3 + active + 1 for number, active in states])
+    first, last = int(rows["begin"].min()), int(rows["end"].max())
+    edges = times(np.linspace(first, last, MOST + 1)[1:-1])
+    unseen = max(0.0, 1 - float(ns.sum()) / max(1, last - first))
+    return effective(in_blocks(edges, rows["begin"], ns * own), in_blocks(edges, rows["begin"], ns), count, unseen)

@@ -7,7 +7,7 @@ they were there. Parts of the training process are shares of its wall time. Only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
 from profiler.analyse.window import Window, of_process, select
+from profiler.run.groups import grouped
 from profiler.run.model import (
     IN_MAIN,
     IN_WORKERS,
@@ -97,7 +98,7 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
     of_workers = np.isin(regions["name"], numbers) & (regions["rank"] == int(window.steps["rank"][0]))
     pids = np.setdiff1d(regions["pid"][of_workers], [window.pid, *_of_others(run, window)])
     found = []
-    for rows in _grouped(select(regions, np.isin(regions["pid"], pids)), "pid"):
+    for rows in grouped(select(regions, np.isin(regions["pid"], pids)), "pid"):
         main = int(rows["tid"][np.isin(rows["name"], numbers)][0])  # its queue has a thread of its own
         worker = _Worker(rows, main, int(rows["begin"].min()), int(rows["end"].max()))
         found += [worker] if worker.there(spans) else []
@@ -117,7 +118,7 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
     wall_ns, spans = 0, window.spans
     for worker in workers:
         there = unseen = worker.there(spans)
-        for rows in _grouped(worker.rows, "tid"):
+        for rows in grouped(worker.rows, "tid"):
             for key, ns in _own_times(run, rows, said, spans).items():
                 total[key] += ns
                 unseen -= ns if rows["tid"][0] == worker.main else 0
@@ -132,7 +133,7 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
 def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mapping[_Key, int]:
     total: defaultdict[_Key, int] = defaultdict(int)
     spans = window.spans
-    for rows in _grouped(of_process(run.regions, window), "tid"):
+    for rows in grouped(of_process(run.regions, window), "tid"):
         inline = INLINE if rows["tid"][0] == window.tid else OWN_THREAD
         data = select(rows, _is_named(run, rows, ("data", "loader start")))
         loader = intersect(union(data["begin"], data["end"]), spans)
@@ -183,8 +184,7 @@ class _Said:
         said = select(run.calls, run.calls["kind"] == CallKind.OTHER)
         self._threads = {
             (int(rows["pid"][0]), int(rows["tid"][0])): rows[np.argsort(rows["begin"], kind="stable")]
-            for of_process in _grouped(said, "pid")
-            for rows in _grouped(of_process, "tid")
+            for rows in grouped(said, "pid", "tid")
         }
 
     def of(self, rows: Table) -> Table | None:
@@ -204,15 +204,6 @@ def _sites(rows: Table, known: _Said) -> Times:
         last = np.searchsorted(of_name["begin"], rows["begin"][regions], "right") - 1
         found[regions] = np.where(last >= 0, of_name["site"][np.maximum(last, 0)], -1)
     return found
-
-
-def _grouped(rows: Table, column: str) -> Iterator[Table]:
-    """The rows of each value of `column`, in their order: sorted once, whatever the number of values."""
-    values = times(rows[column])
-    order = np.argsort(values, kind="stable")
-    starts = np.flatnonzero(np.diff(values[order])) + 1
-    for own in np.split(order, starts) if len(order) else ():
-        yield rows[own] if len(own) < len(rows) else rows
 
 
 def _is_named(run: Run, rows: Table, names: Iterable[str]) -> np.typing.NDArray[np.bool_]:

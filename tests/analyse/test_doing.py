@@ -13,6 +13,7 @@ from profiler.base.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
+from tests.recorded.builders import RunBuilder
 
 MS = 1_000_000
 SITE = "/v/lib/python3.11/site-packages/"
@@ -142,6 +143,32 @@ def test_other_threads_are_told_of_when_they_were_not_idle(tmp_path: Path) -> No
     (found,) = doings(recorded(tmp_path / "b", [(serving, 0, 800), ((serving[0], MAIN), 1, 200)], tid=8))
     assert (found.thread, found.answer) == ("loop", "idle")
     assert found.parts[1] == ("busy in Python", pytest.approx(0.2))
+
+
+def test_the_gil_is_a_share_of_the_time_in_which_the_thread_lived() -> None:
+    builder = RunBuilder(state="attached")
+    for number in range(1000):
+        builder.stack(("/usr/lib/python3.11/threading.py:1:wait",), number * MS, (number + 1) * MS, tid=9, active=0)
+    for number in range(100):
+        builder.stack(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
+        builder.holder(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
+    builder.gil_window(0, 1000 * MS)
+    [found] = doings(builder.build())
+    assert (found.tid, found.gil, found.answer) == (8, pytest.approx(1), "busy in Python")
+
+
+def test_phases_widen_the_interval_where_not_all_was_seen_and_samples_are_the_threads_own() -> None:
+    widths = []
+    for order in (sorted(range(100)), [37 * number % 100 for number in range(100)]):
+        builder = RunBuilder(state="attached")
+        for number in range(100):
+            line = "t.py:1:main" if order[number] < 50 else "/v/site-packages/torch/serialization.py:9:save"
+            builder.stack((line,), 4 * number * MS, (4 * number + 1) * MS, tid=100)
+            builder.stack(("t.py:1:main",), 4 * number * MS, (4 * number + 1) * MS, tid=7)
+        main = doings(builder.build())[0]
+        assert (main.tid, main.samples) == (100, 100)
+        widths.append(main.high - main.low)
+    assert widths[0] > 1.5 * widths[1], widths
 
 
 def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:

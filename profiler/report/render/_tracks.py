@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 from profiler.report.render._traced import Names
@@ -11,9 +12,6 @@ from profiler.run.model import Run
 
 _MADE_UP: Final = 10_000_000
 """Numbers of tracks that are no process or thread of the run begin here: the system gives none so high."""
-
-_PROCESSES: Final = 12
-"""Bits for the processes in the number of an arrow, which JSON holds to 53."""
 
 
 class Tracks:
@@ -23,7 +21,8 @@ class Tracks:
         self._names = Names(run)
         self._label = run.info.label or "program"
         self._numbers: dict[tuple[str, int, int], int] = {}
-        self._flows: dict[int, int] = {}
+        self._flows: dict[tuple[int, int], int] = {}
+        self._arrows = count()
         self._processes: dict[int, tuple[str, tuple[int, int]]] = {}
         self._threads: dict[tuple[int, int], tuple[str, int]] = {}
 
@@ -60,8 +59,11 @@ class Tracks:
         return _track(process, number)
 
     def flow(self, pid: int, correlation: int) -> int:
-        """The number of an arrow: correlations are counted in each process by itself."""
-        return self._flows.setdefault(pid, len(self._flows)) + (correlation << _PROCESSES)
+        """The number of an arrow: given out at its one end and given up at its other, so that few are kept."""
+        number = self._flows.pop((pid, correlation), None)
+        if number is None:
+            number = self._flows[pid, correlation] = next(self._arrows)
+        return number
 
     def _beside(self, kind: str, pid: int, tid: int, name: str, place: int) -> str:
         number = self._number(kind, pid, tid)

@@ -22,6 +22,7 @@ from profiler.base.errors import ProfilerError
 from profiler.base.samples import SAMPLE_NAMES
 from profiler.report.render._traced import EXPORTER, joined, outer_first, rows
 from profiler.report.render._tracks import Tracks
+from profiler.run.groups import grouped
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import ActivityKind, CallKind
 
@@ -92,9 +93,8 @@ class _Trace:
         yield self._activities()
         yield self._values()
         yield self._samples()
-        stacks = self._run.stacks
-        for pid, tid in np.unique(stacks[["pid", "tid"]]).tolist():
-            yield self._stacks(stacks[(stacks["pid"] == pid) & (stacks["tid"] == tid)], pid, tid)
+        for own in grouped(self._run.stacks, "pid", "tid"):
+            yield self._stacks(own, int(own["pid"][0]), int(own["tid"][0]))
 
     def _events(self, items: Iterator[_Item]) -> Iterator[str]:
         """The text of every event; ends wait in a heap, and on each track what lies in another is cut at its end."""
@@ -240,11 +240,14 @@ def _joins(table: Table, other: Table) -> Table:
 
     One call may cause several activities, and a wait may name what it waited for; an arrow has one end on each side.
     """
-    # process and correlation in one number: the system's process numbers have 22 bits
-    keys, others = ((one["pid"] << 41) | one["correlation"] for one in (table, other))
+    own, theirs = len(table), len(other)
+    pids, correlations = (
+        np.unique(np.concatenate([table[name], other[name]]), return_inverse=True)[1] for name in ("pid", "correlation")
+    )
+    keys = pids * (own + theirs) + correlations  # numbers of values, not values: any process, any correlation
     order = np.argsort(table["begin"], kind="stable")
-    first = np.zeros(len(table), np.bool_)
-    first[order[np.unique(keys[order], return_index=True)[1]]] = True
-    both = first & np.isin(keys, others) & (table["correlation"] != 0)
+    first = np.zeros(own, np.bool_)
+    first[order[np.unique(keys[:own][order], return_index=True)[1]]] = True
+    both = first & np.isin(keys[:own], keys[own:]) & (table["correlation"] != 0)
     arrows: Table = both.view(np.dtype([("arrow", np.bool_)]))
     return arrows

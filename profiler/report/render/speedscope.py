@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
 from profiler.report.render._traced import EXPORTER, Names, joined, need_stacks, outer_first, rows
+from profiler.run.groups import grouped
 from profiler.run.model import Run, Site, Table
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
@@ -52,11 +51,12 @@ def _file(run: Run, stacks: Table) -> Iterator[str]:
 def _threads(run: Run, stacks: Table) -> Iterator[tuple[str, Table]]:
     """Name and samples of each thread; that of the steps first, then those with the most samples."""
     names = Names(run)
-    threads, counts = np.unique(stacks[["pid", "tid"]], return_counts=True)
-    order = sorted(
-        zip(threads.tolist(), counts.tolist(), strict=True),
-        key=lambda one: (*names.first(one[0][0]), one[0][0] != one[0][1], -one[1]),
-    )
-    for (pid, tid), _ in order:
-        own = stacks[(stacks["pid"] == pid) & (stacks["tid"] == tid)]
+    order = sorted(grouped(stacks, "pid", "tid"), key=lambda own: _place(names, own))
+    for own in order:
+        pid, tid = int(own["pid"][0]), int(own["tid"][0])
         yield f"{names.process(pid)}: {names.thread(pid, tid)} ({tid})", own[outer_first(own)]
+
+
+def _place(names: Names, own: Table) -> tuple[bool, int, bool, int]:
+    pid, tid = int(own["pid"][0]), int(own["tid"][0])
+    return *names.first(pid), pid != tid, -len(own)

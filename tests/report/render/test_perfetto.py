@@ -119,6 +119,18 @@ def test_an_arrow_leads_from_the_call_to_its_activity(builder: RunBuilder) -> No
         assert ends[number]["bp"] == "e"
 
 
+@pytest.mark.parametrize("correlation", [(1 << 62) + 1, (1 << 41) + 3, -5])
+def test_arrows_of_any_correlation_stay_apart(builder: RunBuilder, correlation: int) -> None:
+    for pid in (PID + 1, 1 << 40):
+        builder.call(CallKind.LAUNCH, BEGIN, BEGIN + MS, correlation=correlation, pid=pid)
+        builder.activity(ActivityKind.KERNEL, BEGIN + MS, BEGIN + 2 * MS, correlation=correlation, pid=pid)
+    events = read(begun(builder))["traceEvents"]
+    starts, ends = (sorted(event["id"] for event in events if event["ph"] == phase) for phase in "sf")
+    assert starts == ends
+    assert len(set(starts)) == len(starts) == 5
+    assert max(starts) < 1 << 53, "which JSON holds exactly"
+
+
 def test_tracks_have_names(builder: RunBuilder) -> None:
     builder.sample("thread.name:pin memory", BEGIN, 1, tid=TID)
     builder.sample("gpu.util", BEGIN, 0.5, pid=0, tid=1)
