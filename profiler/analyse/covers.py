@@ -13,8 +13,7 @@ from profiler.analyse.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTI
 from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import Window
-from profiler.run.model import Run
-from profiler.run.steps import MARKED, WHOLE_RUN
+from profiler.run.model import MARKED, WHOLE_RUN, Run
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -41,7 +40,7 @@ def exact_covers(run: Run, window: Window, host: HostTimeline) -> dict[str, Numb
     segments = host.segments
     cut = overlaps(segments.begin, segments.end, Intervals(window.begin, window.end))
     owner = np.full(len(segments.begin), NUMBER[CALL])
-    by_name = np.array([_cover_of(name) for name in run.names] or [0], np.int64)
+    by_name = np.array([cover_number(name) for name in run.names] or [0], np.int64)
     regions = np.flatnonzero(host.source == REGION)
     owner[regions] = by_name[host.regions["name"][host.record[regions]]]
     kinds, steps = len(COVERS), len(window)
@@ -51,7 +50,7 @@ def exact_covers(run: Run, window: Window, host: HostTimeline) -> dict[str, Numb
     return {name: sums[:, number] for name, number in NUMBER.items()}
 
 
-def _cover_of(name: str) -> int:
+def cover_number(name: str) -> int:
     """A region that keeps its category, and is not one that frames tell, is as good as a call: it is whole."""
     if name in LOADING or name in NUMBER:
         return NUMBER[DATA if name in LOADING else name]
@@ -61,6 +60,7 @@ def _cover_of(name: str) -> int:
 def cover_of(stack: Stack, exact: Mapping[str, Numbers], *, copies: bool) -> tuple[int, str]:
     """The innermost cover that was recorded in this run, and what library frames inside of it do.
 
+    :param exact: the covers that hooks recorded; of CALL only where calls were.
     :param copies: whether copies to or from a device were recorded.
     """
     for name, doing in stack.covers:

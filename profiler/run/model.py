@@ -151,6 +151,10 @@ class Run:
     """In words, what a step is in this run and how that was found; empty where there is none."""
 
 
+MARKED = "steps as the program marks them"
+WHOLE_RUN = "the whole run as one step"
+"""What `Run.step_source` is, or begins with, where no hook saw what ends a step."""
+
 # ---------------------------------------------------------------- analysed values
 
 

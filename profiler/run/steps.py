@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.run.cycles import phase_starts, round_ends, side_by_side
-from profiler.run.model import Run, Table
+from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
 from profiler.run.tables import BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
@@ -24,8 +24,6 @@ WARMUP_MOST: Final = 5
 ASIDE_SPAN: Final = 0.25
 ASIDE_BATCHES: Final = 10
 """Optimizer steps over less than this share of the time, beside so many times as many batches, are not what it does."""
-MARKED: Final = "steps as the program marks them"
-WHOLE_RUN: Final = "the whole run as one step"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.run.model import CollectorStatus, Run
-from profiler.run.steps import MARKED, with_steps
+from profiler.run.model import MARKED, CollectorStatus, Run
+from profiler.run.steps import with_steps
 from profiler.run.tables import BoundaryKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder, dtype_of
 
