@@ -36,8 +36,8 @@ class RunCommand:
         parser.add_argument(
             "--level",
             choices=LEVELS,
-            default="light",
-            help="light: steps and samples; standard: regions, calls, stacks too; full: what there is (default: light)",
+            default="standard",
+            help="light: steps and samples; standard: regions, calls, stacks too; full: what there is (default: standard)",
         )
         parser.add_argument("--label", default="", help="name of this run in reports (default: the program's)")
         parser.add_argument(

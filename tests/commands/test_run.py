@@ -35,7 +35,7 @@ def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...])
     assert done.stdout == "['--out', 'x', '--']\n", "stdout is the target's alone"
     [path] = (tmp_path / "reports" / "runs").iterdir()
     recorded = load(path)
-    assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "light", "failed")
+    assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "standard", "failed")
     for part in ("recorded mine: failed", "no steps: no optimizer stepped", "gpu: unavailable", str(path.name)):
         assert part in done.stderr
 
