@@ -9,7 +9,7 @@ from profiler.analyse.breakdown import Ledger, breakdown, ledger, with_evidence
 from profiler.analyse.counters import counters, gauges
 from profiler.analyse.covers import hooked
 from profiler.analyse.crosscheck import disagreements
-from profiler.analyse.device import device_breakdown, no_queue_reason
+from profiler.analyse.device import device_breakdown, no_queue_reason, uneven
 from profiler.analyse.divide import divided
 from profiler.analyse.doing import doings
 from profiler.analyse.evidence import Evidence, evidence
@@ -70,7 +70,7 @@ def analyse(run: Run) -> Analysis:
         input=input_parts(run, window),
         phases=phases(run, window, host, seen) if host and hooked(run) else (),
         outside=outside(run, window) if hooked(run) else (),
-        notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window)),
+        notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window), *uneven(run, on_device)),
     )
 
 

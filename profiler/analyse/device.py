@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, of_process
+from profiler.run.groups import grouped
 from profiler.run.model import DEVICE_CATEGORIES, Measure, Run
 from profiler.run.tables import ActivityKind
 
@@ -41,16 +42,39 @@ def busy_intervals(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = t
     return union(activities["begin"], activities["end"])
 
 
+def busy_by_device(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = tuple(ActivityKind)) -> list[Intervals]:
+    """When each device that the stepping process used was occupied; of those that `kinds` never occupied nothing."""
+    own = of_process(run.activities, window)
+    devices = [own] if len(own) and (own["device"] == own["device"][0]).all() else list(grouped(own, "device"))
+    kept = [rows if len(kinds) == len(ActivityKind) else rows[np.isin(rows["kind"], kinds)] for rows in devices]
+    return [union(rows["begin"], rows["end"]) for rows in kept]
+
+
+def uneven(run: Run, window: Window) -> Iterable[str]:
+    """How busy each device of a process that used several was; nothing where it used one or none."""
+    if not len(window) or no_queue_reason(run, window):
+        return
+    busy = [intersect(one, window.spans).measure() / window.wall_ns for one in busy_by_device(run, window)]
+    if len(busy) < 2:
+        return
+    numbers = np.unique(of_process(run.activities, window)["device"]).tolist()
+    shares = ", ".join(f"device {number} {100 * part:.0f}%" for number, part in zip(numbers, busy, strict=True))
+    yield f"one process used {len(busy)} devices, busy {shares}: idle time is blamed only where none of them ran"
+
+
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:
-    """Mean seconds per step of each of DEVICE_CATEGORIES; they sum to the step's wall time."""
+    """Mean seconds per step of each of DEVICE_CATEGORIES; they sum to its wall time. Of several devices the mean."""
     reason = no_queue_reason(run, window)
     if reason:
         return {name: Measure(name, None, "s", reason=reason) for name in DEVICE_CATEGORIES}
-    rest = window.spans
-    parts = {}
-    for name, kinds in _CATEGORIES:
-        busy = busy_intervals(run, window, kinds)
-        parts[name] = intersect(rest, busy).measure()
-        rest = subtract(rest, busy)
-    parts["idle"] = rest.measure()
-    return {name: Measure(name, window.per_step(ns), "s", n=len(window), source=SOURCE) for name, ns in parts.items()}
+    busy_in = {name: busy_by_device(run, window, kinds) for name, kinds in _CATEGORIES}
+    devices = len(busy_in["compute"])
+    parts = dict.fromkeys(DEVICE_CATEGORIES, 0.0)
+    for number in range(devices):
+        rest = window.spans
+        for name, busy in busy_in.items():
+            parts[name] += intersect(rest, busy[number]).measure() / devices
+            rest = subtract(rest, busy[number])
+        parts["idle"] += rest.measure() / devices
+    source = SOURCE if devices == 1 else f"{SOURCE}, mean of {devices} devices"
+    return {name: Measure(name, window.per_step(ns), "s", n=len(window), source=source) for name, ns in parts.items()}

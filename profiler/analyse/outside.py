@@ -1,23 +1,27 @@
-"""Where the program's time went in which no step was measured: before the first step, in warm-up, after the last."""
+"""Where the time went in which no step was measured: before the first step, warming up, after the last, between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler.analyse.frames import read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
 from profiler.analyse.lines import folder_of, shown
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_process, of_thread
-from profiler.run.model import LineCost, Outside, Run, Site
+from profiler.run.model import LineCost, Outside, Run, Site, Table
 
 BEFORE: Final = "before the first step"
 WARM_UP: Final = "warm-up steps, in no other figure"
+TRACED: Final = "steps that torch's profiler traced, in no figure but the device's"
+PAUSE: Final = "pauses between phases of training, in no other figure"
 AFTER: Final = "after the last step"
 MOST_LINES: Final = 5
+_NEVER: Final = np.iinfo(np.int64).max
 HALF: Final = 0.5
 """Share of a stretch from which its samples stand for all of it; below, for what they saw."""
 
@@ -34,14 +38,26 @@ def outside(run: Run, window: Window) -> tuple[Outside, ...]:
 def _stretches(run: Run, window: Window) -> Iterator[tuple[str, Intervals]]:
     """Of the stepping process; its end is the run's, or where that is not known its last sample."""
     steps = of_process(run.steps, window)
-    warm = steps[steps["warmup"] == 1]
+    warm, traced = steps["warmup"] == 1, _traced(run, steps)
+    measured = steps["begin"][~warm]
+    settled = len(measured) > 0 and steps["begin"] >= measured.min()
+    parts = {WARM_UP: warm & ~traced & ~settled, TRACED: warm & traced, PAUSE: warm & ~traced & settled}
     first, last = int(steps["begin"].min()), int(steps["end"].max())
     samples = of_thread(run.stacks, window)
     end = run.info.end or int(samples["end"].max(initial=last))
-    before, warm_up, after = union([run.info.begin], [first]), union(warm["begin"], warm["end"]), union([last], [end])
-    for name, spans in ((BEFORE, before), (WARM_UP, warm_up), (AFTER, after)):
+    between = ((name, union(steps["begin"][rows], steps["end"][rows])) for name, rows in parts.items())
+    for name, spans in ((BEFORE, union([run.info.begin], [first])), *between, (AFTER, union([last], [end]))):
         if len(spans):
             yield name, spans
+
+
+def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
+    """Which steps torch's profiler touched, from its start to the end of its writing."""
+    trace = run.info.facts.get("trace")
+    began, ended = (trace.get("began"), trace.get("ended")) if isinstance(trace, Mapping) else (None, None)
+    if not isinstance(began, int):
+        return np.zeros(len(steps), np.bool_)
+    return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else _NEVER)))
 
 
 def _lines(run: Run, window: Window, spans: Intervals) -> tuple[LineCost, ...]:

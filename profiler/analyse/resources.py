@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.counters import counter_sums
-from profiler.analyse.device import busy_intervals, no_queue_reason
+from profiler.analyse.device import busy_by_device, no_queue_reason
 from profiler.analyse.timeline import Times, covered_within, times
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, device_window, select
 from profiler.run.model import Measure, Run, Table
@@ -47,7 +47,8 @@ def _cpu(window: Window) -> tuple[Measure, ...]:
 def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str]:
     """Device busy ns of each measured step, and where it comes from; None with the reason.
 
-    The device's own counter where there is one, since it is there at every level; else the union of activities.
+    The device's own counter where there is one, since it is there at every level; else the union of activities,
+    of several devices their mean.
     """
     if not len(window):
         return None, window.reason
@@ -59,7 +60,9 @@ def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.floa
     reason = no_queue_reason(run, window)
     if reason:
         return None, reason
-    return covered_within(busy_intervals(run, window), window.begin, window.end), "union of activities"
+    devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window)]
+    source = "union of activities" + (f", mean of {len(devices)} devices" if len(devices) > 1 else "")
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), source
 
 
 def _utilization(run: Run, window: Window) -> Measure:

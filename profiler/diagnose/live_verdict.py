@@ -53,10 +53,13 @@ def _waits(snapshot: Snapshot, thread: ThreadUse) -> str:
     if (thread.delayed or 0.0) >= _CROWDED:
         return f"for another {share(min(1.0, thread.delayed or 0.0))} it waits for a free core: too few cores limit"
     busy = [worker for worker in snapshot.workers if worker.cpu is not None and worker.cpu >= _WORKING]
-    if busy:
-        return f"it waits, and {len(busy)} of {len(snapshot.workers)} workers are at work: they limit"
+    gpu = _gpu_busy(snapshot.gpus)
+    if busy and (gpu is None or gpu < _IDLE):
+        return f"it waits, and {len(busy)} of {len(snapshot.workers)} workers are at work: they may limit"
     if thread.state == _ON_DISK:
         return "it waits for a disk"
+    if gpu is not None and gpu >= _IDLE:
+        return "it waits mostly, perhaps for the GPU: what for cannot be seen from outside"
     return "it waits mostly, for what cannot be seen from outside"
 
 

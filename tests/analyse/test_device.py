@@ -27,6 +27,21 @@ def test_categories_are_exclusive_and_sum_to_the_step() -> None:
     assert sum(measure.value or 0 for measure in parts.values()) == pytest.approx(100e-9)
 
 
+def test_of_several_devices_the_mean_counts_and_each_is_told() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.steps(10, 10 * MS)
+    for number in range(10):
+        at = number * 10 * MS
+        builder.activity(ActivityKind.KERNEL, at, at + 6 * MS)
+        builder.activity(ActivityKind.KERNEL, at + 6 * MS, at + 8 * MS, device=1)
+        builder.activity(ActivityKind.H2D, at + 8 * MS, at + 10 * MS, device=1)
+    found = analyse(builder.build())
+    assert found.measures["device_utilization"].value == pytest.approx(0.5)
+    parts = {name: 1e3 * (measure.value or 0) for name, measure in found.device_breakdown.items()}
+    assert parts == pytest.approx({"compute": 4, "copy": 1, "communication": 0, "idle": 5})
+    assert [note for note in found.notes if "busy device 0 60%, device 1 40%" in note], found.notes
+
+
 def test_at_level_light_it_is_missing() -> None:
     builder = RunBuilder(device="host", level="light")
     builder.step(0, 10)

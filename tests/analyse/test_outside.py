@@ -41,6 +41,20 @@ def test_stretches_and_their_lines() -> None:
     assert before.lines[0].low < before.lines[0].share < before.lines[0].high
 
 
+def test_traced_steps_and_pauses_are_no_warm_up() -> None:
+    trace = {"state": "recorded", "began": 3 * S, "ended": 5 * S}
+    builder = RunBuilder(span=(0, 9 * S), device="cpu", trace=trace)
+    builder.boundary(0)
+    for number in range(9):
+        builder.step(number * S, (number + 1) * S, warmup=number in {0, 3, 4, 7})
+    found = [(one.name.split(",")[0], one.seconds) for one in analyse(builder.build()).outside]
+    assert found == [
+        ("warm-up steps", 1),
+        ("steps that torch's profiler traced", 2),
+        ("pauses between phases of training", 1),
+    ]
+
+
 def test_without_samples_the_time_is_told_all_the_same() -> None:
     before, warm, after = analyse(built().build()).outside
     assert (before.lines, warm.lines, after.lines) == ((), (), ())

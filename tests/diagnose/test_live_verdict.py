@@ -21,7 +21,11 @@ from tests.fakes.live import gpu, snapshot
         ),
         ({"gpus": (gpu(0.6),)}, "the host limits in part, or spins in waits"),
         ({"gpus": (gpu(0.95),)}, "GPU 95%: the GPU limits, as far as NVML sees (it sees no short gaps)"),
-        ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, "1 of 2 workers are at work: they limit"),
+        ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, "1 of 2 workers are at work: they may limit"),
+        (
+            {"cpu": 0.1, "gpus": (gpu(0.79),), "workers": (0.9,)},
+            "it waits mostly, perhaps for the GPU: what for cannot be seen from outside",
+        ),
         ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, "it waits for a disk"),
         ({"cpu": 0.1}, "CPU 10% of the time: it waits mostly, for what cannot be seen from outside"),
         ({"cpu": 0.4, "delayed": 0.5}, "for another 50% it waits for a free core: too few cores limit"),

@@ -108,7 +108,18 @@ def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
     if not (measured & ~touched).any():
         why = "every measured step lies in the window that torch's profiler traced: their times include the tracing"
         return replace(run, problems=(*run.problems, why))
+    problems = run.problems
+    left = run.steps[measured & ~touched]
+    if int(left["end"].max()) <= int(run.steps["begin"][touched].min()):
+        problems += (_only_first(len(left)),)
     steps = run.steps.copy()
     steps["warmup"][touched] = 1
     steps.setflags(write=False)
-    return replace(run, steps=steps)
+    return replace(run, steps=steps, problems=problems)
+
+
+def _only_first(count: int) -> str:
+    return (
+        f"torch's profiler traced all but the first steps: the {count} measured ones are those in which compilers, "
+        f"caches and allocators settle; a longer run has steps after the trace, and level standard has no trace"
+    )

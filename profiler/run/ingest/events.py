@@ -132,7 +132,7 @@ class _Threads:
     def number(self, tid: Any) -> int:
         try:
             number = int(tid)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):  # Infinity
             number = _INT64 + 1
         return number if abs(number) <= _INT64 else self._names.setdefault(str(tid), -1 - len(self._names))
 
@@ -141,6 +141,6 @@ def _integer(value: Any) -> int:
     """`value` as a whole number; 0 for what is none, or beyond 64 bits."""
     try:
         number = int(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # Infinity
         return 0
     return number if abs(number) <= _INT64 else 0

@@ -98,6 +98,14 @@ def test_where_no_other_step_is_left_the_run_says_so(tmp_path: Path) -> None:
     assert [problem for problem in run.problems if "their times include the tracing" in problem]
 
 
+@pytest.mark.parametrize(("steps", "doubts"), [(5, 1), (6, 0)])
+def test_a_run_that_ended_with_the_trace_says_that_its_first_steps_were_measured(
+    tmp_path: Path, steps: int, doubts: int
+) -> None:
+    run = load(recorded(tmp_path, FACT, steps=steps))
+    assert len([problem for problem in run.problems if "all but the first steps: the 1 measured" in problem]) == doubts
+
+
 def test_a_device_that_the_program_tells_of_is_not_there_twice(tmp_path: Path) -> None:
     run = load(recorded(tmp_path, FACT, activity=True))
     assert len(run.activities) == len(run.calls) == 1

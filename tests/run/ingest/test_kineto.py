@@ -47,6 +47,18 @@ EVENTS = [
 ]
 
 
+def test_numbers_beyond_all_bounds_are_no_numbers(tmp_path: Path) -> None:
+    endless = float("inf")
+    events = [
+        *EVENTS,
+        event("cuda_runtime", "cudaLaunchKernel", 300, 1, correlation=endless, tid=endless, pid=endless),
+        on_device("kernel", "k", 301, 1, correlation=endless, stream=endless),
+        event("cpu_op", "aten::add", endless, 1),
+    ]
+    run = load(written(tmp_path / "t.json", events, baseTimeNanoseconds=endless))
+    assert "k" in [run.names[name] for name in run.activities["name"]]
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return load(
