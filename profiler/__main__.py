@@ -11,6 +11,7 @@ from profiler import __doc__ as purpose
 from profiler import __version__
 from profiler.base.errors import Exit, ProfilerError
 from profiler.base.plugins import discover
+from profiler.base.requirements import explained, missing
 
 DEBUG = "PROFILER_DEBUG"
 """Environment variable: when set, an internal error shows its traceback."""
@@ -51,17 +52,26 @@ def guarded(work: Callable[[], int]) -> int:
         return int(error.exit_code)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
+    except ModuleNotFoundError as error:
+        lacking = missing()
+        if (error.name or "").partition(".")[0] not in lacking:
+            return _internal(error)
+        print(f"error: {explained(lacking)}", file=sys.stderr)
+        return int(Exit.USAGE)
     except BrokenPipeError:
         # the reader went away; what is still buffered must not raise again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
-    except Exception as error:
-        # the edge of the process, and it reports
-        if os.environ.get(DEBUG):
-            raise
-        message = " ".join(str(error).split())
-        print(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)", file=sys.stderr)
-        return int(Exit.USAGE)
+    except Exception as error:  # noqa: BLE001 - the edge of the process, and it reports
+        return _internal(error)
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get(DEBUG):
+        raise error
+    message = " ".join(str(error).split())
+    print(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)", file=sys.stderr)
+    return int(Exit.USAGE)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from profiler.base import requirements
 from profiler.base.errors import Exit, ProfilerError
 
 _RUNS: Final = Path("reports/runs")
@@ -31,6 +32,9 @@ class DoctorCommand:
         parser.epilog = _NOTE
 
     def run(self, args: argparse.Namespace) -> int:
+        lacking = requirements.missing()
+        if lacking:
+            return _bare(requirements.explained(lacking), as_json=args.json)
         from rich.console import Console
 
         from profiler.record.checks import Place
@@ -48,6 +52,16 @@ class DoctorCommand:
             unicode = (console.encoding or "").lower().startswith("utf")
             console.print(doctor_view(rows, width=console.width, unicode=unicode))
         return int(Exit.FAIL if any(row.lacking for row in rows) else Exit.OK)
+
+
+def _bare(why: str, *, as_json: bool) -> int:
+    """The one answer that there is without our own packages: the other checks and the table need them."""
+    if as_json:
+        row = {"name": "packages", "title": "own packages", "needed": True, "state": "no", "why": why, "do": None}
+        print(json.dumps({"schema": "doctor/1", "standard": False, "conclusion": why, "checks": [row]}, indent=1))
+    else:
+        print(f"own packages  no  {why}\n\nRecording does not work, and nothing else can be looked at before.")
+    return int(Exit.FAIL)
 
 
 PLUGIN = DoctorCommand()
