@@ -3,14 +3,15 @@
 A sample is on a CPU or not, and its innermost frame is torch's Python or other Python (hooks apart). On a CPU with the
 GIL that is `framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching
 of it. Not on a CPU, other Python is `python` (a sleep, a lock, a file: the line says which), and torch's is a wait for
-its threads. Library frames that say more win: logging, saving, input. Where no window has seen the GIL's holder, native
-work below torch's Python and Python elsewhere are assumed, and the interval spans all that it could be.
+its threads: native work as far as these had the CPU, else `python` too, as of a rank that waits for another. Library
+frames that say more win: logging, saving, input. Where no window has seen the GIL's holder, native work below torch's
+Python and Python elsewhere are assumed, and the interval spans all that it could be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,7 +32,9 @@ from profiler.analyse.covers import (
 )
 from profiler.analyse.frames import CALL, OURS, Stack, kind_of, read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, Chance, gil_windows, holder_samples, paired, period_s
-from profiler.analyse.host import REGION, HostTimeline
+from profiler.analyse.host import HostTimeline
+from profiler.analyse.places import Places, places_of
+from profiler.analyse.recorded import KINDS, call_mixes, mix_of, own_regions, region_at
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, Times
 from profiler.analyse.window import NS_PER_S, Window, device_kind
@@ -85,8 +88,47 @@ class _Kinds:
     leaf: Numbers
     """Of each, one of LEAVES."""
     active: Floats
+    working: float = 1.0
+    """Share of torch's waits off the CPU in which its own threads worked."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Reader:
+    """How stacks of this run are read."""
+
+    run: Run
+    host: HostTimeline
+    places: Places
+    recorded: Mapping[str, Numbers]
+    """The covers that hooks recorded."""
     copies: bool
     """Whether copies to or from a device were recorded."""
+    own: Numbers
+    """Of segments in the user's own regions, which no frame shows, their number in KINDS; else -1."""
+
+    def covers(self, stacks: Mapping[int, Stack], number: Numbers, region: Numbers) -> Numbers:
+        """Of each sample, of the stack `number` and within the region `region` of KINDS (-1: none)."""
+        read = {one: cover_of(said, self.recorded, copies=self.copies)[0] for one, said in stacks.items()}
+        cover = per_stack(number, read).astype(np.int64)
+        return np.where((cover == NUMBER[""]) & (region >= 0), region // len(HOST_CATEGORIES), cover)
+
+    def doing(self, one: int, stack: Stack) -> int:
+        """Category that frames of a stack stand for, or -1; without a frame it says nothing."""
+        if not self.run.stack_frames[one]:
+            return CODE["unattributed"]
+        return CODE.get(cover_of(stack, self.recorded, copies=self.copies)[1], -1)
+
+    def stacks(self, number: Numbers) -> dict[int, Stack]:
+        return {one: read_stack(self.run.stack_frames[one], self.places) for one in np.unique(number).tolist()}
+
+    def leaves(self, number: Numbers, stacks: Mapping[int, Stack]) -> Numbers:
+        """Of each sample whose Python its innermost frame is."""
+        found = {}
+        for one, stack in stacks.items():
+            frames = self.run.stack_frames[one]
+            ours = bool(frames) and kind_of(frames[-1].file, self.places) == OURS
+            found[one] = OF_TORCH if stack.torch else OF_HOOK if ours else OTHER
+        return per_stack(number, found).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,38 +150,55 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     every = weight.astype(np.float64)
     period = period_s(run)
     n = float(every.sum() / (period * NS_PER_S) if period else every.sum() ** 2 / (every**2).sum())
+    exact = exact_covers(run, window, host)
+    reader = _reader(run, host, exact)
     # samples of one stack and state are one row: hours of them are millions, of some ten thousand stacks
-    states, row = np.unique(samples["stack"].astype(np.int64) * 3 + samples["active"] + 1, return_inverse=True)
+    inside = region_at(host, reader.own, samples["begin"])
+    state = (samples["stack"].astype(np.int64) * 3 + samples["active"] + 1) * (KINDS + 1) + inside + 1
+    states, row = np.unique(state, return_inverse=True)
+    region, states = states % (KINDS + 1) - 1, states // (KINDS + 1)
     raw = np.bincount(row, every).astype(np.float64)
     number, known = states // 3, (states % 3 - 1).astype(np.int32)
-    stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
-    exact = exact_covers(run, window, host)
+    stacks = reader.stacks(number)
     active = _on_cpu(run, window, number, raw, known)
-    copies = bool(np.isin(host.calls["kind"], _COPIES).any())
-    read = {one: cover_of(said, exact, copies=copies) for one, said in stacks.items()}
-    cover = per_stack(number, {one: code for one, (code, _) in read.items()}).astype(np.int64)
-    kinds = _Kinds(window, cover, _leaves(run, number, stacks), active, copies)
+    doing = per_stack(number, {one: reader.doing(one, said) for one, said in stacks.items()}).astype(np.int64)
+    kinds = _Kinds(window, reader.covers(stacks, number, region), reader.leaves(number, stacks), active)
+    native = CODE["framework" if on_cuda(run, host) else "compute"]
+    if native == CODE["compute"]:
+        kinds = replace(kinds, working=_working(kinds, raw, doing))
     windows = gil_windows(run, window)
     edges = block_edges(window, windows)
     in_time = blocks(window, edges, samples["begin"], every, row)
-    chances = _chances(run, kinds, _Looks(windows, edges, in_time, n), exact)
-    doing = per_stack(number, {one: CODE.get(word, -1) for one, (_, word) in read.items()})
-    native = CODE["framework" if on_cuda(run, host) else "compute"]
-    shares, doubt = _shares(kinds, doing.astype(np.int64), native, _of_calls(host), chances or {})
+    chances = _chances(reader, kinds, _Looks(windows, edges, in_time, n))
+    calls = _of_calls(reader, window, number, region)
+    shares, doubt = _shares(kinds, doing, native, calls, chances or {})
     weights = corrected(kinds.cover, raw, exact)
     return Evidence(
         number, kinds.cover, weights, raw, shares, doubt, stacks, n, in_time, window, exact, chances is not None
     )
 
 
-def _leaves(run: Run, number: Numbers, stacks: Mapping[int, Stack]) -> Numbers:
-    """Of each sample whose Python its innermost frame is."""
-    found = {}
-    for one, stack in stacks.items():
-        frames = run.stack_frames[one]
-        ours = bool(frames) and kind_of(frames[-1].file) == OURS
-        found[one] = OF_TORCH if stack.torch else OF_HOOK if ours else OTHER
-    return per_stack(number, found).astype(np.int64)
+def _reader(run: Run, host: HostTimeline, exact: Mapping[str, Numbers]) -> _Reader:
+    places = places_of(run)
+    copies = bool(np.isin(host.calls["kind"], _COPIES).any())
+    recorded = {name: ns for name, ns in exact.items() if name != CALL or len(host.calls)}
+    seen = np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist()
+    framed = {
+        NUMBER[name] for one in seen for name, _ in read_stack(run.stack_frames[one], places).covers if name in NUMBER
+    }
+    return _Reader(run, host, places, recorded, copies, own_regions(run, host, framed))
+
+
+def _working(kinds: _Kinds, raw: Floats, doing: Numbers) -> float:
+    """Share of the time in which torch waits off the CPU that the process's other threads can have worked in."""
+    steps, window = kinds.window.steps, kinds.window
+    every = int(steps["process_cpu"].sum())
+    waits = (kinds.cover < len(POOLS)) & (kinds.leaf == OF_TORCH) & (doing < 0)
+    waiting = float((raw * (1 - kinds.active))[waits].sum())
+    if not every or not waiting:
+        return 1.0
+    others = every - int(steps["thread_cpu"].sum())
+    return min(1.0, max(0.0, others / (waiting * window.wall_ns / raw.sum())))
 
 
 def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
@@ -163,20 +222,17 @@ def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: np
     return active
 
 
-def _chances(
-    run: Run, kinds: _Kinds, looks: _Looks, exact: Mapping[str, Numbers]
-) -> dict[tuple[int, int], Chance] | None:
-    """For each cover that is divided and kind of innermost frame: P(GIL | on a CPU). None: no window saw the GIL."""
+def _chances(reader: _Reader, kinds: _Kinds, looks: _Looks) -> dict[tuple[int, int], Chance] | None:
+    """For each cover that is divided and kind of innermost frame P(GIL | on a CPU); None where no window saw it."""
     if not len(looks.windows):
         return None
-    held, ns = holder_samples(run, kinds.window, looks.windows)
+    held, ns = holder_samples(reader.run, kinds.window, looks.windows)
     number = held["stack"].astype(np.int64)
-    stacks = {one: read_stack(run.stack_frames[one]) for one in np.unique(number).tolist()}
-    read = {one: cover_of(said, exact, copies=kinds.copies)[0] for one, said in stacks.items()}
-    cover = per_stack(number, read).astype(np.int64)
-    leaf = _leaves(run, number, stacks)
+    stacks = reader.stacks(number)
+    cover = reader.covers(stacks, number, region_at(reader.host, reader.own, held["begin"]))
+    leaf = reader.leaves(number, stacks)
     length = looked_in(looks.edges, looks.windows)
-    counts = looks.windows.measure() / NS_PER_S / (period_s(run) or USUAL_PERIOD_S), looks.n
+    counts = looks.windows.measure() / NS_PER_S / (period_s(reader.run) or USUAL_PERIOD_S), looks.n
     sampled, found = looks.blocks.ns.sum(axis=0), {}
     for pool in range(len(POOLS)):
         for kind in LEAVES:
@@ -194,7 +250,7 @@ def _shares(
 
     :param doing: of each sample the category that its frames stand for, or -1.
     :param native: the category of native work.
-    :param calls: the categories of calls, which frames do not tell apart.
+    :param calls: of each the categories of the calls that it is in, if it is.
     """
     shares = np.zeros((len(doing), len(HOST_CATEGORIES)))
     doubt = np.zeros((2, *shares.shape))
@@ -206,7 +262,9 @@ def _shares(
             gil = chances.get((pool, kind), Chance(0.0, 0.0, 1.0) if torch else Chance(1.0, 0.0, 1.0))
             shares[rows, holder] += busy * gil.value
             shares[rows, native] += busy * (1 - gil.value)
-            shares[rows, native if torch else holder] += 1 - busy
+            idle = (1 - busy) * kinds.working if torch else 0.0
+            shares[rows, native] += idle
+            shares[rows, CODE["python"] if torch else holder] += 1 - busy - idle
             if holder != native:
                 for code, side in ((holder, 1), (native, 0)):
                     doubt[side, rows, code] += busy * (gil.high - gil.value)
@@ -215,7 +273,8 @@ def _shares(
     shares[told, doing[told]] = 1.0
     for name, category in WHOLE.items():
         shares[kinds.cover == NUMBER[name], CODE[category]] = 1.0
-    shares[kinds.cover == NUMBER[CALL]] = calls
+    rows = kinds.cover == NUMBER[CALL]
+    shares[rows] = calls[rows]
     return shares, doubt
 
 
@@ -225,11 +284,11 @@ def on_cuda(run: Run, host: HostTimeline) -> bool:
     return said == "cuda" or (said != "cpu" and bool((host.calls["kind"] != CallKind.WOULD_SYNC).any()))
 
 
-def _of_calls(host: HostTimeline) -> Floats:
-    """The categories of all time in calls."""
-    own = host.source != REGION
-    length = (host.segments.end - host.segments.begin)[own]
-    sums = np.bincount(host.category[own], length, minlength=len(HOST_CATEGORIES)).astype(np.float64)
-    if not sums.sum():
-        sums[CODE["python"]] = 1.0
-    return np.asarray(sums / sums.sum(), np.float64)
+def _of_calls(reader: _Reader, window: Window, number: Numbers, region: Numbers) -> Floats:
+    """Of each sample the categories of calls below its stack, or of the region that it is in."""
+    every, by_line = call_mixes(reader.run, reader.host, window)
+    each, row = np.unique(number, return_inverse=True)
+    mixes = np.array([mix_of(reader.run.stack_frames[one], every, by_line) for one in each.tolist()])[row]
+    inside = np.flatnonzero(region >= 0)
+    mixes[inside] = np.eye(len(HOST_CATEGORIES))[region[inside] % len(HOST_CATEGORIES)]
+    return mixes

@@ -34,7 +34,7 @@ def line_costs(run: Run, seen: Evidence | None) -> tuple[LineCost, ...]:
     for site, own in lines.items():
         parts = np.sum([tallied[one] for one in own], axis=0)
         share = min(1.0, float(parts.sum()) / seen.window.wall_ns)
-        if share < LEAST:
+        if share < LEAST or not site.file:  # a stack without a frame is of no line
             continue
         mix = {name: float(part) * seconds for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0}
         count = max(1, round(float(counts[own].sum()) * seen.n / float(seen.raw.sum())))

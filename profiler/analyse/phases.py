@@ -11,18 +11,22 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.covers import LOADING, Floats
+from profiler.analyse.covers import LOADING
 from profiler.analyse.evidence import Evidence
 from profiler.analyse.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, USER, kind_of
 from profiler.analyse.gil import wilson
 from profiler.analyse.host import HostTimeline
 from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.places import Places, places_of
+from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import NS_PER_S, Window
 from profiler.run.model import Phase, Run, Site
 
 AFTER, ELSEWHERE = "after the optimizer", "elsewhere"
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER, ELSEWHERE)
+_RARE: Final = 0.05
+"""Share of the samples of the commonest line below which a line that calls an optimizer is left aside."""
 _Frames = tuple[Site, ...]
 _Place = tuple[Site | None, str]
 
@@ -76,18 +80,19 @@ def _exact(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]
 def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], float], Mapping[str, Mapping[_Place, float]]]:
     """ns of samples of each phase within and without an optimizer, and of each phase the lines that it lies under."""
     weight = np.bincount(seen.stack, seen.raw).astype(np.float64)
-    loop = _loop(seen, weight)
+    packages = places_of(run)
+    loop = _loop(run, seen, packages)
     named: dict[tuple[str, bool], float] = {}
     places: dict[str, dict[_Place, float]] = {}
     for one, stack in seen.stacks.items():
         name, frames = stack.phase, run.stack_frames[one]
-        place: _Place = (stack.site if kind_of(stack.site.file) == USER else None, "")
+        place: _Place = (stack.site if kind_of(stack.site.file, packages) == USER else None, "")
         if name == BETWEEN:
             name = ELSEWHERE
             below = next((k for k, site in enumerate(frames) if loop and _after(site, loop)), None)
             if below is not None:
                 name = AFTER
-                place = frames[below], _called(frames[below + 1 :])
+                place = frames[below], _called(frames[below + 1 :], packages)
         key = name, stack.in_optimizer
         named[key] = named.get(key, 0.0) + float(weight[one])
         of = places.setdefault(name, {})
@@ -95,22 +100,37 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], float], 
     return named, places
 
 
-def _loop(seen: Evidence, weight: Floats) -> Site | None:
-    """The line of the user's that calls the optimizer: of the samples in an optimizer the most frequent."""
-    found: dict[Site, float] = {}
-    for one, stack in seen.stacks.items():
-        if stack.phase == OPTIMIZER and kind_of(stack.site.file) == USER:
-            found[stack.site] = found.get(stack.site, 0.0) + float(weight[one])
-    return max(found, key=lambda site: found[site]) if found else None
+def _loop(run: Run, seen: Evidence, packages: Places) -> Site | None:
+    """The line of the user's that calls the optimizer; of several (a GAN's) the one whose samples end a step."""
+    steppers = {
+        one: stack.site
+        for one, stack in seen.stacks.items()
+        if stack.phase == OPTIMIZER and kind_of(stack.site.file, packages) == USER
+    }
+    samples, weight = weighted(run, seen.window)
+    mine = np.isin(samples["stack"], list(steppers))
+    samples, weight = samples[mine], weight[mine]
+    end = seen.window.end
+    ends = end[np.minimum(np.searchsorted(end, samples["begin"]), len(end) - 1)]
+    before = np.maximum(0, ends - samples["begin"])
+    totals = np.bincount(samples["stack"], weight)
+    waits = np.bincount(samples["stack"], weight * before)
+    found: dict[Site, tuple[float, float]] = {}
+    for one in np.flatnonzero(totals).tolist():
+        total, apart = found.get(steppers[one], (0.0, 0.0))
+        found[steppers[one]] = total + float(totals[one]), apart + float(waits[one])
+    most = max((total for total, _ in found.values()), default=0.0)
+    often = [site for site, (total, _) in found.items() if total >= _RARE * most]
+    return min(often, key=lambda site: found[site][1] / found[site][0], default=None)
 
 
 def _after(site: Site, loop: Site) -> bool:
     return site.file == loop.file and site.function == loop.function and site.line > loop.line
 
 
-def _called(below: _Frames) -> str:
+def _called(below: _Frames, packages: Places) -> str:
     """The user's own function that a line calls directly."""
-    return below[0].function if below and kind_of(below[0].file) == USER else ""
+    return below[0].function if below and kind_of(below[0].file, packages) == USER else ""
 
 
 def _told(places: Mapping[_Place, float], folder: str) -> _Place:

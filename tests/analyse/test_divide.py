@@ -195,6 +195,103 @@ def test_what_the_sampler_cannot_tell_the_threads_clock_does() -> None:
     assert parts == pytest.approx({"framework": 10, "compute": 90}), "a tenth of the time held the GIL"
 
 
+def test_regions_of_the_programs_own_say_nothing_of_what_runs_elsewhere() -> None:
+    """They leave no frame: half of each step is the region `log`, and the other half operators."""
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(100, STEP_NS)
+    for step in range(100):
+        builder.region("log", step * STEP_NS, step * STEP_NS + STEP_NS // 2)
+    for number in range(1000):
+        begin, logs = number * PERIOD, number % 10 < 5
+        frames = ("t.py:5:main", "t.py:9:mine") if logs else ("t.py:6:main", MODULE, LINEAR)
+        if number // 50 % 4 != 3:
+            builder.stack(frames, begin, begin + PERIOD)
+        elif logs:
+            builder.holder(frames, begin, begin + PERIOD)
+    for first in range(150, 1000, 200):
+        builder.gil_window(first * PERIOD, (first + 50) * PERIOD)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"log": 50, "compute": 50}
+    lines = {
+        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()} for line in analysis.lines
+    }
+    assert lines == {9: {"log": 50}, 6: {"compute": 50}}
+
+
+def test_a_line_is_what_its_own_calls_are_within_the_measured_time() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.boundary(0)
+    builder.call(CallKind.H2D, -600 * STEP_NS, 0, site="t.py:9:main")
+    builder.steps(50, STEP_NS)
+    copies = ITEM.replace("_waiting", "_copying")
+    for number in range(500):
+        begin = number * PERIOD
+        if number % 10 == 0:
+            builder.call(CallKind.SYNC, begin, begin + 4 * PERIOD, blocked=4 * PERIOD, site="t.py:9:main")
+            builder.call(CallKind.H2D, begin + 4 * PERIOD, begin + 9 * PERIOD, site="t.py:5:main")
+        leaf = (("t.py:9:main", ITEM), ("t.py:5:main", copies), ("t.py:6:main", LINEAR))
+        builder.stack(leaf[(number % 10 >= 4) + (number % 10 == 9)], begin, begin + PERIOD)
+    lines = {
+        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()}
+        for line in analyse(builder.build()).lines
+    }
+    assert lines == {9: {"sync": 40}, 5: {"copy": 50}, 6: {"framework": 10}}
+
+
+@pytest.mark.parametrize(("others", "parts"), [(0, {"compute": 10, "python": 90}), (45, {"compute": 55, "python": 45})])
+def test_a_wait_in_torch_is_work_only_as_far_as_other_threads_had_the_cpu(others: int, parts: dict[str, int]) -> None:
+    """Backward takes 90 ms of each step off the CPU: its threads work, or it waits for another rank."""
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(20, STEP_NS, thread_cpu=10 * MS, process_cpu=(10 + others) * MS)
+    for number in range(200):
+        own = number % 10 == 0
+        builder.stack(("t.py:6:main", *ENGINE, GRAPH), number * PERIOD, (number + 1) * PERIOD, active=int(own))
+        if number % 10 == 1:
+            builder.region("backward", (number - 1) * PERIOD, (number + 9) * PERIOD)
+    builder.gil_window(0, 20 * STEP_NS)
+    assert ms_of(analyse(builder.build())) == pytest.approx(parts)
+
+
+def test_of_several_optimizers_what_follows_the_one_that_ends_the_step_is_after_it() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(50, STEP_NS)
+    frames = (
+        *[("t.py:21:main", "t.py:3:log")] * 1,
+        *[("t.py:8:main", "t.py:1:loss_d")] * 2,
+        *[("t.py:10:main", STEP, ADAM)] * 3,
+        *[("t.py:15:main", "t.py:2:loss_g")] * 2,
+        *[("t.py:20:main", STEP, ADAM)] * 2,
+    )
+    for number in range(500):
+        builder.stack(frames[number % 10], number * PERIOD, (number + 1) * PERIOD)
+    for step in range(50):
+        for first, last in ((30, 60), (80, 100)):
+            builder.region("optimizer", step * STEP_NS + first * MS, step * STEP_NS + last * MS)
+    found = {phase.name: phase for phase in analyse(builder.build()).phases}
+    assert {name: round(phase.share, 6) for name, phase in found.items()} == {
+        "optimizer": 0.5,
+        "after the optimizer": 0.1,
+        "elsewhere": 0.4,
+    }
+    after = found["after the optimizer"]
+    assert after.site is not None
+    assert (after.site.line, after.calls) == (21, "log")
+
+
+def test_stacks_without_a_frame_explain_nothing() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS)
+    for number in range(100):
+        builder.stack(() if number % 2 else ("t.py:1:main",), number * PERIOD, (number + 1) * PERIOD)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"python": 50, "unattributed": 50}
+    assert [(line.site.file, line.site.line) for line in analysis.lines] == [("t.py", 1)]
+
+
 def test_a_program_that_marks_its_steps_keeps_its_ledger() -> None:
     builder = RunBuilder(device="cpu")
     builder.steps(2, 100 * MS)
