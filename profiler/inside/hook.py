@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType, ModuleType
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, ClassVar, Final, Protocol
 
+from profiler.inside.boot import say
 from profiler.inside.recorder import Recorder
 
 _OURS: Final = __file__.rpartition("inside")[0]
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
-_STANDARD: Final = (*{path for path in (sys.prefix, sys.base_prefix) if path != "/usr"}, "/usr/lib/python")
+_STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 - as code objects have it; below it, site-packages
 
 
 class State:
@@ -42,35 +45,82 @@ class Hook(Protocol):
         """
 
 
-_patches: Final[list[tuple[Any, str, bool, Any]]] = []
+@dataclass(eq=False, slots=True)
+class Replaced:
+    """One function that a wrapper stands for. :param own: whether `owner` had it itself, and did not only inherit it."""
+
+    owner: Any
+    name: str
+    own: bool
+    original: Any
+    wrapper: Any
+
+    def is_in_place(self) -> bool:
+        """Whether nobody has put something else in the place of ours since."""
+        return vars(self.owner).get(self.name) is self.wrapper
+
+    def take_back(self) -> None:
+        """What the program has put over ours is its own: that stays, and goes on by way of our wrapper."""
+        if self.is_in_place():
+            if self.own:
+                setattr(self.owner, self.name, self.original)
+            else:
+                delattr(self.owner, self.name)
+
+
+@dataclass(eq=False, slots=True)
+class _Lent:
+    """Stands among the patches for something that a library took from us."""
+
+    take_back: Callable[[], object]
+
+
+_patches: Final[list[Replaced | _Lent]] = []
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
     """Replace `owner.name` by `make(original)`, which keeps the original's name, text and signature.
 
+    A function that another module defines is replaced there too, so that it stays one function under both names; and
+    a wrapper is pickled by where it is found.
+
     :param owner: a module or a class; where a class only inherits `name`, it gets one of its own.
     """
     original = getattr(owner, name)
-    own = name in vars(owner)
+    home = _home(owner, name, original)
     wrapper = make(original)
     functools.update_wrapper(wrapper, original)
-    _patches.append((owner, name, own, vars(owner).get(name)))
-    setattr(owner, name, wrapper)
+    unbound = isinstance(owner, type) and isinstance(vars(owner).get(name), (staticmethod, BuiltinFunctionType))
+    for place, under in ((owner, name), *home):
+        placed = staticmethod(wrapper) if unbound else wrapper
+        _patches.append(Replaced(place, under, under in vars(place), vars(place).get(under), placed))
+        setattr(place, under, placed)
+    if not _is_found(wrapper):
+        wrapper.__module__ = owner.__module__ if isinstance(owner, type) else owner.__name__
+        wrapper.__qualname__ = f"{owner.__qualname__}.{name}" if isinstance(owner, type) else name
 
 
-class _Lent:
-    """Stands among the patches for something that a library took from us: taking it back is deleting it."""
+def _home(owner: Any, name: str, original: Any) -> tuple[tuple[ModuleType, str], ...]:
+    """The module that defines a function, where `owner` is another one."""
+    if not isinstance(owner, ModuleType) or not isinstance(original, FunctionType):
+        return ()
+    home, own_name = sys.modules.get(original.__module__ or ""), original.__qualname__
+    if home is None or (home is owner and own_name == name) or vars(home).get(own_name) is not original:
+        return ()
+    return ((home, own_name),)
 
-    def __init__(self, undo: Callable[[], object]) -> None:
-        self._undo = undo
 
-    def __delattr__(self, name: str) -> None:
-        self._undo()
+def _is_found(function: Any) -> bool:
+    """Whether its module has it under its name: then that is how it is pickled."""
+    at: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for part in function.__qualname__.split("."):
+        at = getattr(at, part, None)
+    return at is function
 
 
 def undo_by(undo: Callable[[], object]) -> None:
     """Have `unpatch` call `undo`: for what a library has registered, and not replaced."""
-    _patches.append((_Lent(undo), "lent", False, None))
+    _patches.append(_Lent(undo))
 
 
 def patched() -> int:
@@ -78,16 +128,21 @@ def patched() -> int:
     return len(_patches)
 
 
+def replacements() -> list[Replaced]:
+    """All functions that are replaced, the first first."""
+    return [one for one in _patches if isinstance(one, Replaced)]
+
+
 def unpatch(until: int = 0) -> None:
     """Take back what `patch` replaced, the last first, until so many replacements are left."""
     while len(_patches) > until:
-        owner, name, own, original = _patches.pop()
-        if own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
+        try:
+            _patches.pop().take_back()
+        except Exception as error:  # noqa: BLE001 - the program's object said no; the others are taken back all the same
+            say(f"a replaced function was not taken back: {type(error).__name__}: {error}")
 
 
+_MOST_KNOWN: Final = 10_000
 _user: Final[dict[CodeType, bool]] = {}
 
 
@@ -95,8 +150,10 @@ def is_user_code(code: CodeType) -> bool:
     """Whether a function is the user's own, not a library's, the standard library's or ours."""
     known = _user.get(code)
     if known is None:
+        if len(_user) >= _MOST_KNOWN:  # a program that makes code as it goes
+            _user.clear()
         file = code.co_filename
-        known = _user[code] = not (file.startswith((_OURS, *_STANDARD)) or any(part in file for part in _LIBRARIES))
+        known = _user[code] = not (file.startswith((_OURS, _STANDARD)) or any(part in file for part in _LIBRARIES))
     return known
 
 

@@ -118,7 +118,8 @@ def load_hooks(level: str) -> list[Hook]:
         if ending != "py" or name.startswith("_"):
             continue
         try:
-            hook: Hook = importlib.import_module(f"{package}.{name}").PLUGIN
+            plugin = importlib.import_module(f"{package}.{name}").PLUGIN
+            hook: Hook = type(plugin)()  # what one learns of a program is of one recording
         except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
             report(name, error)
         else:
@@ -132,6 +133,7 @@ def begin(before: object | None = None) -> Watcher:
 
     :param before: the finder that will ask the watcher; None: the watcher stands in sys.meta_path itself.
     """
+    _told.clear()  # of a recording before, in this process
     follow_process()
     leave_us_out()
     recorder = STATE.recorder

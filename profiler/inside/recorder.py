@@ -78,7 +78,7 @@ class _Stream:
         self._file.close()
 
     def _put(self, data: memoryview) -> None:
-        if not data or self._owner.pid != os.getpid():  # a fork has a recorder of its own: this one is its parent's
+        if not data or not self._owner.is_ours():
             return
         self._owner.make_folder()
         if self._owner.failed:
@@ -109,6 +109,8 @@ class _Texts(dict[Any, int]):
         known = self.get(key)
         if known is not None:
             return known
+        if not self._owner.is_ours():  # a child of a fork: the lock may be held by a thread that it does not have
+            return -1
         with self._adding:
             known = self.get(key)
             if known is not None:
@@ -142,6 +144,10 @@ class Recorder:
         self.failed = ""
         self._made = False
         self._making = threading.RLock()
+        self._counting = threading.RLock()
+        """Held while counters change: threads count at once, and one of them writes what all have counted."""
+        self._telling = threading.RLock()
+        self._tellings = count()
         self._streams = {name: _Stream(self, name) for name in tables.TABLES}
         self._steps = self._streams["steps"]
         self._values = self._streams["values"]
@@ -172,9 +178,13 @@ class Recorder:
         self._flushed = self.boundary[0]
         allow_tracing()
 
+    def is_ours(self) -> bool:
+        """Whether it is this process's: what a fork finds is its parent's, and it may not write to it."""
+        return self.pid == os.getpid()
+
     def make_folder(self) -> None:
         """With its first record a process gets its folder: many record nothing (a shell tool, a fork)."""
-        if not self._made and not self.failed:
+        if not self._made and not self.failed and self.is_ours():
             with self._making:
                 self._make()
 
@@ -209,12 +219,12 @@ class Recorder:
         if self._made:
             self.write_meta()
 
-    def fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
         """Stop recording and say so once; the program that we record goes on."""
         if not self.failed:
-            self.failed = str(error)
+            self.failed = str(error) or type(error).__name__
             if tables.first_to_stop(self.directory):
-                say(f"recording stopped: {error.strerror or error}; the program goes on")
+                say(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
     def clocks(self) -> Clocks:
         """Read at a boundary; about 1 µs."""
@@ -224,8 +234,8 @@ class Recorder:
         for callback in self.on_step:
             callback()  # what a device counted until now belongs to no step
         self.boundary = self.clocks()
-        self.counters.clear()
-        self.gauges.clear()
+        self.take_counters()
+        self.gauges = {}
 
     def step(self, tokens: int, warmup: bool) -> None:
         began = now()
@@ -255,6 +265,12 @@ class Recorder:
         """
         if self.index:
             return
+        try:
+            self._found(kind, name, flag, at)
+        except Exception as error:  # noqa: BLE001 - a hook's call, in the middle of the program's own; it reports
+            self.fail(error)
+
+    def _found(self, kind: BoundaryKind, name: str, flag: int, at: Clocks | None) -> None:
         self.seen = kind, name
         for callback in self.on_step:
             callback()
@@ -265,16 +281,28 @@ class Recorder:
 
     def count(self, name: str, amount: float = 1.0) -> None:
         """Add to a counter of the current step."""
-        counters = self.counters
-        counters[name] = counters.get(name, 0.0) + amount
+        with self._counting:
+            counters = self.counters
+            counters[name] = counters.get(name, 0.0) + amount
+
+    def take_counters(self) -> dict[str, float]:
+        """What has been counted until now; it begins anew."""
+        with self._counting:
+            taken, self.counters = self.counters, {}
+        return taken
+
+    def give_counters(self, counters: dict[str, float]) -> None:
+        """Add what was taken to what has been counted since."""
+        for name, amount in counters.items():
+            self.count(name, amount)
 
     def _write_values(self, when: int, step: int) -> None:
         if not self.counters and not self.gauges:
             return
-        for kind, amounts in ((ValueKind.COUNTER, self.counters), (ValueKind.GAUGE, self.gauges)):
+        gauges, self.gauges = self.gauges, {}
+        for kind, amounts in ((ValueKind.COUNTER, self.take_counters()), (ValueKind.GAUGE, gauges)):
             for name, value in amounts.items():
                 self._values.write(when, step, value, self.name[name], kind)
-            amounts.clear()
 
     def flush_if_due(self, when: int) -> None:
         """Write what waits when the last time was long ago: what a kill can lose is bounded."""
@@ -317,7 +345,18 @@ class Recorder:
             self.make_folder()
 
     def _replace_meta(self) -> None:
-        meta = {
+        if not self.is_ours() or self.failed:
+            return
+        with self._telling:
+            try:
+                self._replace_meta_by(json.dumps(self._meta(), default=str))
+            except OSError as error:
+                self.fail(error)
+            except Exception as error:  # noqa: BLE001 - of a fact of the program's; the records go on without it
+                say(f"what this process said of itself could not be written: {type(error).__name__}: {error}")
+
+    def _meta(self) -> dict[str, Any]:
+        return {
             "schema": tables.SCHEMA,
             "pid": self.pid,
             "ppid": os.getppid(),
@@ -325,15 +364,16 @@ class Recorder:
             "argv": sys.argv,
             "level": self.level,
             "main_tid": threading.main_thread().native_id,
-            "hooks": self.hooks,
+            "hooks": self.hooks.copy(),
             "facts": {**self.known, **self.facts},
         }
-        temporary = self.directory / (tables.SOURCE_META + ".new")
-        try:
-            temporary.write_text(json.dumps(meta, default=str), encoding="utf-8")
-            temporary.replace(self.directory / tables.SOURCE_META)
-        except OSError as error:
-            self.fail(error)
+
+    def _replace_meta_by(self, text: str) -> None:
+        """:raises OSError: it cannot be written."""
+        # a name of its own: the handler of a signal may do the same in the middle of this
+        temporary = self.directory / f"{tables.SOURCE_META}.{next(self._tellings)}.new"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.directory / tables.SOURCE_META)
 
     def flush(self) -> None:
         for stream in self._streams.values():

@@ -16,6 +16,8 @@ from profiler.inside.hook import user_frame
 _DEEPEST: Final = 40
 """Frames of a stack that tell one place of making from another: beyond these only launchers differ."""
 
+_MOST_LOADERS: Final = 1000
+
 _Place = tuple[tuple[CodeType, int], ...]
 
 
@@ -52,6 +54,8 @@ class LoaderNames:
             named = _Named(label, weakref.ref(loader))
             known.append(named)
         named.loader, named.used = weakref.ref(loader), False
+        if len(self._by_loader) >= _MOST_LOADERS:  # a program that makes them as it goes: most are gone
+            self._by_loader = {key: one for key, one in self._by_loader.items() if one.loader() is not None}
         self._by_loader[id(loader)] = named
 
     def asked(self, loader: Any) -> str:

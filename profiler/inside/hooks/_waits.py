@@ -81,8 +81,7 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
         if already == id(tensor):
             return
-    counters = recorder.counters  # the commonest: count() would take a fifth of what is left to do here
-    counters["would_sync"] = counters.get("would_sync", 0.0) + 1.0
+    recorder.count("would_sync")
     if recorder.detailed:
         recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder))
 

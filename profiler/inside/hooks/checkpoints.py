@@ -24,11 +24,9 @@ class Checkpoints:
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
 
     def install(self, module: ModuleType) -> None:
-        """torch keeps a second pair of names for its functions."""
-        for owner in (module, getattr(module, "serialization", None)):
-            for function in _FUNCTIONS[module.__name__]:
-                if callable(getattr(owner, function, None)):
-                    patch(owner, function, _timed)
+        for function in _FUNCTIONS[module.__name__]:
+            if callable(getattr(module, function, None)):
+                patch(module, function, _timed)
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:

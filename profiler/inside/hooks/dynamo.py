@@ -7,6 +7,7 @@ by identity and run with the wrappers in place, so while guards are built the wr
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,11 +17,18 @@ from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from profiler.inside import hook
+from profiler.inside.hook import STATE, Replaced
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
-from profiler.inside.recorder import Recorder
+from profiler.inside.recorder import Recorder, now
 
 _INSIDE: Final = Path(__file__).parents[1].as_posix() + "/"
+
+
+class _Here(threading.local):
+    """In how many compilations this thread is."""
+
+    compiling = 0
 
 
 class _Patches:
@@ -28,23 +36,44 @@ class _Patches:
 
     def __init__(self, kept: tuple[Any, ...]) -> None:
         self.kept = kept
-        self._aside: list[tuple[Any, str, Any]] = []
+        self._aside: list[Replaced] = []
         self._compiling = 0
+        self._since = 0
+        self._here = _Here()
         self._lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """Another thread of the parent's may have been compiling, or had the lock: it does not go on in a child."""
+        inside = self._compiling and not self._here.compiling
+        self._lock = threading.RLock()
+        if inside:
+            self._compiling = 0
+            self._on()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         with self._lock:
             self._compiling += 1
+            self._here.compiling += 1
             if self._compiling == 1:
+                self._since = now()
                 self._off()
         try:
             yield
         finally:
             with self._lock:
                 self._compiling -= 1
+                self._here.compiling -= 1
                 if not self._compiling:
                     self._on()
+                    self._say_how_long()
+
+    def _say_how_long(self) -> None:
+        """Counted, since the waits of other threads are not seen meanwhile."""
+        recorder = STATE.recorder
+        if recorder is not None:
+            recorder.count("compile_ns", now() - self._since)
 
     @contextmanager
     def back(self) -> Iterator[None]:
@@ -62,21 +91,17 @@ class _Patches:
                     self._off()
 
     def _off(self) -> None:
-        for owner, name, own, original in reversed(hook._patches):
-            wrapper = vars(owner).get(name)
-            code = getattr(wrapper, "__code__", None)
-            if owner in self.kept or code is None or not code.co_filename.startswith(_INSIDE):
-                continue  # what is replaced below, or the program has put its own in the place of ours
-            self._aside.append((owner, name, wrapper))
-            if own:
-                setattr(owner, name, original)
-            else:
-                delattr(owner, name)
+        for one in reversed(hook.replacements()):
+            # what is replaced below stays, and what the program has put in the place of ours
+            if one.owner not in self.kept and one.is_in_place():
+                one.take_back()
+                self._aside.append(one)
 
     def _on(self) -> None:
         while self._aside:
-            owner, name, wrapper = self._aside.pop()
-            setattr(owner, name, wrapper)
+            one = self._aside.pop()
+            if vars(one.owner).get(one.name) is one.original:  # None where it was inherited, and is again
+                setattr(one.owner, one.name, one.wrapper)
 
 
 class DynamoHook:

@@ -107,16 +107,17 @@ def _with_boundary(original: Callable[[Any], Any], iterator: Any, recorder: Reco
     ended = 0
     at = recorder.clocks()
     # what is counted while the batch is made belongs to the step that it begins
-    before, recorder.counters = recorder.counters, {}
+    before = recorder.take_counters()
     try:
         return _timed(original, iterator, recorder)
     except StopIteration:
         ended = 1
         raise
     finally:
-        since, recorder.counters = recorder.counters, before
+        since = recorder.take_counters()
+        recorder.give_counters(before)
         recorder.found(BoundaryKind.LOADER, getattr(iterator, _NAME, "DataLoader"), flag=ended, at=at)
-        recorder.counters = since
+        recorder.give_counters(since)
 
 
 def _received(original: Callable[..., Any], asking: _Asking) -> Callable[..., Any]:

@@ -2,10 +2,14 @@
 
 A wrapper costs about 0.3 µs. It hands a tensor with `__torch_function__` on as torch's own Python functions do, with
 itself as the function that was called: `func is torch.Tensor.item` stays true for the program.
+
+Indexing is left alone: a `__getitem__` in Python would make a tensor a sequence for C code, and slow the commonest
+method of all.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
@@ -59,21 +63,24 @@ class TensorsHook:
         }
         makers |= {method: _copying(module, method) for method in COPIES}
         makers["repeat_interleave"] = repeating(module)
-        makers["__getitem__"] = _reading(module)
-        makers["__setitem__"] = _writing(module)
+        before = _is_sequence(module)
         for method, make in makers.items():
             if hasattr(tensor, method):
                 replace(tensor, method, make)
+        if _is_sequence(module) != before:
+            raise TypeError("with its methods replaced, a tensor would count as a sequence")
 
 
-def replace(owner: Any, name: str, make: Make) -> None:
-    """Patch a function of torch's so that it can still be pickled: by where it is found, not where it was written."""
-    patch(owner, name, make)
-    wrapper = vars(owner)[name]
-    if isinstance(owner, type):
-        wrapper.__module__, wrapper.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
-    else:
-        wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
+def _is_sequence(torch: ModuleType) -> bool:
+    """Whether C code takes a tensor for one, as it does with a class whose `__getitem__` is written in Python.
+
+    torch.tensor([a, b]) of two numbers would then fail.
+    """
+    return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
+
+
+replace = patch
+"""Its name before a patch kept what it replaces picklable by itself."""
 
 
 def _waiting(torch: ModuleType, name: str, *, leaf: bool) -> Make:
@@ -167,88 +174,6 @@ def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: 
     """Whether the host waits for a copy: unless told not to, and then too when the CPU's side is pageable."""
     asked = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
     return not asked or not _waits.pinned(result if _waits.on_device(source) else source)
-
-
-_NO_MASK: Final = frozenset({int, slice, type(None), type(Ellipsis)})
-
-
-def _mask(torch: ModuleType) -> Callable[[Any], bool]:
-    """Whether an index is a mask, or holds one."""
-    tensor, masks = torch.Tensor, (torch.bool, torch.uint8)
-
-    def is_mask(index: Any) -> bool:
-        if isinstance(index, tensor):
-            return index.dtype in masks
-        if type(index) is tuple:
-            return any(
-                type(part) not in _NO_MASK and isinstance(part, tensor) and part.dtype in masks for part in index
-            )
-        return False
-
-    return is_mask
-
-
-def _reading(torch: ModuleType) -> Make:
-    """Of x[index]: the commonest method of all, so that what is no mask leaves it after two looks."""
-    overridden, handle, is_mask = (
-        torch._C._has_torch_function_variadic,
-        torch.overrides.handle_torch_function,
-        _mask(torch),
-    )
-    alone_overridden = torch._C._has_torch_function_unary  # a number, a slice, None and ... override nothing
-
-    def make(original: Any) -> Callable[..., Any]:
-        def wrapper(self: Any, index: Any, /) -> Any:
-            if type(index) in _NO_MASK and not alone_overridden(self):
-                return original(self, index)
-            if overridden(self, index):
-                return handle(wrapper, (self, index), self, index)
-            if OPEN.inside or (recorder := STATE.recorder) is None or not is_mask(index):
-                return original(self, index)
-            begin = now()
-            OPEN.inside = True
-            try:
-                result = original(self, index)
-            finally:
-                OPEN.inside = False
-            _waits.waited(recorder, "mask index", self, begin)
-            return result
-
-        return wrapper
-
-    return make
-
-
-def _writing(torch: ModuleType) -> Make:
-    """Of x[mask] = value: with a number torch fills under the mask, and waits for nothing."""
-    overridden, handle, is_mask = (
-        torch._C._has_torch_function_variadic,
-        torch.overrides.handle_torch_function,
-        _mask(torch),
-    )
-    tensor = torch.Tensor
-
-    def make(original: Any) -> Callable[..., Any]:
-        def wrapper(self: Any, index: Any, value: Any, /) -> None:
-            if overridden(self, index, value):
-                handle(wrapper, (self, index, value), self, index, value)
-                return
-            recorder = STATE.recorder
-            no_mask = type(index) in _NO_MASK or not isinstance(value, tensor)
-            if no_mask or recorder is None or OPEN.inside or not is_mask(index):
-                original(self, index, value)
-                return
-            begin = now()
-            OPEN.inside = True
-            try:
-                original(self, index, value)
-            finally:
-                OPEN.inside = False
-            _waits.waited(recorder, "mask index", self, begin)
-
-        return wrapper
-
-    return make
 
 
 PLUGIN = TensorsHook()
