@@ -17,12 +17,15 @@ from profiler.analyse.timeline import covered_within, times, union
 from profiler.analyse.window import NS_PER_S, select
 from profiler.base.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run.groups import by_number
-from profiler.run.model import Doing, Run, Site, Table
+from profiler.run.model import Doing, LineCost, Run, Site, Table
 
 _WORKER: Final = "/torch/utils/data/_utils/worker.py"
 _TORCH: Final = "/torch/"
 _FEW: Final = 5
 """Samples of a line below which nothing is said of the GIL there."""
+_LINES: Final = 4
+_NAMED: Final = 0.02
+"""Lines of a thread that are named at most, and the share below which none is."""
 _LEAST: Final = 0.1
 """A thread beside the main one that was idle but for this share of its samples is of no interest."""
 
@@ -109,9 +112,10 @@ class _Process:
         answers: dict[str, int] = defaultdict(int)
         of_state: dict[tuple[int, int], str] = {}
         sites: dict[tuple[str, Site], _Group] = defaultdict(_Group)
+        at: dict[tuple[int, int], Site] = {}
         for (number, active), part in weights.items():
             answer, stack = self._read(number, active, held)
-            of_state[number, active] = answer
+            of_state[number, active], at[number, active] = answer, stack.site
             answers[answer] += part
             group = sites[answer, stack.site]
             group.weight += part
@@ -138,6 +142,7 @@ class _Process:
             on_cpu=self._on_cpu(tid),
             gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / looked) if looked else None,
             parts=tuple(parts),
+            lines=tuple(_lines(sites, at, rows, count)),
         )
 
     def _read(self, number: int, active: int, held: Mapping[Site, float]) -> tuple[str, Stack]:
@@ -200,6 +205,27 @@ class _Process:
         if len(own) and len(np.unique(self._run.steps["rank"])) > 1:
             return f"rank {own['rank'][0]}"
         return str(said.get("name", "")) or ("training process" if len(own) else "process")
+
+
+def _lines(
+    sites: Mapping[tuple[str, Site], _Group], at: Mapping[tuple[int, int], Site], rows: Table, count: int
+) -> Iterator[LineCost]:
+    """The lines with the most of a thread's samples, whatever it did there. `at`: (stack, active) -> line."""
+    weights, mixes = Counter[Site](), defaultdict[Site, dict[str, float]](dict)
+    calls = defaultdict[Site, Counter[str]](Counter)
+    for (answer, site), group in sites.items():
+        weights[site] += group.weight
+        mixes[site][answer] = group.weight / NS_PER_S
+        calls[site] += group.calls
+    total = weights.total() or 1
+    for site in sorted(filter(lambda site: site.file, weights), key=lambda site: (-weights[site], site))[:_LINES]:
+        share = weights[site] / total
+        if share < _NAMED:
+            break
+        low, high = wilson(share, _independent(rows, {key for key, place in at.items() if place == site}, count))
+        most = max(calls[site], key=lambda name: (calls[site][name], name))
+        samples = round(share * count)
+        yield LineCost(site, most, weights[site] / NS_PER_S, share, low, high, samples, mixes[site])
 
 
 def _in_worker(site: Site) -> bool:

@@ -295,6 +295,8 @@ class Doing:
     """Share of the time in which it held the GIL, by windows that saw only the holder; None: there was none."""
     parts: tuple[tuple[str, float], ...] = ()
     """Every answer with its share of the samples, the largest first."""
+    lines: tuple[LineCost, ...] = ()
+    """Where it was, the largest first: shares of the thread's samples, seconds of the recording, by answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,18 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
     assert (found.process, found.thread) == ("process", "")
 
 
+def test_each_line_has_its_own_share(tmp_path: Path) -> None:
+    evaluate, log = ("/home/someone/train.py", 23, "evaluate"), ("/home/someone/train.py", 40, "log")
+    rows: list[Row] = [((MAIN, evaluate, MODULE), 1, 690), ((MAIN, STEP, MODULE), 1, 260), ((MAIN, log), 1, 50)]
+    (found,) = doings(recorded(tmp_path / "r", rows, gil={(MAIN, log): 50}))
+    assert (found.answer, found.share) == ("inside torch operators", pytest.approx(0.95))
+    assert [(line.site.line, round(line.share, 2)) for line in found.lines] == [(23, 0.69), (30, 0.26), (40, 0.05)]
+    first = found.lines[0]
+    assert first.low < 0.69 < first.high
+    assert first.categories == {"inside torch operators": pytest.approx(0.69)}
+    assert first.samples == 69
+
+
 @pytest.mark.parametrize(
     ("frames", "active", "expected"),
     [
