@@ -198,7 +198,7 @@ def _working(kinds: _Kinds, raw: Floats, doing: Numbers) -> float:
     if not every or not waiting:
         return 1.0
     others = every - int(steps["thread_cpu"].sum())
-    return min(1.0, max(0.0, others / (waiting * window.wall_ns / raw.sum())))
+    return min(1.0, max(0.0, others * float(raw.sum()) / (waiting * window.wall_ns)))
 
 
 def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
