@@ -6,7 +6,7 @@ from profiler.report.blocks import Block, Cell, Column, Items, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import share_cell, short_site
 from profiler.report.subject import Subject
-from profiler.run.model import Comparison, Doing
+from profiler.run.model import Comparison, Doing, LineCost
 
 TITLE = "What each thread was doing"
 _PARTS = 4
@@ -24,14 +24,18 @@ def build(subject: Subject) -> Section | None:
     if isinstance(subject, Comparison) or not subject.doing:
         return None
     said: tuple[Block, ...] = (Items(tuple(map(sentence, subject.doing))),)
+    if any(doing.lines for doing in subject.doing):
+        said = (*said, _lines(subject.doing))
     brief = said if subject.info.state == "attached" else ()
     return Section("doing", TITLE, (*said, _table(subject.doing)), brief=brief)
 
 
 def sentence(doing: Doing) -> str:
-    """`rank 0 (1234): waiting for data 62% of the time at train.py:44: for batch in loader: [in ...]; else busy 30%`"""
+    """`rank 0 (1234): waiting for data 62% of the time, 55% at train.py:44: for batch in loader: [in ...]; else ...`"""
     who = f"{doing.process} ({doing.pid})" + (f", thread {doing.thread}" if doing.thread else "")
-    where = f" at {short_site(doing.site)}" if doing.site else ""
+    own = _own_share(doing)
+    part = "" if _rounded(own) == _rounded(doing.share) else f", {_rounded(own)}"
+    where = f"{part} at {short_site(doing.site)}" if doing.site else ""
     text = f": {doing.text}" if doing.text and where else ""
     calls = f" [in {doing.calls}]" if doing.calls else ""
     others = ", ".join(f"{what} {_rounded(share)}" for what, share in doing.parts[1:_PARTS] if share >= _NAMED)
@@ -39,8 +43,45 @@ def sentence(doing: Doing) -> str:
     return f"{who}: {doing.answer} {_rounded(doing.share)} of the time{where}{text}{calls}{rest}"
 
 
+def _own_share(doing: Doing) -> float:
+    """Of the thread's samples, those with the answer at its line; the answer's share where lines are not known."""
+    for line in doing.lines:
+        if line.site == doing.site:
+            return line.share * line.categories.get(doing.answer, 0.0) / (sum(line.categories.values()) or 1.0)
+    return doing.share
+
+
 def _rounded(share: float) -> str:
     return f"{100 * share:.0f}%"
+
+
+def _lines(doings: tuple[Doing, ...]) -> Table:
+    several = len(doings) > 1
+    columns = (
+        Column("Line"),
+        Column("Share", number=True),
+        Column("Mostly"),
+        Column("In"),
+        *((Column("Process, thread"),) if several else ()),
+    )
+    rows = [(*_line(line), *((Cell(_thread(doing)),) if several else ())) for doing in doings for line in doing.lines]
+    return Table("Lines with the most of each thread's time", columns, tuple(rows))
+
+
+def _line(line: LineCost) -> tuple[Cell, ...]:
+    share = share_cell(line.share)
+    mostly = max(line.categories, key=lambda answer: (line.categories[answer], answer), default="")
+    interval = f"{_rounded(line.low)} to {_rounded(line.high)}"
+    return (
+        Cell(short_site(line.site)),
+        Cell(share.text, share.unit, share.sort, note=interval),
+        Cell(mostly),
+        Cell(line.calls or "the line itself"),
+    )
+
+
+def _thread(doing: Doing) -> str:
+    return f"{doing.process} {doing.pid}" + (f", {doing.thread}" if doing.thread else "")
 
 
 def _table(doings: tuple[Doing, ...]) -> Table:
@@ -56,10 +97,9 @@ def _table(doings: tuple[Doing, ...]) -> Table:
 
 
 def _row(doing: Doing) -> tuple[Cell, ...]:
-    name = f"{doing.process} {doing.pid}" + (f", {doing.thread}" if doing.thread else "")
     share = share_cell(doing.share)
     return (
-        Cell(name),
+        Cell(_thread(doing)),
         Cell(doing.answer),
         Cell(share.text, share.unit, share.sort, note=f"{_rounded(doing.low)} to {_rounded(doing.high)}"),
         _share(doing.on_cpu, "the thread's clock was not read"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiler.diagnose.verdict import verdict
 from profiler.report.blocks import Items, Table
 from profiler.report.sections.doing import PLUGIN
-from profiler.run.model import Analysis, Doing, RunInfo, Site
+from profiler.run.model import Analysis, Doing, LineCost, RunInfo, Site
 
 WAITING = Doing(
     pid=7,
@@ -50,6 +50,26 @@ def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
     assert table.reasons() == {"no window of the GIL's holder was recorded": "a"}
+
+
+def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> None:
+    site, other = WAITING.site, Site("/data/u/train.py", 9, "log")
+    assert site is not None
+    lines = (
+        LineCost(site, "queue.Queue.get", 5.5, 0.55, 0.5, 0.6, 110, {"waiting for data": 4.5, "idle": 1.0}),
+        LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {"inside torch operators": 1.0}),
+    )
+    section = PLUGIN.build(analysis(replace(WAITING, lines=lines)))
+    assert section is not None
+    items, table, _ = section.blocks
+    assert isinstance(items, Items)
+    assert "waiting for data 62% of the time, 45% at …/u/train.py:44: for batch" in items.items[0]
+    assert isinstance(table, Table)
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["…/u/train.py:44", "55.0", "waiting for data", "queue.Queue.get"],
+        ["…/u/train.py:9", "10.0", "inside torch operators", "the line itself"],
+    ]
+    assert section.brief == (items, table)
 
 
 def test_without_stacks_there_is_no_section() -> None:
