@@ -119,7 +119,7 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
     for worker in workers:
         there = unseen = worker.there(spans)
         for rows in grouped(worker.rows, "tid"):
-            for key, ns in _own_times(run, rows, said, spans).items():
+            for key, ns in _OwnTimes(run, rows, said).within(spans).items():
                 total[key] += ns
                 unseen -= ns if rows["tid"][0] == worker.main else 0
         total[BETWEEN, -1] += max(0, unseen)
@@ -134,12 +134,14 @@ def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mappin
     total: defaultdict[_Key, int] = defaultdict(int)
     spans = window.spans
     for rows in grouped(of_process(run.regions, window), "tid"):
-        inline = INLINE if rows["tid"][0] == window.tid else OWN_THREAD
+        if not _is_named(run, rows, _OF_MAIN).any():
+            continue
+        own, inline = _OwnTimes(run, rows, said), INLINE if rows["tid"][0] == window.tid else OWN_THREAD
         data = select(rows, _is_named(run, rows, ("data", "loader start")))
         loader = intersect(union(data["begin"], data["end"]), spans)
-        for key, ns in _own_times(run, rows, said, loader).items():
+        for key, ns in own.within(loader).items():
             total[_told(key, "" if inline == INLINE else OWN_THREAD, has_workers)] += ns
-        for key, ns in _own_times(run, rows, said, _without(spans, loader)).items():
+        for key, ns in own.within(_without(spans, loader)).items():
             total[_told(key, inline, has_workers)] += ns
     return {key: ns for key, ns in total.items() if key[0]}
 
@@ -161,20 +163,24 @@ def _told(key: _Key, suffix: str, has_workers: bool) -> _Key:
 # ---------------------------------------------------------------- regions of a thread
 
 
-def _own_times(run: Run, rows: Table, said: _Said, spans: Intervals) -> Mapping[_Key, int]:
-    """ns within `spans` of each region of one thread less the regions inside of it, by name and site."""
-    segments = innermost(rows["begin"], rows["end"], rows["depth"])
-    cut = overlaps(segments.begin, segments.end, spans)
-    owner = segments.owner[cut.left]
-    names, sites = times(rows["name"]), _sites(rows, said)
-    ns = np.bincount(owner, cut.end - cut.begin, minlength=len(rows))
-    total: defaultdict[_Key, int] = defaultdict(int)
-    pairs, group = np.unique(names * (len(run.sites) + 1) + sites + 1, return_inverse=True)
-    for pair, amount in zip(pairs.tolist(), np.bincount(group, ns, minlength=len(pairs)).tolist(), strict=True):
-        if amount:
-            name, site = divmod(pair, len(run.sites) + 1)
-            total[run.names[name], site - 1] += int(amount)
-    return total
+class _OwnTimes:
+    """The time of each region of one thread less the regions inside of it, by name and site."""
+
+    def __init__(self, run: Run, rows: Table, said: _Said) -> None:
+        self._run = run
+        self._segments = innermost(rows["begin"], rows["end"], rows["depth"])
+        pairs, group = np.unique(
+            times(rows["name"]) * (len(run.sites) + 1) + _sites(rows, said) + 1, return_inverse=True
+        )
+        self._pairs: list[int] = pairs.tolist()
+        self._group = group[self._segments.owner]
+
+    def within(self, spans: Intervals) -> Mapping[_Key, int]:
+        """ns within `spans`."""
+        cut = overlaps(self._segments.begin, self._segments.end, spans)
+        sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._pairs)).tolist()
+        places = ((divmod(pair, len(self._run.sites) + 1), ns) for pair, ns in zip(self._pairs, sums, strict=True))
+        return {(self._run.names[name], site - 1): int(ns) for (name, site), ns in places if ns}
 
 
 class _Said:

@@ -120,11 +120,12 @@ def _operations(run: Run) -> dict[tuple[str, int], str]:
     calls = run.calls[(run.calls["site"] >= 0) & (run.calls["kind"] != CallKind.OTHER)]
     if not len(calls):
         return {}
-    pairs, count = np.unique(np.stack([calls["site"], calls["name"]]), axis=1, return_counts=True)
+    both, count = np.unique(times(calls["site"]) * len(run.names) + calls["name"], return_counts=True)
     found: dict[tuple[str, int], str] = {}
     for one in np.argsort(count, kind="stable").tolist():  # the most frequent comes last and stays
-        site = run.sites[int(pairs[0, one])]
-        found[site.file, site.line] = run.names[int(pairs[1, one])]
+        number, name = divmod(int(both[one]), len(run.names))
+        site = run.sites[number]
+        found[site.file, site.line] = run.names[name]
     return found
 
 

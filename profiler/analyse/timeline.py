@@ -7,6 +7,7 @@ come in any order and overlap. Nothing here knows of runs, steps or regions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,21 +156,27 @@ def _innermost_of_nested(begins: Times, ends: Times) -> tuple[Segments, npt.NDAr
     close_at = np.arange(count) + np.searchsorted(begins, closes, "left")
     moments = np.empty(2 * count, np.int64)
     moments[open_at], moments[close_at] = begins, closes
-    change = np.full(2 * count, -1, np.int64)
+    del closes, close_at
+    small: type[np.signedinteger[Any]] = (
+        np.int32 if count < 1 << 30 else np.int64
+    )  # of ten million regions every array of events is large
+    change = np.full(2 * count, -1, np.int8)
     change[open_at] = 1
-    depth = np.cumsum(change)
-    opened = np.full(2 * count, -1, np.int64)
-    opened[open_at] = np.arange(count)
+    depth = np.cumsum(change, dtype=small)
+    del change
+    opened = np.full(2 * count, -1, small)
+    opened[open_at] = np.arange(count, dtype=small)
     # a narrow type sorts in linear time (radix)
     narrow = depth.astype(np.int16) if count and depth.max() < np.iinfo(np.int16).max else depth
     by_depth = np.argsort(narrow, kind="stable")
     opened = opened[by_depth]
-    latest = np.maximum.accumulate(np.where(opened >= 0, np.arange(2 * count), 0))
-    owner = np.empty(2 * count, np.int64)
+    latest = np.where(opened >= 0, np.arange(2 * count, dtype=small), small(0))
+    latest = np.maximum.accumulate(latest, out=latest)
+    owner = np.empty(2 * count, small)
     owner[by_depth] = opened[latest]
     owner[depth == 0] = -1
-    before = np.concatenate([[-1], owner])
-    parent = before[open_at]
+    del depth, narrow, by_depth, opened, latest
+    parent = np.where(open_at > 0, owner[open_at - 1], -1)
     crossing = (parent >= 0) & (ends > ends[parent])
     keep = (owner[:-1] >= 0) & (moments[1:] > moments[:-1])
     segments = Segments(moments[:-1][keep], moments[1:][keep], owner[:-1][keep], 0)
