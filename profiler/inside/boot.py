@@ -28,6 +28,8 @@ if TYPE_CHECKING:
             self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
         ) -> ModuleSpec | None: ...
 
+        def loaded(self, module: ModuleType) -> None: ...
+
 
 PRIVATE = "_training_profiler"
 FIRST = "torch"
@@ -40,6 +42,7 @@ HOOKED = "hooked"
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2): the process that may trace us under Yama
 _OURS = "profiler"
+_TRIMMED = "<frozen importlib._bootstrap>"  # as in imports: its frames are left out of the traceback of an import
 _import = builtins.__import__
 
 
@@ -75,13 +78,46 @@ class _Finder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == FIRST and not self.begun:
-            self.begun = True
-            self._begin()
+            return self._first(name, path, target)
         if name.startswith(PRIVATE):
             return self._ours(name)
         return self.watcher.find_spec(name, path, target) if self.watcher else None
 
+    def _first(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """As those behind us find it, with a loader that begins: who only asks whether it is there does not."""
+        finders = iter(tuple(sys.meta_path))
+        for finder in finders:
+            if finder is self:
+                break
+        for finder in finders:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find else None
+            if spec is not None:
+                self._follow(spec)
+                return spec
+        return None
+
+    def _follow(self, spec: ModuleSpec) -> None:
+        """The loader keeps its type, which libraries look at: only this one object gets another `exec_module`."""
+        loader: Any = spec.loader
+        if not hasattr(loader, "exec_module") or not hasattr(loader, "__dict__"):
+            return
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            loader.__dict__.pop("exec_module", None)
+            self._begin()
+            original(module)
+            if self.watcher is not None:
+                self.watcher.loaded(module)
+
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=_TRIMMED)
+        loader.exec_module = exec_module
+
     def _begin(self) -> None:
+        if self.begun:
+            return
+        self.begun = True
         try:
             inside = _import(f"{PRIVATE}.inside.imports", fromlist=("begin",))
             self.watcher = inside.begin(self)

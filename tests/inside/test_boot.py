@@ -117,6 +117,20 @@ def test_an_import_error_of_a_watched_library_has_the_traceback_that_it_has(fold
     assert recorded(tmp_path, *argv) == bare(*argv)
 
 
+def test_to_ask_whether_torch_is_there_is_not_to_import_it(tmp_path: Path, folder: Path) -> None:
+    code = """
+import sys
+from importlib.util import find_spec
+assert find_spec("torch") is not None
+print(any(name.startswith("_training_profiler") for name in sys.modules))
+import torch
+print(any(name.startswith("_training_profiler") for name in sys.modules), type(torch.__loader__).__name__)
+print("exec_module" in vars(torch.__loader__))
+"""
+    record(spec(tmp_path, PYTHON, str(script(folder, code))))
+    assert (tmp_path / "run" / "output.log").read_text().split() == ["False", "True", "SourceFileLoader", "False"]
+
+
 def test_without_torch_there_is_no_folder(tmp_path: Path) -> None:
     info = record(spec(tmp_path, PYTHON, "-c", "import json"))
     assert info.exit_code == 0

@@ -43,6 +43,11 @@ class OptimizerSteps:
         """Steps of this thread so far."""
         return self._open.ended
 
+    @property
+    def stepping(self) -> bool:
+        """Whether this thread is in a step."""
+        return self._open.stepping
+
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], wrapper: FrameType) -> Arguments | None:
         """A step begins. `wrapper` is torch's frame around it.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from profiler.inside.hook import STATE, patch, undo_by
 from profiler.inside.hooks._optimizer_names import OptimizerNames
 from profiler.inside.hooks._optimizer_steps import Arguments, OptimizerSteps
+from profiler.inside.hooks._waits import OPEN
 from profiler.run.tables import BoundaryKind
 
 
@@ -60,14 +61,30 @@ class Optimizers:
         names, steps = self._names, self._steps
 
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = steps.ended
+            before, within = steps.ended, steps.stepping
             result = original(self, optimizer, *args, **kwargs)
             recorder = STATE.recorder
-            if recorder is not None and steps.ended == before:
-                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, sys._getframe(1)), flag=1)
+            if recorder is not None and steps.ended == before and not within:
+                flag = _announced(optimizer) or _found_inf(self, optimizer)
+                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, sys._getframe(1)), flag=int(flag))
             return result
 
         return step
+
+
+def _announced(optimizer: Any) -> bool:
+    """Whether torch tells of each step of this optimizer: where it told of none, there was none."""
+    return bool(getattr(getattr(type(optimizer), "step", None), "hooked", False))
+
+
+def _found_inf(scaler: Any, optimizer: Any) -> bool:
+    """Whether the scaler knows that the gradients were no numbers. On a GPU that is not asked: it would be a wait."""
+    state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
+    before, OPEN.inside = OPEN.inside, True  # no wait of the program's
+    try:
+        return any(found.is_cpu and found.item() for found in state.get("found_inf_per_device", {}).values())
+    finally:
+        OPEN.inside = before
 
 
 PLUGIN = Optimizers()

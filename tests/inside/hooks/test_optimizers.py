@@ -131,6 +131,45 @@ def test_a_skipped_update_is_flagged(watch: Callable[..., Any]) -> None:
     assert boundaries(loaded()) == [("SGD", 0), ("SGD", 1), ("SGD", 0)]
 
 
+class Foreign:
+    """An optimizer of another library, whose steps torch does not announce."""
+
+    def __init__(self, value: torch.nn.Parameter) -> None:
+        self.param_groups = [{"params": [value]}]
+
+    def step(self) -> None:
+        pass
+
+
+def test_a_step_that_torch_does_not_announce_is_not_called_skipped(watch: Callable[..., Any]) -> None:
+    loaded = watch("light")
+    value = parameter()
+    optimizer: Any = Foreign(value)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for bad in (False, True, False):
+        value.grad = None
+        scaler.scale(value.sum() * (float("inf") if bad else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert boundaries(loaded()) == [("Foreign", 0), ("Foreign", 1), ("Foreign", 0)]
+
+
+def test_a_scaled_step_within_a_step_is_none(watch: Callable[..., Any]) -> None:
+    loaded = watch("light")
+    value = parameter()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+
+    class Scaled(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            scaler.scale(value.sum()).backward()
+            scaler.step(inner)
+            scaler.update()
+
+    inner, outer = torch.optim.SGD([value], lr=0.1), Scaled([value], lr=0.1)
+    outer.step()
+    assert boundaries(loaded()) == [("Scaled", 0)]
+
+
 def test_a_closure_is_no_work_of_the_optimizer(watch: Callable[..., Any]) -> None:
     """LBFGS calls it several times in a step, Lightning once in each."""
     loaded = watch()
