@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.base.errors import ProfilerError
+from profiler.run.model import WHOLE_RUN
 from profiler.run.tables import LEVELS
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 RUNS = Path("reports/runs")
 """Where runs go when no --out is given."""
 _NO_STEPS = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
+_SHARES = "; the shares below are of the whole run"
 MOST_RECORDS = 2_000_000
 """In a run that is analysed right after it was recorded: nobody asked for the time that more would take."""
 _MOST_DOUBTS = 3
@@ -37,7 +40,7 @@ class RunCommand:
             "--level",
             choices=LEVELS,
             default="standard",
-            help="light: steps and samples; standard: regions, calls, stacks too; full: what there is (default: standard)",
+            help="light: steps and samples; standard: regions, calls, stacks too; full: all (default: %(default)s)",
         )
         parser.add_argument("--label", default="", help="name of this run in reports (default: the program's)")
         parser.add_argument(
@@ -91,6 +94,8 @@ def print_summary(run: Run) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from profiler.diagnose.ended import ended
+
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info
     seconds = ((info.end or info.begin) - info.begin) / 1e9
@@ -98,21 +103,46 @@ def print_summary(run: Run) -> None:
     counted = ", ".join(f"{len(table):,} {name}" for name, table in counts.items() if len(table))
     head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
-    if run.step_source:
-        console.print(f"  {run.step_source}", markup=False)
-    elif not run.problems:
-        console.print(f"  {_NO_STEPS}")
-    doubts = [f"{s.name}: {s.state}: {s.reason}" for s in info.collectors if s.state == "unavailable"]
-    doubts += run.problems  # what failed is among them
+    bad = ended(info)
+    own = len(run.steps) > 0 and not run.step_source.startswith(WHOLE_RUN)
+    if said := _of_steps(run, bad, own=own):
+        console.print(Text(f"  {said}", style="yellow" if bad else ""))
+    if bad and own:
+        console.print(Text(f"  {run.step_source}"))
+    doubts = [*_unavailable(info), *run.problems]  # what failed is among the problems
     for doubt in doubts[:_MOST_DOUBTS]:
         console.print(Text(f"  {doubt}", style="yellow"))
     if len(doubts) > _MOST_DOUBTS:
         console.print(Text(f"  and {len(doubts) - _MOST_DOUBTS} more like this, in the report", style="yellow"))
-    if len(run.steps):
+    if len(run.steps) and (own or not bad):
         _print_answer(console, run)
-    path = _short(run.path)
-    console.print(Text(f"  run directory: {path}"))
+    path = shlex.quote(_short(run.path))
+    console.print(Text(f"  run directory: {_short(run.path)}"))
     console.print(Text(f"  more: python -m profiler diagnose {path}\n        python -m profiler report {path}"))
+
+
+def _of_steps(run: Run, bad: str, *, own: bool) -> str:
+    """What a step is, or why there is none; of a program that ended badly how, which is then the reason."""
+    from profiler.diagnose.ended import without_torch
+
+    if bad:
+        return f"the program {bad}" + (": what follows is of the part before that" if own else "; no step was seen")
+    if not own and without_torch(run.info):
+        return "no step: the program did not import torch, and marks no steps" + _SHARES * bool(len(run.steps))
+    return run.step_source or ("" if run.problems else _NO_STEPS)
+
+
+def _unavailable(info: RunInfo) -> list[str]:
+    """What could not be recorded and might have been: not a GPU that the program did not ask for."""
+    no_gpu = info.facts.get("device") != "cuda" and not info.devices
+    missing = [status for status in info.collectors if status.state == "unavailable"]
+    said = []
+    for one in missing:
+        if one.name == "inside" and "no Python was started" in one.reason and not Path(info.argv[0]).match("*python*"):
+            said.append("no Python was seen in it: only CPU, memory and GPU are recorded of such a program")
+        elif not (one.name == "gpu" and no_gpu):
+            said.append(f"{one.name}: {one.state}: {one.reason}")
+    return said
 
 
 def _print_answer(console: Console, run: Run) -> None:

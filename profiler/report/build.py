@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from profiler.base.plugins import discover
 from profiler.report.blocks import Report, Section
-from profiler.report.subject import Subject, devices, looked_at, views
+from profiler.report.subject import Subject, devices, failed_first, looked_at, views
 from profiler.run.model import Comparison
 
 OF_THREADS = frozenset({"verdict", "doing", "environment", "method"})
-"""Sections that can say something of a job that was looked at from outside."""
+"""Sections that can say something of a job that was looked at from outside, or that failed before its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def moment(text: str) -> str:
 
 def build_report(subject: Subject) -> Report:
     """The report of a comparison or of a single run."""
-    chosen = [plugin for plugin in section_plugins() if not looked_at(subject) or plugin.name in OF_THREADS]
+    few = looked_at(subject) or failed_first(subject)
+    chosen = [plugin for plugin in section_plugins() if not few or plugin.name in OF_THREADS]
     built = (plugin.build(subject) for plugin in chosen)
     sections = tuple(section for section in built if section is not None)
     if isinstance(subject, Comparison):

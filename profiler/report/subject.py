@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from profiler.base.device_names import stated_device
+from profiler.diagnose.ended import ended, without_steps
 from profiler.report.blocks import side_tone
 from profiler.report.heldout import HELD_OUT, last_measure
 from profiler.run.model import Analysis, Comparison, Measure, Missing, Ratio, RunInfo, Side
@@ -114,6 +115,11 @@ def looked_at(subject: Subject) -> bool:
         return False
     step = subject.measures.get("step_time")
     return step is None or step.value is None
+
+
+def failed_first(subject: Subject) -> bool:
+    """Whether it is one run that ended badly before its first step: what it did until then has no cure."""
+    return not isinstance(subject, Comparison) and without_steps(subject) and bool(ended(subject.info))
 
 
 def single(subject: Subject) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from profiler.base import units
 from profiler.report.quantities import percent, short_site
 from profiler.report.sections.lines import NAMES, within
-from profiler.run.model import Analysis, LineCost
+from profiler.run.model import WHOLE_RUN, Analysis, LineCost
 
 _LINES: Final = 3
 _BAR: Final = 60
@@ -62,9 +62,11 @@ def _step(analysis: Analysis) -> str:
     )
     if mean is None or middle is None or late is None or rate is None:
         return ""
-    spread = f"median; mean {units.seconds(mean)}, 95% below {units.seconds(late)}"
     tokens = found.get("tokens_per_s")
     more = f", {units.rate(tokens, 'tokens/s')}" if tokens else ""
+    if analysis.measures["step_time"].n == 1:
+        return "" if analysis.step_source.startswith(WHOLE_RUN) else f"the one step took {units.seconds(mean)}{more}"
+    spread = f"median; mean {units.seconds(mean)}, 95% below {units.seconds(late)}"
     return f"a step takes {units.seconds(middle)} ({spread}), {units.value(rate, 'steps/s')}{more}"
 
 

@@ -36,8 +36,13 @@ def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...])
     [path] = (tmp_path / "reports" / "runs").iterdir()
     recorded = load(path)
     assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "standard", "failed")
-    for part in ("recorded mine: failed", "no steps: no optimizer stepped", "gpu: unavailable", str(path.name)):
+    for part in (
+        "recorded mine: failed",
+        "with exit code 3, before it imported torch; no step was seen",
+        str(path.name),
+    ):
         assert part in done.stderr
+    assert "gpu" not in done.stderr, "nobody asked for one"
 
 
 def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
@@ -118,3 +123,16 @@ def test_an_analysis_that_fails_is_said_and_no_more(
     builder.steps(10, 200 * MS)
     print_summary(builder.build())
     assert "the analysis failed: ValueError: [bold]no" in capsys.readouterr().err
+
+
+def test_a_program_without_python_is_not_told_of_options_of_python(tmp_path: Path) -> None:
+    done = run(tmp_path, "--out", "it's one", "--", "true")
+    assert "no Python was seen in it" in done.stderr
+    assert "python -I" not in done.stderr
+    assert """diagnose 'it'"'"'s one'""" in done.stderr, "a command that can be copied"
+
+
+def test_a_program_that_went_well_without_torch(tmp_path: Path) -> None:
+    done = run(tmp_path, "--", sys.executable, "-c", "pass")
+    assert "no step: the program did not import torch" in done.stderr
+    assert "median" not in done.stderr, "of one piece there is none"

@@ -54,13 +54,12 @@ def _missing(view: View) -> Cell:
 
 
 def _step(view: View) -> tuple[str, Cell] | None:
-    """The median of a step, and how much steps differ: the mean alone hides a slow one."""
-    middle, late = view.measure("step_time_p50"), view.measure("step_time_p95")
-    if middle.value is None or late.value is None:
+    """The mean of a step, which the rate beside it is of, and how much steps differ: a slow one hides in it."""
+    mean, middle, late = (view.measure(name) for name in ("step_time", "step_time_p50", "step_time_p95"))
+    if mean.value is None or middle.value is None or late.value is None or mean.n == 1:
         return _known(view, "step_time")
-    mean = view.measure("step_time").value
-    also = f"mean {phrase(mean, 's')}; " if mean is not None else ""
-    return label("step_time_p50"), replace(measure_cell(middle), note=f"{also}95% below {phrase(late.value, 's')}")
+    note = f"median {phrase(middle.value, 's')}; 95% below {phrase(late.value, 's')}"
+    return f"{label('step_time')}, mean", replace(measure_cell(mean), note=note)
 
 
 def waiting(view: View) -> tuple[str, Cell] | None:

@@ -41,7 +41,9 @@ def build(subject: Subject) -> Section:
 
 def _of_one(view: View) -> Table:
     """One run: what a step takes, how much that varies, and tokens where steps say them."""
-    names = ("tokens_per_s", "steps_per_s", "step_time", "step_time_p50", "step_time_p95", "steps")
+    names: tuple[str, ...] = ("tokens_per_s", "steps_per_s", "step_time", "step_time_p50", "step_time_p95", "steps")
+    if view.measure("step_time").n == 1:  # of one step there is no spread
+        names = tuple(name for name in names if not name.startswith("step_time_p"))
     found = [name for name in names if view.measure(name).value is not None] or ["step_time"]
     rows = tuple((Cell(label(name)), measure_cell(view.measure(name), spread=True)) for name in found)
     return Table("Over the measured steps", (Column("Measure"), Column(view.label, number=True)), rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.diagnose.ended import ended, without_steps
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
@@ -13,7 +14,7 @@ from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
-from profiler.report.subject import Subject, View, devices, looked_at, ratio, views
+from profiler.report.subject import Subject, View, devices, failed_first, looked_at, ratio, views
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
@@ -36,8 +37,8 @@ def build(subject: Subject) -> Section:
     """Verdict, key numbers, and the reason beside the change."""
     sides = views(subject)
     warnings = _warnings(subject)
-    verdict = _sentence(subject.verdict or "No verdict was reached.", f"Measured on {devices(sides)}")
-    if looked_at(subject):
+    verdict = _verdict(subject, f"Measured on {devices(sides)}")
+    if looked_at(subject) or failed_first(subject):
         return Section("verdict", TITLE, (verdict,), brief=(verdict,))
     compared = isinstance(subject, Comparison)
     table = compare_table(subject, KEY_MEASURES, "Before and after") if compared else key_table(sides[0])
@@ -57,6 +58,13 @@ def build(subject: Subject) -> Section:
     return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table))
 
 
+def _verdict(subject: Subject, measured: str) -> Callout:
+    """Of a program that ended badly before its first step, only that: a time that it took to fail has no cure."""
+    if not isinstance(subject, Comparison) and failed_first(subject):
+        return Callout(f"The program {ended(subject.info)}; no step was seen.", "verdict", "How it ended")
+    return _sentence(subject.verdict or "No verdict was reached.", measured)
+
+
 def _sentence(verdict: str, label: str) -> Callout:
     """The verdict; what a long one says after its first colon or its first sentence goes into smaller type."""
     breaks = [at + 1 for mark in (": ", ". ") if (at := verdict.find(mark)) > 0]
@@ -66,13 +74,24 @@ def _sentence(verdict: str, label: str) -> Callout:
 
 
 def _warnings(subject: Subject) -> tuple[Callout, ...]:
-    if not isinstance(subject, Comparison) or subject.comparable:
-        return ()
+    if not isinstance(subject, Comparison):
+        bad = "" if without_steps(subject) else ended(subject.info)
+        return (Callout(f"The program {bad}: only its first part is here.", "warning", "Ended early"),) if bad else ()
+    if subject.comparable:
+        return _ended_early(subject)
     reasons = "; ".join(subject.reasons) or "no reason was recorded"
     if subject.forced:
         text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
-        return (Callout(text, "warning", "Forced"),)
+        return (Callout(text, "warning", "Forced"), *_ended_early(subject))
     return (Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable"),)
+
+
+def _ended_early(comparison: Comparison) -> tuple[Callout, ...]:
+    """Beside the ratio: runs whose numbers are of a part of them."""
+    said = {f"{s.label} {bad}": None for s in comparison.sides for run in s.runs if (bad := ended(run.info))}
+    return (
+        (Callout(f"{'; '.join(said)}. Ratios are of the parts before that.", "warning", "Ended early"),) if said else ()
+    )
 
 
 def _lines(subject: Subject, view: View) -> tuple[Table, ...]:
