@@ -26,15 +26,14 @@ from profiler.analyse.covers import (
     Floats,
     Numbers,
     corrected,
-    cover_of,
     exact_covers,
     per_stack,
 )
-from profiler.analyse.frames import CALL, OURS, Stack, kind_of, read_stack
+from profiler.analyse.frames import CALL, Stack
 from profiler.analyse.gil import USUAL_PERIOD_S, Chance, gil_windows, holder_samples, paired, period_s
 from profiler.analyse.host import HostTimeline
-from profiler.analyse.places import Places, places_of
-from profiler.analyse.recorded import KINDS, call_mixes, mix_of, own_regions, region_at
+from profiler.analyse.reading import LEAVES, OF_TORCH, Reader, reader_of
+from profiler.analyse.recorded import KINDS, of_calls, region_at
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, Times
 from profiler.analyse.window import NS_PER_S, Window, device_kind
@@ -43,9 +42,6 @@ from profiler.run.tables import CallKind
 
 _WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")
 """The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
-LEAVES: Final = (OTHER := 0, OF_TORCH := 1, OF_HOOK := 2)
-"""Whose Python the innermost frame is. Of a hook: what it calls leaves no frame, and may be native or under the GIL."""
-_COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
 NO_GIL: Final = "no window of samples saw who held the GIL: Python and native work cannot be told apart"
 
 
@@ -93,45 +89,6 @@ class _Kinds:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Reader:
-    """How stacks of this run are read."""
-
-    run: Run
-    host: HostTimeline
-    places: Places
-    recorded: Mapping[str, Numbers]
-    """The covers that hooks recorded."""
-    copies: bool
-    """Whether copies to or from a device were recorded."""
-    own: Numbers
-    """Of segments in the user's own regions, which no frame shows, their number in KINDS; else -1."""
-
-    def covers(self, stacks: Mapping[int, Stack], number: Numbers, region: Numbers) -> Numbers:
-        """Of each sample, of the stack `number` and within the region `region` of KINDS (-1: none)."""
-        read = {one: cover_of(said, self.recorded, copies=self.copies)[0] for one, said in stacks.items()}
-        cover = per_stack(number, read).astype(np.int64)
-        return np.where((cover == NUMBER[""]) & (region >= 0), region // len(HOST_CATEGORIES), cover)
-
-    def doing(self, one: int, stack: Stack) -> int:
-        """Category that frames of a stack stand for, or -1; without a frame it says nothing."""
-        if not self.run.stack_frames[one]:
-            return CODE["unattributed"]
-        return CODE.get(cover_of(stack, self.recorded, copies=self.copies)[1], -1)
-
-    def stacks(self, number: Numbers) -> dict[int, Stack]:
-        return {one: read_stack(self.run.stack_frames[one], self.places) for one in np.unique(number).tolist()}
-
-    def leaves(self, number: Numbers, stacks: Mapping[int, Stack]) -> Numbers:
-        """Of each sample whose Python its innermost frame is."""
-        found = {}
-        for one, stack in stacks.items():
-            frames = self.run.stack_frames[one]
-            ours = bool(frames) and kind_of(frames[-1].file, self.places) == OURS
-            found[one] = OF_TORCH if stack.torch else OF_HOOK if ours else OTHER
-        return per_stack(number, found).astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class _Looks:
     """When the GIL's holder was looked for, and the blocks of time in which samples and holders are compared."""
 
@@ -151,7 +108,7 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     period = period_s(run)
     n = float(every.sum() / (period * NS_PER_S) if period else every.sum() ** 2 / (every**2).sum())
     exact = exact_covers(run, window, host)
-    reader = _reader(run, host, exact)
+    reader = reader_of(run, host, exact)
     # samples of one stack and state are one row: hours of them are millions, of some ten thousand stacks
     inside = region_at(host, reader.own, samples["begin"])
     state = (samples["stack"].astype(np.int64) * 3 + samples["active"] + 1) * (KINDS + 1) + inside + 1
@@ -170,23 +127,12 @@ def evidence(run: Run, window: Window, host: HostTimeline) -> Evidence | None:
     edges = block_edges(window, windows)
     in_time = blocks(window, edges, samples["begin"], every, row)
     chances = _chances(reader, kinds, _Looks(windows, edges, in_time, n))
-    calls = _of_calls(reader, window, number, region)
+    calls = of_calls(reader.run, reader.host, window, number, region)
     shares, doubt = _shares(kinds, doing, native, calls, chances or {})
     weights = corrected(kinds.cover, raw, exact)
     return Evidence(
         number, kinds.cover, weights, raw, shares, doubt, stacks, n, in_time, window, exact, chances is not None
     )
-
-
-def _reader(run: Run, host: HostTimeline, exact: Mapping[str, Numbers]) -> _Reader:
-    places = places_of(run)
-    copies = bool(np.isin(host.calls["kind"], _COPIES).any())
-    recorded = {name: ns for name, ns in exact.items() if name != CALL or len(host.calls)}
-    seen = np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist()
-    framed = {
-        NUMBER[name] for one in seen for name, _ in read_stack(run.stack_frames[one], places).covers if name in NUMBER
-    }
-    return _Reader(run, host, places, recorded, copies, own_regions(run, host, framed))
 
 
 def _working(kinds: _Kinds, raw: Floats, doing: Numbers) -> float:
@@ -222,7 +168,7 @@ def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: np
     return active
 
 
-def _chances(reader: _Reader, kinds: _Kinds, looks: _Looks) -> dict[tuple[int, int], Chance] | None:
+def _chances(reader: Reader, kinds: _Kinds, looks: _Looks) -> dict[tuple[int, int], Chance] | None:
     """For each cover that is divided and kind of innermost frame P(GIL | on a CPU); None where no window saw it."""
     if not len(looks.windows):
         return None
@@ -282,13 +228,3 @@ def on_cuda(run: Run, host: HostTimeline) -> bool:
     """Whether operators only launch work: the run says so, or calls toward a device were recorded."""
     said = device_kind(run)
     return said == "cuda" or (said != "cpu" and bool((host.calls["kind"] != CallKind.WOULD_SYNC).any()))
-
-
-def _of_calls(reader: _Reader, window: Window, number: Numbers, region: Numbers) -> Floats:
-    """Of each sample the categories of calls below its stack, or of the region that it is in."""
-    every, by_line = call_mixes(reader.run, reader.host, window)
-    each, row = np.unique(number, return_inverse=True)
-    mixes = np.array([mix_of(reader.run.stack_frames[one], every, by_line) for one in each.tolist()])[row]
-    inside = np.flatnonzero(region >= 0)
-    mixes[inside] = np.eye(len(HOST_CATEGORIES))[region[inside] % len(HOST_CATEGORIES)]
-    return mixes

@@ -75,3 +75,13 @@ def mix_of(frames: tuple[Site, ...], every: Floats, by_line: _Mix) -> Floats:
         if (found := by_line.get((site.file, site.line))) is not None:
             return found
     return every
+
+
+def of_calls(run: Run, host: HostTimeline, window: Window, number: Numbers, region: Numbers) -> Floats:
+    """Of each sample the categories of calls below its stack, or of the region that it is in."""
+    every, by_line = call_mixes(run, host, window)
+    each, row = np.unique(number, return_inverse=True)
+    mixes = np.array([mix_of(run.stack_frames[one], every, by_line) for one in each.tolist()])[row]
+    inside = np.flatnonzero(region >= 0)
+    mixes[inside] = np.eye(len(HOST_CATEGORIES))[region[inside] % len(HOST_CATEGORIES)]
+    return mixes

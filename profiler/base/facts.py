@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from profiler.base.units import size
 
-HIDDEN: Final = frozenset({"hooks", "processes", "trace", "versions_of"})
-"""Facts that the tool keeps for itself: which hooks came in, processes looked at, a trace's clock, whose versions."""
+HIDDEN: Final = frozenset({"hooks", "main", "package", "processes", "torch_folder", "trace", "versions_of"})
+"""Facts that the tool keeps for itself: which hooks came in, whose code lies where, a trace's clock, whose versions."""
 
 
 def flat(values: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:

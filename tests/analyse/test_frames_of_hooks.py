@@ -60,7 +60,7 @@ def within(do: Callable[[], object], function: str) -> list[Stack]:
 
 @pytest.fixture(autouse=True)
 def hooked(tmp_path: Path) -> Iterator[None]:
-    hooks = [
+    hooks: list[tuple[Any, Any]] = [
         (tensors.PLUGIN, torch),
         (functions.PLUGIN, torch),
         (checkpoints.PLUGIN, torch),
@@ -151,7 +151,12 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
     library = pytest.importorskip("datasets")
     rows = library.Dataset.from_dict({"text": ["a", "b"]})
     seen: list[Stack] = []
-    rows.set_transform(lambda row: seen.append(read(sys._getframe())) or row)
+
+    def noted(row: Any) -> Any:
+        seen.append(read(sys._getframe()))
+        return row
+
+    rows.set_transform(noted)
     with watched(tmp_path / "rows", (datasets.PLUGIN, library.arrow_dataset)):
         assert rows[0] == {"text": "a"}
     assert [stack.cover for stack in seen] == ["data"]
