@@ -14,6 +14,9 @@ from profiler.run.model import Analysis, Comparison, Measure, Missing, Ratio, Ru
 Subject = Comparison | Analysis
 
 
+RATES = ("tokens_per_s", "steps_per_s")
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """One side, or the only run: its light measures and, where there is one, its detailed analysis."""
@@ -95,6 +98,13 @@ def ratio(subject: Subject, label: str, name: str) -> Ratio | None:
     if isinstance(subject, Comparison) and name not in HELD_OUT:
         return subject.ratios.get(label, {}).get(name)
     return None
+
+
+def rate_of(subject: Subject) -> str:
+    """The measure that says how fast the sides are: tokens a second; steps where no side says its tokens."""
+    sides = views(subject)
+    known = (name for name in RATES if any(view.measure(name).value is not None for view in sides))
+    return next(known, RATES[0])
 
 
 def breakdown_reason(view: View) -> str:

@@ -6,11 +6,13 @@ from profiler.report.blocks import Block, Cell, Column, Group, Interval, Interva
 from profiler.report.build import SectionPlugin
 from profiler.report.names import label
 from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
-from profiler.report.subject import Subject, View, ratio, side_view, views
+from profiler.report.subject import Subject, View, rate_of, ratio, side_view, views
 from profiler.run.model import Comparison
 
 TITLE = "Throughput"
 FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
+_NAMES = {"tokens_per_s": "Tokens a second", "steps_per_s": "Steps a second"}
+_UNITS = {"tokens_per_s": "tokens/s", "steps_per_s": "steps/s"}
 _LOG_SPAN = 4.0
 """Largest over smallest value from which a logarithmic axis reads better than a linear one."""
 
@@ -21,19 +23,18 @@ def build(subject: Subject) -> Section:
     if not isinstance(subject, Comparison):
         return Section("throughput", TITLE, (_of_one(sides[0]),))
     floor = _floor(subject)
-    rows = tuple(_row(subject, view) for view in sides)
+    rate = rate_of(subject)
+    rows = tuple(_row(subject, view, rate) for view in sides)
     blocks: list[Block] = []
     if floor is not None:
-        rows += (_row(subject, floor, note=FLOOR_MEANING),)
-    blocks.append(Table(_caption(sides[0]), _columns(isinstance(subject, Comparison)), rows))
+        rows += (_row(subject, floor, rate, note=FLOOR_MEANING),)
+    blocks.append(Table(_caption(sides[0], rate), _columns(rate), rows))
     if floor is not None:
         blocks.extend(_floor_text(sides, floor))
-    drawn = (_runs_plot((*sides, *((floor,) if floor else ()))), _pairs_plot(subject, sides))
+    drawn = (_runs_plot((*sides, *((floor,) if floor else ())), rate), _pairs_plot(subject, sides, rate))
     plots = [(title, plot) for title, plot in zip(("Every run", "Every pair"), drawn, strict=True) if plot]
     if len(sides) > 1 and not plots:
-        blocks.append(
-            NotMeasured("throughput of single runs", sides[0].measure("tokens_per_s").reason or "no run is kept")
-        )
+        blocks.append(NotMeasured("throughput of single runs", sides[0].measure(rate).reason or "no run is kept"))
     if plots:
         blocks.append(Group(tuple((title, (plot,)) for title, plot in plots)))
     return Section("throughput", TITLE, tuple(blocks))
@@ -49,9 +50,9 @@ def _of_one(view: View) -> Table:
     return Table("Over the measured steps", (Column("Measure"), Column(view.label, number=True)), rows)
 
 
-def _caption(baseline: View) -> str:
+def _caption(baseline: View, rate: str) -> str:
     runs = len(baseline.runs)
-    return f"Tokens a second, median and range over {runs} runs" if runs > 1 else "Tokens a second"
+    return f"{_NAMES[rate]}, median and range over {runs} runs" if runs > 1 else _NAMES[rate]
 
 
 def _floor(subject: Subject) -> View | None:
@@ -60,28 +61,25 @@ def _floor(subject: Subject) -> View | None:
     return side_view(subject.floor, "floor")
 
 
-def _columns(compared: bool) -> tuple[Column, ...]:
-    head = (Column("Side"), Column("Tokens a second", number=True), Column("Time of a step", number=True))
-    return (*head, Column("Steps a run", number=True), *((Column("Ratio", number=True),) if compared else ()))
+def _columns(rate: str) -> tuple[Column, ...]:
+    titles = (_NAMES[rate], "Time of a step", "Steps a run", "Ratio")
+    return (Column("Side"), *(Column(title, number=True) for title in titles))
 
 
-def _row(subject: Subject, view: View, note: str = "") -> tuple[Cell, ...]:
-    compared = isinstance(subject, Comparison)
+def _row(subject: Subject, view: View, rate: str, note: str = "") -> tuple[Cell, ...]:
     baseline = views(subject)[0]
-    measured = view.measure("tokens_per_s")
-    cells = [
+    measured = view.measure(rate)
+    if view.label == baseline.label:
+        gain = Cell("baseline", sort=1.0)
+    else:
+        gain = ratio_cell(ratio(subject, view.label, rate), baseline.measures.get(rate), measured)
+    return (
         Cell(view.label, note=note),
-        measure_cell(measured, spread=compared, bare=True),
-        measure_cell(view.measure("step_time"), spread=compared),
+        measure_cell(measured, spread=True, bare=True),
+        measure_cell(view.measure("step_time"), spread=True),
         measure_cell(view.measure("steps")),
-    ]
-    if compared:
-        if view.label == baseline.label:
-            cells.append(Cell("baseline", sort=1.0))
-        else:
-            found = ratio(subject, view.label, "tokens_per_s")
-            cells.append(ratio_cell(found, baseline.measures.get("tokens_per_s"), measured))
-    return tuple(cells)
+        gain,
+    )
 
 
 def _floor_text(sides: tuple[View, ...], floor: View) -> tuple[Text, ...]:
@@ -98,15 +96,15 @@ def _floor_text(sides: tuple[View, ...], floor: View) -> tuple[Text, ...]:
     return (Text(text),)
 
 
-def _values(view: View) -> tuple[float, ...]:
-    found = (run.measures.get("tokens_per_s") for run in view.runs)
+def _values(view: View, rate: str) -> tuple[float, ...]:
+    found = (run.measures.get(rate) for run in view.runs)
     return tuple(m.value for m in found if m is not None and m.value is not None)
 
 
-def _runs_plot(sides: tuple[View, ...]) -> Intervals | None:
+def _runs_plot(sides: tuple[View, ...], rate: str) -> Intervals | None:
     rows = []
     for view in sides:
-        measured, dots = view.measure("tokens_per_s"), _values(view)
+        measured, dots = view.measure(rate), _values(view, rate)
         if measured.value is not None and len(dots) > 1:
             text = phrase(measured.value, measured.unit)
             rows.append(Interval(view.label, view.tone, dots, measured.value, measured.low, measured.high, text))
@@ -115,20 +113,20 @@ def _runs_plot(sides: tuple[View, ...]) -> Intervals | None:
     everything = [dot for row in rows for dot in row.dots]
     log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
     note = "Logarithmic axis." if log else ""
-    return Intervals("Tokens a second, with median and range", "tokens/s", tuple(rows), log=log, note=note)
+    return Intervals(f"{_NAMES[rate]}, with median and range", _UNITS[rate], tuple(rows), log=log, note=note)
 
 
-def _pairs_plot(subject: Subject, sides: tuple[View, ...]) -> Intervals | None:
-    rows = []
+def _pairs_plot(subject: Subject, sides: tuple[View, ...], rate: str) -> Intervals | None:
+    rows, before = [], _values(sides[0], rate)
     for view in sides[1:]:
-        found = ratio(subject, view.label, "tokens_per_s")
-        pairs = tuple(after / before for before, after in zip(_values(sides[0]), _values(view), strict=False) if before)
+        found = ratio(subject, view.label, rate)
+        pairs = tuple(last / first for first, last in zip(before, _values(view, rate), strict=False) if first)
         if found is not None and found.value is not None and pairs:
             text = ratio_text(found.value)
             rows.append(Interval(view.label, view.tone, pairs, found.value, found.low, found.high, text))
     if not rows:
         return None
-    title = f"Tokens a second over {sides[0].label}, with mean and 95% interval"
+    title = f"{_NAMES[rate]} over {sides[0].label}, with mean and 95% interval"
     everything = [dot for row in rows for dot in row.dots]
     log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
     return Intervals(title, f"ratio over {sides[0].label}", tuple(rows), log=log, reference=1.0)

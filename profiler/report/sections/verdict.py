@@ -14,7 +14,7 @@ from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
-from profiler.report.subject import Subject, View, devices, failed_first, looked_at, ratio, views
+from profiler.report.subject import Subject, View, devices, failed_first, looked_at, rate_of, ratio, views
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
@@ -32,6 +32,20 @@ KEY_MEASURES = (
     "loss",
 )
 
+_OF_STEPS = (
+    "steps_per_s",
+    "step_time",
+    *KEY_MEASURES[1:5],
+    "would_sync_per_step",
+    "allocations_per_step",
+    "host_cpu",
+    "peak_memory",
+    "loss",
+    "accuracy",
+)
+"""Of programs that do not say their tokens: what applies to them is not known before, so only what was measured."""
+_NAMES = {"tokens_per_s": "tokens a second", "steps_per_s": "steps a second"}
+
 
 def build(subject: Subject) -> Section:
     """Verdict, key numbers, and the reason beside the change."""
@@ -41,8 +55,9 @@ def build(subject: Subject) -> Section:
     if looked_at(subject) or failed_first(subject):
         return Section("verdict", TITLE, (verdict,), brief=(verdict,))
     compared = isinstance(subject, Comparison)
-    table = compare_table(subject, KEY_MEASURES, "Before and after") if compared else key_table(sides[0])
-    ratios = [_ratio_stat(sides[0], view, ratio(subject, view.label, "tokens_per_s")) for view in sides[1:]]
+    rate = rate_of(subject)
+    table = compare_table(subject, _measures(sides, rate), "Before and after") if compared else key_table(sides[0])
+    ratios = [_ratio_stat(view, ratio(subject, view.label, rate), (sides[0].label, rate)) for view in sides[1:]]
     why: tuple[Block, ...] = (
         Text(_why(sides[0])),
         *share_bars(sides, "Host time of a step, as shares"),
@@ -56,6 +71,12 @@ def build(subject: Subject) -> Section:
     said = tuple(Text(_in_words(stat)) for stat in ratios)
     blocks: tuple[Block, ...] = (verdict, *warnings, _stats(subject, sides, ratios), *groups)
     return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table))
+
+
+def _measures(sides: tuple[View, ...], rate: str) -> tuple[str, ...]:
+    if rate == KEY_MEASURES[0]:
+        return KEY_MEASURES
+    return tuple(name for name in _OF_STEPS if any(view.measure(name).value is not None for view in sides))
 
 
 def _verdict(subject: Subject, measured: str) -> Callout:
@@ -128,8 +149,11 @@ def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Sta
         return Stats(tuple(Stat(title, replace(cell, note="")) for title, cell in key_numbers(sides[0])))
     if len(sides) > 2:
         return Stats(tuple(reversed(ratios)))
-    items = list(ratios)
-    for name in ("tokens_per_s", "device_utilization"):
+    items, rate = list(ratios), rate_of(subject)
+    names = (rate, "device_utilization")
+    if rate != KEY_MEASURES[0] and all(view.measure(names[1]).value is None for view in sides):
+        names = (rate, "step_time")
+    for name in names:
         for view in sides:
             cell = measure_cell(view.measure(name), share=name == "device_utilization", spread=len(sides) > 1)
             title = f"{label(name)}, {view.label}" if len(sides) > 1 else label(name)
@@ -137,8 +161,8 @@ def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Sta
     return Stats(tuple(items))
 
 
-def _ratio_stat(before: View, after: View, found: Ratio | None) -> Stat:
-    title = f"{after.label} over {before.label}, tokens a second"
+def _ratio_stat(after: View, found: Ratio | None, over: tuple[str, str]) -> Stat:
+    title = f"{after.label} over {over[0]}, {_NAMES[over[1]]}"
     if found is None or found.value is None:
         return Stat(title, missing_cell(found.reason if found else "no pair of runs was measured"), tone=after.tone)
     detail = found.reason or f"{found.n} pair{'s' * (found.n != 1)}"
