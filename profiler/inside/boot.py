@@ -41,6 +41,7 @@ HOOKED = "hooked"
 
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2): the process that may trace us under Yama
+_ALLOWED = "_training_profiler_traced_by"  # in sys: this module is loaded twice
 _OURS = "profiler"
 _TRIMMED = "<frozen importlib._bootstrap>"  # as in imports: its frames are left out of the traceback of an import
 _import = builtins.__import__
@@ -169,8 +170,14 @@ def say_hooked(what: str) -> None:
 def allow_tracing() -> None:
     """Let the recorder read our stacks where Yama restricts ptrace to descendants; elsewhere there is nothing to do.
 
-    The recorder need not be our parent: a shell or a launcher may stand between.
+    The recorder need not be our parent: a shell or a launcher may stand between. Once a process: whom the program has
+    let in since (MPI lets in everybody) stays; a fork has let in nobody.
     """
+    tracer = os.environ.get(ENV_RECORDER, "")
+    asked = os.getpid(), tracer
+    if sys.__dict__.get(_ALLOWED) == asked:
+        return
+    setattr(sys, _ALLOWED, asked)
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -183,7 +190,6 @@ def allow_tracing() -> None:
         pass
     import ctypes  # some ms: only where it must be
 
-    tracer = os.environ.get(ENV_RECORDER, "")
     pid = int(tracer) if tracer.isdecimal() else os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 

@@ -29,6 +29,7 @@ now: Final = time.monotonic_ns
 
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
 _FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quarter of a second
+_LOOK_NS: Final = 5_000_000_000  # a look whether the run goes on takes 0.1 ms
 _MOST_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
 _MOST_CODES: Final = 10_000  # of which lines are known: a program may make code as it goes
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
@@ -175,7 +176,7 @@ class Recorder:
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
         self.boundary = self.clocks()
-        self._flushed = self.boundary[0]
+        self._flushed = self._looked = self.boundary[0]
         allow_tracing()
 
     def is_ours(self) -> bool:
@@ -308,7 +309,23 @@ class Recorder:
         """Write what waits when the last time was long ago: what a kill can lose is bounded."""
         if when - self._flushed > _FLUSH_NS:
             self._flushed = when
+            if when - self._looked > _LOOK_NS:
+                self._looked = when
+                self._stop_if_over()
             self.flush()
+
+    def _stop_if_over(self) -> None:
+        """A process that outlives its run writes no more; one whose recorder was killed goes on writing."""
+        pid = os.environ.get(tables.ENV_RECORDER, "")
+        if not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+            return
+        try:
+            manifest = json.loads((self.directory.parent / tables.MANIFEST).read_bytes())
+            over = manifest["state"] != "running"
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if over:
+            self.failed = self.failed or "the run has ended"
 
     def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
         """A call toward a device that began at `begin` and ends now; `blocked` ns of it, at its end, were a wait."""
