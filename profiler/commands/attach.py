@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from profiler.base.errors import Exit
 from profiler.commands.run import RUNS
 
 if TYPE_CHECKING:
     from profiler.run.model import Analysis, Run
+
+_MOST: Final = 12
+"""Processes that are listed."""
 
 
 class AttachCommand:
@@ -62,16 +66,26 @@ def _print(run: Run, analysis: Analysis, out: Path) -> None:
     print_report(
         Report(info.label, subtitle, (section,) if section else ()), full=True, console=Console(highlight=False)
     )
-    for line in _processes(run):
-        console.print(Text(f"  {line}"))
     for status in info.collectors:
         if status.reason and status.state != "off" and (status.state != "unavailable" or status.name == "stacks"):
             console.print(Text(f"{status.name}: {status.state}: {status.reason}", style="yellow"))
+    for line in _processes(run):
+        console.print(Text(f"  {line}"))
     console.print(Text(f"run directory: {out}"))
+    where = shlex.quote(_beside(out))
+    console.print(Text(f"more: python -m profiler diagnose {where}\n      python -m profiler report {where}"))
+
+
+def _beside(out: Path) -> str:
+    """As it is written from here, where that is shorter."""
+    try:
+        return str(out.relative_to(Path.cwd()))
+    except ValueError:
+        return str(out)
 
 
 def _processes(run: Run) -> list[str]:
-    """A line a process: CPU and memory, and its command."""
+    """A line a process: CPU and memory, and its command; the first ones, where there are many."""
     import numpy as np
 
     def last(pid: int, name: str) -> float | None:
@@ -80,12 +94,15 @@ def _processes(run: Run) -> list[str]:
         rows = run.samples[(run.samples["pid"] == pid) & (run.samples["name"] == run.names.index(name))]
         return float(np.mean(rows["value"])) if len(rows) else None
 
-    lines = ["", "Processes"] if run.info.facts.get("processes") else []
-    for entry in run.info.facts.get("processes", ()):
+    entries = run.info.facts.get("processes", ())
+    lines = ["", "Processes"] if entries else []
+    for entry in entries[:_MOST]:
         cpu, memory = last(entry["pid"], "process.cpu"), last(entry["pid"], "process.rss")
         rank = "" if entry["rank"] is None else f"rank {entry['rank']}, "
         used = "" if cpu is None or memory is None else f"{100 * cpu:.0f}% CPU, {memory / 1e6:,.0f} MB  "
         lines.append(f"{entry['pid']:>8}  {rank}{used}{entry['command']}")
+    if len(entries) > _MOST:
+        lines.append(f"and {len(entries) - _MOST} more")
     return lines
 
 

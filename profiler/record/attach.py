@@ -27,6 +27,8 @@ ATTACHED: Final = "attached"
 """State of such a run: it began and ended in the middle of the program."""
 LEVEL: Final = "standard"
 _WAKE_S: Final = 0.1
+_LONGEST: Final = 40
+"""Characters of a word of a command line that are shown: some hold whole settings as JSON."""
 _RANKS: Final = (b"RANK=", b"LOCAL_RANK=")
 _OFF: Final = ("stacks",)
 """Collectors that need the permission."""
@@ -80,7 +82,7 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
             end = time.monotonic_ns()
             crew.stop()
             writer.close()
-            facts = {"attached": pid, "processes": list(seen.values())}
+            facts = {"attached": pid, "processes": list(seen.values()), **({} if info.devices else {"device": "cpu"})}
             statuses = tuple(_told(status, refusal) for status in crew.statuses)
             info = dataclasses.replace(info, state=ATTACHED, end=end, collectors=statuses, facts=facts)
             store.write_manifest(spec.out, info)
@@ -108,9 +110,11 @@ def _told(status: CollectorStatus, refusal: str) -> CollectorStatus:
 
 
 def _look(pid: int, seen: dict[int, dict[str, Any]]) -> None:
-    """Note the processes of the job that were not there before, those next to its root first."""
-    for one in family(pid):
-        if one not in seen:
+    """Note the processes of the job that were not there before, those next to its root first; ours are none of it."""
+    members = family(pid)
+    ours = set(family(os.getpid())) if os.getpid() in members else set()
+    for one in members:
+        if one not in seen and one not in ours:
             rank = _rank(one) if is_python(one) else None
             name = "main process" if one == pid else "child"
             seen[one] = {"pid": one, "name": name, "rank": rank, "command": _shown(one)}
@@ -135,7 +139,8 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 
 def _shown(pid: int) -> str:
-    text = " ".join(_argv(pid)) or "no command line"
+    words = [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word in _argv(pid)]
+    text = " ".join(words) or "no command line"
     return "".join(char if char.isprintable() else "\ufffd" for char in text)[:120]
 
 

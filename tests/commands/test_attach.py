@@ -32,6 +32,8 @@ def test_no_permission_says_what_to_do_and_leaves_a_run(
     assert code == Exit.NOT_COMPARABLE
     assert "stacks: unavailable: ptrace is forbidden: do this" in said
     assert f"run directory: {out}" in said
+    assert f"more: python -m profiler diagnose {out}\n      python -m profiler report {out}" in said
+    assert said.index("stacks: unavailable") < said.index("Processes"), "what could not be had comes first"
     assert "MB" in said, "what the host shows is shown"
     assert main(["diagnose", str(out)]) == Exit.OK
     assert main(["report", str(out)]) == Exit.OK

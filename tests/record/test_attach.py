@@ -182,3 +182,12 @@ def test_a_rank_is_told_by_its_launcher(tmp_path: Path) -> None:
     assert module._rank(process.pid) == 3
     assert module._rank(os.getpid()) is None or "RANK" in os.environ
     process.communicate("\n")
+
+
+def test_our_own_processes_are_no_part_of_the_job_and_long_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[int, dict[str, object]] = {}
+    module._look(os.getppid(), seen)
+    assert os.getppid() in seen
+    assert os.getpid() not in seen
+    monkeypatch.setattr(module, "_argv", lambda pid: ("python", "x" * 500))
+    assert module._shown(1) == f"python {'x' * 40}..."
