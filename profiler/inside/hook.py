@@ -143,17 +143,18 @@ def unpatch(until: int = 0) -> None:
 
 
 _MOST_KNOWN: Final = 10_000
-_user: Final[dict[CodeType, bool]] = {}
+_user: Final[dict[str, bool]] = {}
+"""By file: code of two files is equal when its text is."""
 
 
 def is_user_code(code: CodeType) -> bool:
     """Whether a function is the user's own, not a library's, the standard library's or ours."""
-    known = _user.get(code)
+    file = code.co_filename
+    known = _user.get(file)
     if known is None:
         if len(_user) >= _MOST_KNOWN:  # a program that makes code as it goes
             _user.clear()
-        file = code.co_filename
-        known = _user[code] = not (file.startswith((_OURS, _STANDARD)) or any(part in file for part in _LIBRARIES))
+        known = _user[file] = not (file.startswith((_OURS, _STANDARD)) or any(part in file for part in _LIBRARIES))
     return known
 
 

@@ -17,6 +17,7 @@ _DEEPEST: Final = 40
 """Frames of a stack that tell one place of making from another: beyond these only launchers differ."""
 
 _MOST_LOADERS: Final = 1000
+"""Of which names are known, and of places that make them."""
 
 _Place = tuple[tuple[CodeType, int], ...]
 
@@ -46,6 +47,8 @@ class LoaderNames:
         if made_by is None:
             return
         kind = (_type_of(loader, "dataset"), _type_of(loader, "sampler"), vars(loader).get("batch_size"))
+        if len(self._by_place) >= _MOST_LOADERS:
+            self._by_place.clear()
         known = self._by_place.setdefault((_place(frame), *kind), [])
         named = next((one for one in known if _same_data(one.loader(), loader)), None)
         named = named or next((one for one in known if one.used or one.loader() is None), None)

@@ -45,11 +45,11 @@ class _Patches:
 
     def _forked(self) -> None:
         """Another thread of the parent's may have been compiling, or had the lock: it does not go on in a child."""
-        inside = self._compiling and not self._here.compiling
         self._lock = threading.RLock()
-        if inside:
-            self._compiling = 0
-            self._on()
+        if self._compiling > self._here.compiling:
+            self._compiling = self._here.compiling
+            if not self._compiling:
+                self._on()
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE
+from profiler.inside.hook import STATE, patch
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
-from profiler.inside.hooks.tensors import Make, repeating, replace
+from profiler.inside.hooks.tensors import Make, repeating
 from profiler.inside.recorder import now
 from profiler.run.tables import CallKind
 
@@ -74,12 +74,12 @@ class FunctionsHook:
         for (path, function), (name, kind) in EXPLICIT.items():
             owner = _find(module, path)
             if hasattr(owner, function):
-                replace(owner, function, _explicit(name, kind))
+                patch(owner, function, _explicit(name, kind))
         distributed = getattr(module, "distributed", None)
         if distributed is not None and distributed.is_available():
             for function in COLLECTIVES:
                 if hasattr(distributed, function):
-                    replace(distributed, function, _explicit(function, CallKind.OTHER))
+                    patch(distributed, function, _explicit(function, CallKind.OTHER))
 
 
 _kept: Final[list[Any]] = []
@@ -98,7 +98,7 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
     original = getattr(torch, name, None)
     if original is None:
         return
-    replace(torch, name, make)
+    patch(torch, name, make)
     wrapper = getattr(torch, name)
     _kept.append(wrapper)
     builtins = getattr(torch.jit._builtins, "_builtin_table", None)  # None until something is scripted

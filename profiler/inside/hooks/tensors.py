@@ -66,7 +66,7 @@ class TensorsHook:
         before = _is_sequence(module)
         for method, make in makers.items():
             if hasattr(tensor, method):
-                replace(tensor, method, make)
+                patch(tensor, method, make)
         if _is_sequence(module) != before:
             raise TypeError("with its methods replaced, a tensor would count as a sequence")
 

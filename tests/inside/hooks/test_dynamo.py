@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
+from profiler.inside import hook
+from profiler.inside.hooks import dynamo
 from tests.fakes.programs import ROOT
 
 pytest.importorskip("torch")
@@ -117,6 +122,49 @@ def test_graphs_breaks_results_and_warnings_are_the_same(both: tuple[list[Any], 
 def test_other_backends_and_export_too(tmp_path: Path) -> None:
     bare, hooked = said(tmp_path, ways="more")
     assert hooked[:-1] == bare[:-1]
+
+
+def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers() -> None:
+    module: Any = ModuleType("some_module")
+    module.work = len
+    already = hook.patched()
+    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    patches = dynamo._Patches(kept=())
+    compiling, done = threading.Event(), threading.Event()
+
+    def compiles() -> None:
+        with patches.aside(), patches._lock:
+            compiling.set()
+            done.wait()
+
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    try:
+        compiling.wait()
+        assert module.work("") == 0, "put aside"
+        child = os.fork()
+        if not child:  # where nobody compiles, or gives the lock back
+            before = module.work("")
+            with patches.aside():
+                meanwhile = module.work("")
+            os._exit(0 if (before, meanwhile, module.work("")) == (1, 0, 1) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        thread.join()
+        assert module.work("") == 1
+        hook.unpatch(already)
+
+
+def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
+    module: Any = ModuleType("some_module")
+    module.work = len
+    already = hook.patched()
+    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    with dynamo._Patches(kept=()).aside():
+        module.work = str
+    hook.unpatch(already)
+    assert module.work is str
 
 
 def test_what_runs_between_the_graphs_is_still_counted(both: tuple[list[Any], list[Any]]) -> None:
