@@ -13,6 +13,7 @@ from profiler.analyse.activities import IDLE, Evidence, what
 from profiler.analyse.blocks import MOST, effective, in_blocks
 from profiler.analyse.frames import Stack, read_stack
 from profiler.analyse.gil import wilson
+from profiler.analyse.places import places_of
 from profiler.analyse.timeline import covered_within, times, union
 from profiler.analyse.window import NS_PER_S, select
 from profiler.base.samples import SOURCE_LINE, THREAD_NAME
@@ -95,6 +96,7 @@ class _Process:
         self._clocks = by_number(self._named("thread.cpu_s"), "tid")
         self._names = dict(self._thread_names())
         used = np.unique(stacks["stack"]).tolist()
+        self._places = places_of(run)
         self._frames = {number: run.stack_frames[number] for number in used}
         self._has_torch = any(_TORCH in site.file for frames in self._frames.values() for site in frames)
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
@@ -147,7 +149,7 @@ class _Process:
 
     def _read(self, number: int, active: int, held: Mapping[Site, float]) -> tuple[str, Stack]:
         frames = self._frames[number]
-        stack = read_stack(frames)
+        stack = read_stack(frames, self._places)
         leaf = frames[-1] if frames else stack.site
         text = self._lines.get((stack.site.file, stack.site.line), "")
         return what(frames, stack, Evidence(active, held.get(leaf), text, self._has_torch, self._has_device)), stack

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from profiler.analyse.frames import read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
 from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.places import places_of
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_process, of_thread
 from profiler.run.model import LineCost, Outside, Run, Site, Table
@@ -67,8 +68,9 @@ def _lines(run: Run, window: Window, spans: Intervals) -> tuple[LineCost, ...]:
         return ()
     ns = np.bincount(samples["stack"][cut.left], cut.end - cut.begin)
     found: dict[Site, dict[str, float]] = {}
+    places = places_of(run)
     for one in np.flatnonzero(ns).tolist():
-        stack = read_stack(run.stack_frames[one])
+        stack = read_stack(run.stack_frames[one], places)
         calls = found.setdefault(stack.site, {})
         calls[stack.calls] = calls.get(stack.calls, 0.0) + float(ns[one])
     seen, whole = float(ns.sum()), spans.measure()

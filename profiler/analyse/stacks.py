@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.frames import OURS, kind_of
+from profiler.analyse.places import Places, places_of
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import LEVEL_LIGHT, Window, measured_window, of_thread
 from profiler.run.model import FlameNode, Run, Site, Table
@@ -107,9 +108,9 @@ def flame(run: Run, window: Window) -> tuple[FlameNode | None, str]:
     if not len(samples):
         return None, LEVEL_LIGHT if run.info.level == "light" else "no stack samples of the stepping thread"
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
-    root, operations = _Frame(), _operations(run)
+    root, operations, packages = _Frame(), _operations(run), places_of(run)
     for number in np.flatnonzero(per_stack).tolist():
-        frames = _without_ours(run.stack_frames[number], operations)
+        frames = _without_ours(run.stack_frames[number], operations, packages)
         _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), ""
@@ -129,9 +130,11 @@ def _operations(run: Run) -> dict[tuple[str, int], str]:
     return found
 
 
-def _without_ours(frames: tuple[Site, ...], operations: Mapping[tuple[str, int], str]) -> tuple[Site, ...]:
+def _without_ours(
+    frames: tuple[Site, ...], operations: Mapping[tuple[str, int], str], places: Places
+) -> tuple[Site, ...]:
     """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
-    kept = tuple(site for site in frames if kind_of(site.file) != OURS)
+    kept = tuple(site for site in frames if kind_of(site.file, places) != OURS)
     if kept and kept[-1] is not frames[-1] and (name := operations.get((kept[-1].file, kept[-1].line))):
         return (*kept, Site(kept[-1].file, kept[-1].line, name))
     return kept

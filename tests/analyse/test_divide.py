@@ -292,6 +292,17 @@ def test_stacks_without_a_frame_explain_nothing() -> None:
     assert [(line.site.file, line.site.line) for line in analysis.lines] == [("t.py", 1)]
 
 
+def test_an_installed_package_that_is_the_program_has_lines() -> None:
+    file = "/v/lib/python3.11/site-packages/mine/train.py"
+    builder = RunBuilder(device="cpu", main="mine")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS)
+    for number in range(100):
+        builder.stack(("/v/bin/train:8:<module>", f"{file}:5:main", MODULE), number * PERIOD, (number + 1) * PERIOD)
+    analysis = analyse(builder.build())
+    assert [(line.site.file, line.site.line) for line in analysis.lines] == [(file, 5)]
+
+
 def test_a_program_that_marks_its_steps_keeps_its_ledger() -> None:
     builder = RunBuilder(device="cpu")
     builder.steps(2, 100 * MS)
