@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Final
 
 from profiler.analyse.ratios import SideRuns
@@ -29,23 +31,52 @@ HOST_FACTS: Final[Mapping[str, str]] = {
 }
 """The same for the machine."""
 
+_OF_WORK: Final = ("work", "preset", "step", "corpus", "corpus_sha256", "tokens_per_chunk")
+"""Facts by which a program says what its work is: those are then compared, not its name."""
+_PLACE: Final = re.compile(r" \(|[;,:] ")
 _LONGEST: Final = 60
 NOT_STATED: Final = "not stated"
 
 
-def differences(sides: Sequence[SideRuns], *, but: Collection[str] = ()) -> tuple[str, ...]:
+def differences(sides: Sequence[SideRuns], *, but: Collection[str] = (), same_program: bool = False) -> tuple[str, ...]:
     """Why the sides are not comparable, one line each with both values; empty when they are.
 
     Every run, the detailed ones too, is held against the first of the baseline. What no run states is not held
     against anyone: `unstated` lists it. Facts in `but` may differ.
+
+    :param same_program: the sides were not named as two programs, so that they should be runs of one.
     """
     infos = [run.info for side in sides for run in runs_of(side)]
     reasons: dict[str, None] = {}
     for info in infos[1:]:
         reasons |= dict.fromkeys(_between(_identity(infos[0], but), _identity(info, but)))
+    light = [run for side in sides for run in side.light]
+    reasons |= _unlike("step", [what_a_step_is(run) for run in light])
+    if same_program and not any(name in info.facts for info in infos for name in _OF_WORK):
+        reasons |= _unlike("program", [program_of(run.info) for run in light])
     levels = [run.info.level for side in sides for run in side.light]
     reasons |= dict.fromkeys(f"level: {levels[0]} against {level}" for level in levels if level != levels[0])
     return tuple(reasons)
+
+
+def _unlike(what: str, words: Sequence[str]) -> dict[str, None]:
+    known = [word for word in words if word]
+    return dict.fromkeys(f"{what}: {known[0]} against {word}" for word in known if word != known[0])
+
+
+def what_a_step_is(run: Analysis) -> str:
+    """What ended a step, without its place: an edited program has other lines; empty where there is none."""
+    return _PLACE.split(run.step_source, maxsplit=1)[0]
+
+
+def program_of(info: RunInfo) -> str:
+    """The script in a command line, or the module of `-m`; empty where there is none."""
+    for at, word in enumerate(info.argv):
+        if word == "-m":
+            return info.argv[at + 1] if at + 1 < len(info.argv) else ""
+        if word.endswith(".py"):
+            return PurePath(word).name
+    return ""
 
 
 def unstated(sides: Sequence[SideRuns]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ def compare(
     sides: Sequence[SideRuns],
     *,
     anyway: bool = False,
+    same_program: bool = False,
     floor: SideRuns | None = None,
     ladder: Ladder | None = None,
     title: str = "",
@@ -29,6 +30,7 @@ def compare(
     """Hold `sides` against the first of them.
 
     :param anyway: compare sides that are not comparable too; the result is marked as forced.
+    :param same_program: nobody said that the sides are two programs: where they are, they are not comparable.
     :param floor: runs of the least that the baseline's call pattern can cost.
     :param ladder: every fix by itself, from the same rounds as the sides.
     :raises ProfilerError: fewer than two sides.
@@ -36,7 +38,7 @@ def compare(
     if len(sides) < 2:
         raise ProfilerError("a comparison needs two sides or more")
     base, pairs = sides[0], min(len(side.light) for side in sides)
-    reasons = differences(sides)
+    reasons = differences(sides, same_program=same_program)
     infos = [(side.light[0] if side.light else side.detail) for side in sides]
     different, same = environment([run.info for run in infos if run is not None])
     return Comparison(

@@ -80,7 +80,7 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
         )
         for label, analysis in zip(labels, analyses, strict=True)
     ]
-    return _finish(sides, None, out, anyway)
+    return _finish(sides, None, out, anyway, same_program=True)
 
 
 def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
@@ -93,11 +93,25 @@ def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
 
 
 def _finish(
-    sides: Sequence[SideRuns], floor: SideRuns | None, out: Path, anyway: bool, ladder: Ladder | None = None
+    sides: Sequence[SideRuns],
+    floor: SideRuns | None,
+    out: Path,
+    anyway: bool,
+    ladder: Ladder | None = None,
+    *,
+    same_program: bool = False,
 ) -> int:
     title = " against ".join(side.label for side in reversed(sides))
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    comparison = compare(sides, anyway=anyway, floor=floor, ladder=ladder, title=title, created_at=created)
+    comparison = compare(
+        sides,
+        anyway=anyway,
+        same_program=same_program,
+        floor=floor,
+        ladder=ladder,
+        title=title,
+        created_at=created,
+    )
     comparison = replace(comparison, verdict=compare_verdict(comparison))
     if not comparison.comparable and not comparison.forced:
         reasons = "; ".join(comparison.reasons)
