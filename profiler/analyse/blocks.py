@@ -44,6 +44,13 @@ class Blocks:
         own = self.ns[rows]
         return effective(values @ own, own.sum(axis=0), n, self.unseen)
 
+    def by(self, number: npt.ArrayLike) -> Floats:
+        """The ns of the rows of each number in each block (numbers x blocks)."""
+        numbers = times(number)
+        sums = np.zeros((int(numbers.max(initial=-1)) + 1, self.ns.shape[1]))
+        np.add.at(sums, numbers, self.ns)
+        return sums
+
 
 def block_edges(window: Window, windows: Intervals) -> Times:
     """Where blocks of the measured time meet. Each holds half a window of the GIL's holder and the samples beside it.

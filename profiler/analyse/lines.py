@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from profiler.analyse.blocks import effective
 from profiler.analyse.covers import COVERS, NUMBER, STRATA, Floats, Numbers
 from profiler.analyse.evidence import Evidence
 from profiler.analyse.frames import Stack
@@ -28,7 +29,7 @@ def line_costs(run: Run, seen: Evidence | None) -> tuple[LineCost, ...]:
     lines: dict[Site, list[int]] = {}
     for one in tallied:
         lines.setdefault(seen.stacks[one].site, []).append(one)
-    strata = _parts(seen)
+    strata, in_time = _parts(seen), seen.blocks.by(seen.stack)
     seconds, folder = 1 / len(seen.window) / NS_PER_S, folder_of(run)
     rows = []
     for site, own in lines.items():
@@ -38,7 +39,7 @@ def line_costs(run: Run, seen: Evidence | None) -> tuple[LineCost, ...]:
             continue
         mix = {name: float(part) * seconds for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0}
         count = max(1, round(float(counts[own].sum()) * seen.n / float(seen.raw.sum())))
-        below, above = _errors(seen, own, counts, strata)
+        below, above = _errors(seen, own, in_time, strata)
         ends = max(0.0, share - below), min(1.0, share + above)
         calls = _calls(own, tallied, seen.stacks)
         rows.append(LineCost(shown(site, folder), calls, float(parts.sum()) * seconds, share, *ends, count, mix))
@@ -52,30 +53,33 @@ def tally(number: Numbers, weight: Floats, shares: Floats) -> Mapping[int, Float
 
 
 def _parts(seen: Evidence) -> tuple[Numbers, Floats, Floats]:
-    """Of each stack the number of its stratum; of each stratum its ns as sampled, and as weighed."""
+    """Of each stack the number of its stratum; of each stratum its ns as sampled by block of time, and as weighed."""
     of_cover = np.zeros(len(COVERS), np.int64)
     for number, names in enumerate(STRATA):
         of_cover[[NUMBER[name] for name in names]] = number
     stratum = of_cover[seen.cover]
     of_stack = np.zeros(int(seen.stack.max()) + 1, np.int64)
     of_stack[seen.stack] = stratum  # all samples of a stack have its cover
-    raw, weighed = (np.bincount(stratum, ns, minlength=len(STRATA)) for ns in (seen.raw, seen.weight))
-    return of_stack, np.asarray(raw, np.float64), np.asarray(weighed, np.float64)
+    weighed = np.bincount(stratum, seen.weight, minlength=len(STRATA)).astype(np.float64)
+    return of_stack, seen.blocks.by(stratum), weighed
 
 
 def _errors(
-    seen: Evidence, own: list[int], counts: Floats, parts: tuple[Numbers, Floats, Floats]
+    seen: Evidence, own: list[int], in_time: Floats, parts: tuple[Numbers, Floats, Floats]
 ) -> tuple[float, float]:
-    """How far a line's share may be below and above, by the samples of each stretch that is weighed by itself."""
+    """How far a line's share may be below and above, by the samples of each stretch that is weighed by itself.
+
+    :param in_time: ns of each stack in each block of time; of those of `parts` all.
+    """
     of_stack, raw, weighed = parts
-    mine = np.bincount(of_stack[own], counts[own], minlength=len(STRATA))
-    mine_of = np.isin(seen.stack, own).astype(np.float64)
+    stacks, stratum = in_time[own], of_stack[own]
+    mine = np.bincount(stratum, stacks.sum(axis=1), minlength=len(STRATA))
     below = above = 0.0
     for number in np.flatnonzero(mine).tolist():
-        share = float(mine[number] / raw[number])
-        inside = of_stack[seen.stack] == number
-        n = seen.blocks.count(inside, mine_of[inside], seen.n * float(raw[number] / raw.sum()))
-        low, high = wilson(share, n)
+        whole = raw[number].sum()
+        share = float(mine[number] / whole)
+        n = seen.n * float(whole / raw.sum())
+        low, high = wilson(share, effective(stacks[stratum == number].sum(axis=0), raw[number], n, seen.blocks.unseen))
         scale = float(weighed[number]) / seen.window.wall_ns
         below, above = math.hypot(below, (share - low) * scale), math.hypot(above, (high - share) * scale)
     return below, above

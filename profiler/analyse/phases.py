@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.blocks import Floats, effective
 from profiler.analyse.covers import LOADING
 from profiler.analyse.evidence import Evidence
 from profiler.analyse.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER, USER, kind_of
@@ -42,16 +43,21 @@ def phases(run: Run, window: Window, host: HostTimeline, seen: Evidence | None) 
     # an optimizer that calls the model back has more in it than itself
     pools = ((True, optimizer), (False, window.wall_ns - sum(total.values()) - optimizer))
     for inside, ns in pools:
-        weights: dict[str, float] = {}
-        for (name, within), weight in named.items():
-            if within == inside and name not in (DATA, BACKWARD):
-                weights[name] = weights.get(name, 0.0) + weight
-        whole = sum(weights.values())
-        if not whole:
-            weights, whole = {OPTIMIZER if inside else ELSEWHERE: 1.0}, 1.0
+        weights = {
+            name: weight
+            for (name, within), weight in named.items()
+            if within == inside and name not in (DATA, BACKWARD)
+        }
+        whole = np.asarray(sum(weights.values()), np.float64)
+        if not whole.any():
+            whole = np.ones(1)
+            weights = {OPTIMIZER if inside else ELSEWHERE: whole}
+        n = seen.n * float(whole.sum() / seen.raw.sum())
         for name, weight in weights.items():
-            ends = wilson(weight / whole, seen.n * whole / seen.raw.sum()) if len(weights) > 1 else (1.0, 1.0)
-            total[name] = total.get(name, 0.0) + ns * weight / whole
+            share = float(weight.sum() / whole.sum())
+            several = len(weights) > 1
+            ends = wilson(share, effective(weight, whole, n, seen.blocks.unseen)) if several else (1.0, 1.0)
+            total[name] = total.get(name, 0.0) + ns * share
             low[name] = low.get(name, 0.0) + ns * ends[0]
             high[name] = high.get(name, 0.0) + ns * ends[1]
     wall, folder = window.wall_ns, folder_of(run)
@@ -77,12 +83,15 @@ def _exact(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]
     return found
 
 
-def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], float], Mapping[str, Mapping[_Place, float]]]:
-    """ns of samples of each phase within and without an optimizer, and of each phase the lines that it lies under."""
-    weight = np.bincount(seen.stack, seen.raw).astype(np.float64)
+def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Place, float]]]:
+    """ns of samples of each phase within and without an optimizer, and of each phase the lines that it lies under.
+
+    Those of phases are told by block of time.
+    """
+    weight = seen.blocks.by(seen.stack)
     packages = places_of(run)
     loop = _loop(run, seen, packages)
-    named: dict[tuple[str, bool], float] = {}
+    named: dict[tuple[str, bool], Floats] = {}
     places: dict[str, dict[_Place, float]] = {}
     for one, stack in seen.stacks.items():
         name, frames = stack.phase, run.stack_frames[one]
@@ -94,9 +103,9 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], float], 
                 name = AFTER
                 place = frames[below], _called(frames[below + 1 :], packages)
         key = name, stack.in_optimizer
-        named[key] = named.get(key, 0.0) + float(weight[one])
+        named[key] = named.get(key, 0.0) + weight[one]
         of = places.setdefault(name, {})
-        of[place] = of.get(place, 0.0) + float(weight[one])
+        of[place] = of.get(place, 0.0) + float(weight[one].sum())
     return named, places
 
 
