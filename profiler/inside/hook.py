@@ -47,7 +47,10 @@ class Hook(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Replaced:
-    """One function that a wrapper stands for. :param own: whether `owner` had it itself, and did not only inherit it."""
+    """One function that a wrapper stands for.
+
+    :param own: whether `owner` had it itself, and did not only inherit it.
+    """
 
     owner: Any
     name: str

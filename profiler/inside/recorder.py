@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import _count_elements, deque  # type: ignore[attr-defined]
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -282,9 +282,15 @@ class Recorder:
 
     def count(self, name: str, amount: float = 1.0) -> None:
         """Add to a counter of the current step."""
-        with self._counting:
+        total = float(amount)
+        with self._counting:  # against take_counters; against count_quickly one look more
             counters = self.counters
-            counters[name] = counters.get(name, 0.0) + amount
+            while counters.setdefault(name, added := total + counters.pop(name, 0.0)) is not added:
+                total = added
+
+    def count_quickly(self, names: tuple[str, ...]) -> None:
+        """Add 1 to each: in C, which holds the GIL throughout, so that it needs no lock. For what is counted most."""
+        _count_elements(self.counters, names)
 
     def take_counters(self) -> dict[str, float]:
         """What has been counted until now; it begins anew."""

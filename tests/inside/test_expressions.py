@@ -87,8 +87,8 @@ EXPRESSIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "text": lambda a, b: f"{a} {a:.2f} {b!r} %s %d" % (a, torch.tensor(3)),
     "join": lambda a, b: "".join(torch.ones(1)),
     "times": lambda a, b: [(1,) * torch.tensor(2), torch.tensor(2) * [0]],
-    "plus a list": lambda a, b: torch.ones(1) + [1],
-    "a list plus": lambda a, b: [0] + torch.ones(1),  # noqa: RUF005 - it is asked for what + does
+    "plus a list": lambda a, b: torch.ones(1) + [1],  # noqa: RUF005
+    "a list plus": lambda a, b: [0] + torch.ones(1),  # noqa: RUF005
     "item of two": lambda a, b: torch.ones(2).item(),
     "numpy by force": lambda a, b: torch.ones(2).numpy(force=True),
     "bool of two": lambda a, b: bool(torch.ones(2)),

@@ -22,6 +22,7 @@ on_device: Callable[[Any], bool] = attrgetter("is_cuda")
 on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
 
 _HERE: Final = __file__.rpartition("/")[0]
+_WOULD_SYNC: Final = ("would_sync",)
 _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors: they stand for others while a graph is made
 
 
@@ -81,7 +82,7 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
         if already == id(tensor):
             return
-    recorder.count("would_sync")
+    recorder.count_quickly(_WOULD_SYNC)
     if recorder.detailed:
         recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder))
 
