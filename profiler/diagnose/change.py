@@ -14,6 +14,8 @@ _NAMED: Final = 0.1
 _EXPLAINS: Final = 0.5
 """The same, to be named as its cause."""
 
+_PARTS: Final = {"data": "waiting for data", "after the optimizer": "what follows the optimizer"}
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -38,6 +40,8 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
         return None
     sign = 1 if faster else -1
     whole = sign * (first - last)
+    if base.phases and side.phases:
+        return _of_parts(base, side, faster=faster, whole=whole)
     for seconds_of, title in ((_idle_seconds, _idle), (_host_seconds, _host)):
         before, after = seconds_of(base), seconds_of(side)
         if before is None or after is None:
@@ -54,6 +58,24 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
         where = f" ({place(site).removeprefix(' at ')})" if site else ""
         return Change(title(name), _amounts(amounts, (first, last), faster=faster) + where, is_cause)
     return None
+
+
+def _of_parts(base: Analysis, side: Analysis, *, faster: bool, whole: float) -> Change | None:
+    """The part of a step that changed most, in seconds: what was cured is a place, and not a kind of time."""
+    before, after = ({part.name: part.seconds_per_step for part in one.phases} for one in (base, side))
+    sign = 1 if faster else -1
+    gains = {name: sign * (before.get(name, 0.0) - after.get(name, 0.0)) for name in dict.fromkeys((*before, *after))}
+    name = max(gains, key=lambda key: gains[key])
+    if gains[name] <= _NAMED * abs(whole):
+        return None
+    slow = base if faster else side
+    site = next((part.site for part in slow.phases if part.name == name), None)
+    there = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
+    cost = f", {seconds(sum(line.seconds_per_step for line in there))}" if there else ""
+    where = f" (most{place(site)}{cost})" if site else ""
+    amounts = f"from {seconds(before.get(name, 0.0))}{where * faster} to {seconds(after.get(name, 0.0))}"
+    is_cause = gains[name] >= _EXPLAINS * whole > 0 and name != "elsewhere"
+    return Change(f"the time of {_PARTS.get(name, name)}", f"{amounts}{where * (not faster)} a step", is_cause)
 
 
 def _amounts(amounts: tuple[float, float], steps: tuple[float, float], *, faster: bool) -> str:

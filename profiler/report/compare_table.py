@@ -33,7 +33,7 @@ def compare_table(
 def _row(subject: Subject, sides: tuple[View, ...], name: str, *, spread: bool, note: str) -> tuple[Cell, ...]:
     before = sides[0].measure(name)
     unit = next((named for view in sides if (named := named_unit(view.measure(name).unit))), "")
-    cells = [Cell(f"{label(name)}, {unit}" if unit else label(name), note=note)]
+    cells = [Cell(f"{label(name)}, {unit}" if unit and name != "steps_per_s" else label(name), note=note)]
     for index, view in enumerate(sides):
         measured = view.measure(name)
         cells.append(measure_cell(measured, share=name in SHARES, spread=spread, bare=True))

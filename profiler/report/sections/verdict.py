@@ -11,6 +11,7 @@ from profiler.report.compare_table import compare_table
 from profiler.report.names import label
 from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
 from profiler.report.sections._key import key_numbers, key_table
+from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
@@ -57,6 +58,7 @@ def build(subject: Subject) -> Section:
     compared = isinstance(subject, Comparison)
     rate = rate_of(subject)
     table = compare_table(subject, _measures(sides, rate), "Before and after") if compared else key_table(sides[0])
+    more = (*parts_table(sides), *lines_table(sides))
     ratios = [_ratio_stat(view, ratio(subject, view.label, rate), (sides[0].label, rate)) for view in sides[1:]]
     why: tuple[Block, ...] = (
         Text(_why(sides[0])),
@@ -65,12 +67,12 @@ def build(subject: Subject) -> Section:
         *_lines(subject, sides[0]),
     )
     changed = f"What {sides[-1].label} changes" if len(sides) > 1 else "In numbers"
-    columns = ((_question(sides), why), (changed, (table,)))
+    columns = ((_question(sides), why), (changed, (table, *more)))
     # the table of three or more sides needs the whole width
     groups = (Group(columns),) if len(sides) < 3 else tuple(Group((column,)) for column in columns)
     said = tuple(Text(_in_words(stat)) for stat in ratios)
     blocks: tuple[Block, ...] = (verdict, *warnings, _stats(subject, sides, ratios), *groups)
-    return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table))
+    return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table, *more))
 
 
 def _measures(sides: tuple[View, ...], rate: str) -> tuple[str, ...]:
