@@ -96,6 +96,8 @@ class StepUse:
     tokens_per_s: float | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
     """Per step: syncs, would_sync, h2d, ..."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Of those steps' time, the share that their thread spent in data, checkpoint, ..., as it was recorded."""
     pid: int = 0
     tid: int = 0
     """Who closed the last step."""

@@ -32,12 +32,13 @@ def watch(live: Live, target: Watched, interval: float) -> None:
     from rich.live import Live as Screen
     from rich.text import Text
 
+    from profiler.diagnose.live_mean import Recent
     from profiler.diagnose.live_verdict import live_verdict
     from profiler.report.render.live import live_view
 
     console = Console(highlight=False)
     unicode = (console.encoding or "").lower().startswith("utf")
-    pause, over = _FIRST_S, False
+    pause, over, recent = _FIRST_S, False, Recent()
     with (
         suppress(KeyboardInterrupt),
         _terminated_as_interrupt(),
@@ -49,7 +50,7 @@ def watch(live: Live, target: Watched, interval: float) -> None:
             if snapshot is None:
                 over = True
                 break
-            size, words = console.size, live_verdict(snapshot)
+            size, words = console.size, live_verdict(recent.mean(snapshot))
             view = live_view(snapshot, words, width=size.width, height=size.height, unicode=unicode)
             screen.update(view, refresh=True)
             if asked_to_quit(pause):

@@ -18,9 +18,11 @@ WINDOW_S: Final = 10.0
 _FIRST_BYTES: Final = 1 << 20
 """Read of a table that was long before we came: 10 s of steps of 1 ms are 0.7 MB."""
 SELDOM: Final = 10
-"""As at load (profiler.run.steps): what steps less than once in so many steps of the most frequent ends no step."""
+"""as at load (profiler.run.cycles): what steps less than once in so many steps of the most frequent ends no step."""
 MARKED: Final = "steps as the program marks them"
 _NONE: Final = "no step has ended yet"
+_PARTS: Final = ("data", "loader start", "tokenize", "checkpoint")
+"""Regions in which the thread that closes the steps waits, or does what others could do for it."""
 _KEPT: Final = 1 << 16
 """Records of a table that are remembered at most."""
 
@@ -65,9 +67,12 @@ class _Source:
         """Boundaries of each (kind, name): time, tid."""
         self.values: deque[tuple[int, int, float]] = deque(maxlen=_KEPT)
         """Counters: time, name, amount."""
+        self.regions: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
+        """Begin, end, tid, name."""
         self._steps = Tail(folder / "steps.bin", "steps")
         self._boundaries = Tail(folder / "boundaries.bin", "boundaries")
         self._values = Tail(folder / "values.bin", "values")
+        self._regions = Tail(folder / "regions.bin", "regions")
         self._names: dict[int, str] = {}
 
     def refresh(self) -> None:
@@ -79,6 +84,8 @@ class _Source:
         for row in self._values.read():
             if row["kind"] == ValueKind.COUNTER:
                 self.values.append((row["time"], row["name"], row["value"]))
+        for row in self._regions.read():
+            self.regions.append((row["begin"], row["end"], row["tid"], row["name"]))
 
     def name(self, number: int) -> str:
         if number not in self._names:
@@ -159,10 +166,20 @@ def _use(source: _Source, words: str, moments: list[int], *, now: int, tid: int,
         since_last=max(0, now - moments[-1]) / 1e9,
         tokens_per_s=tokens / seconds if known and tokens else None,
         counters={name: amount / steps for name, amount in sorted(counters.items()) if name} if known else {},
+        parts=_parts(source, tid, first, last) if known else {},
         pid=source.pid,
         tid=tid,
         ranks=ranks,
     )
+
+
+def _parts(source: _Source, tid: int, first: int, last: int) -> dict[str, float]:
+    """Share of [first, last] in each of _PARTS; where one lies in another both have it."""
+    spent: defaultdict[str, int] = defaultdict(int)
+    for begin, end, of, name in source.regions:
+        if of == tid and end > first and begin < last and source.name(name) in _PARTS:
+            spent[source.name(name)] += min(end, last) - max(begin, first)
+    return {name: min(1.0, spent[name] / (last - first)) for name in _PARTS if spent[name]}
 
 
 def _source_folders(run: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.base.live import StepUse
+from profiler.diagnose.live_mean import Recent
 from profiler.diagnose.live_verdict import live_verdict
 from tests.fakes.live import gpu, snapshot
 
@@ -40,6 +41,34 @@ def test_verdicts(given: dict[str, Any], said: str) -> None:
 def test_all_cores_busy() -> None:
     busy = snapshot(cpu=0.99, cores=1.2)
     assert "1.0 of 1.2 cores are busy: the CPU limits" in live_verdict(busy)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cpu": 0.1}, "on a CPU 10% of the time, 78% of the last 10.0 s in next(loader): that limits"),
+        ({"cpu": 0.1, "workers": (0.9, 0.1)}, "in next(loader): that limits; 1 of 2 workers are at work"),
+        ({}, "78% of the last 10.0 s in next(loader), and 1.0 of 8 cores are busy: this thread limits"),
+    ],
+)
+def test_what_was_recorded_says_what_the_thread_waits_for(given: dict[str, Any], said: str) -> None:
+    steps = StepUse("steps of SGD", 5, 10.0, 10.0, 0.1, 0.05, parts={"tokenize": 0.1, "data": 0.78})
+    assert live_verdict(snapshot(**given, steps=steps)).endswith(said), live_verdict(snapshot(**given, steps=steps))
+    little = StepUse("steps of SGD", 5, 10.0, 10.0, 0.1, 0.05, parts={"data": 0.1})
+    assert "next(loader)" not in live_verdict(snapshot(**given, steps=little))
+
+
+def test_it_is_spoken_from_the_mean_of_some_seconds() -> None:
+    recent = Recent()
+    for cpu, workers in ((0.2, (0.9, 0.9)), (0.4, (0.1, 0.5))):
+        found = recent.mean(snapshot(cpu=cpu, workers=workers))
+    assert found.cpu == pytest.approx(0.3)
+    assert found.threads[0].cpu == pytest.approx(0.3)
+    assert [worker.cpu for worker in found.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
+    for _ in range(6):
+        found = recent.mean(snapshot(cpu=0.8))
+    assert found.cpu == pytest.approx(0.8), "what is long ago counts no more"
+    assert recent.mean(snapshot(cpu=None)).cpu is None
 
 
 @pytest.mark.parametrize(("since", "step", "stands"), [(30.0, 0.1, True), (30.0, 20.0, False), (1.0, 0.001, False)])

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.record import live_steps
 from profiler.record.live_steps import MARKED, SELDOM, StepRate, Tail
-from profiler.run import steps as at_load
+from profiler.run import cycles as at_load
 from profiler.run import tables
 from profiler.run.tables import BoundaryKind, ValueKind
 
@@ -81,6 +81,21 @@ def test_marked_steps(tmp_path: Path) -> None:
     assert (use.source, use.rate, use.step_time, use.tokens_per_s) == (MARKED, 1.0, 1.0, 100.0)
     assert (use.count, use.since_last, use.pid, use.tid, use.ranks) == (10, 1.0, 7, 9, 1)
     assert use.counters == {"syncs": 3.0}, "of the steps in the window only, the first boundary's before them left out"
+
+
+def test_recorded_parts_of_the_thread_that_steps(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    for number in range(4):
+        source.boundary(number * S, "SGD")
+        source.write(
+            "regions",
+            (number * S, number * S + S // 2, 7, source.name("data"), 0),
+            (number * S, number * S + S // 2, 9, source.name("data"), 0),
+            (number * S, number * S + S, 7, source.name("backward"), 0),
+        )
+    use, _ = StepRate(tmp_path).read(4 * S)
+    assert use is not None
+    assert use.parts == {"data": 0.5}
 
 
 def test_a_program_that_stands_keeps_its_last_step(tmp_path: Path) -> None:

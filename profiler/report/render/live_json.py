@@ -69,6 +69,7 @@ def _steps(steps: StepUse) -> dict[str, Any]:
         "since_last_s": steps.since_last,
         "tokens_per_s": steps.tokens_per_s,
         "per_step": dict(steps.counters),
+        "parts": dict(steps.parts),
         "pid": steps.pid,
         "tid": steps.tid,
         "ranks": steps.ranks,
