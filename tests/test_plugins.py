@@ -72,6 +72,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "method",
         "outside",
         "quick-fix",
+        "spikes",
         "throughput",
         "timeline",
         "utilisation",

@@ -21,6 +21,7 @@ from profiler.analyse.outside import outside
 from profiler.analyse.phases import phases
 from profiler.analyse.quality import doubts
 from profiler.analyse.resources import resources
+from profiler.analyse.spikes import spikes
 from profiler.analyse.stacks import activity, flame
 from profiler.analyse.throughput import throughput
 from profiler.analyse.utilisation import series
@@ -70,6 +71,7 @@ def analyse(run: Run) -> Analysis:
         input=input_parts(run, window),
         phases=phases(run, window, host, seen) if host and hooked(run) else (),
         outside=outside(run, window) if hooked(run) else (),
+        spikes=spikes(run, window),
         notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window), *uneven(run, on_device)),
     )
 

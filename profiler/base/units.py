@@ -68,6 +68,12 @@ def count(value: float) -> str:
     return significant(value)
 
 
+def nth(number: int) -> str:
+    """10th, 2nd, 11th, 1,001st."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def rate(value: float, unit: str) -> str:
     """21.4k tokens/s."""
     return f"{_scaled(value, _RATE, '')} {unit}"

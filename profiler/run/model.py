@@ -267,6 +267,36 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
+class SpikeLine:
+    """A line of the user's own code at which a part of the extra time of long steps lies."""
+
+    site: Site
+    share: float
+    """Of the extra time of the long steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spikes:
+    """The few steps that take much longer than the others, and where their extra time lies."""
+
+    count: int
+    """Long steps, of `steps` measured ones."""
+    steps: int
+    every: int
+    """The distance between them where it is the same: 10 where every 10th step is one; else 0."""
+    times: float
+    """How many times as long as the others they take, by the medians of both."""
+    share: float
+    """Of all measured time what they take beyond the median of all steps."""
+    lines: tuple[SpikeLine, ...] = ()
+    """The most first; without any, none stands out, or `samples` are too few."""
+    samples: int = 0
+    """Stack samples in the long steps."""
+    enough: bool = False
+    """Whether these tell at which lines the extra time lies."""
+
+
+@dataclass(frozen=True, slots=True)
 class Doing:
     """What one thread was doing most of the time in which it was sampled, whether there are steps or not."""
 
@@ -384,6 +414,8 @@ class Analysis:
     """What the loader's time is made of, the most seconds first."""
     outside: tuple[Outside, ...] = ()
     """Time before the first step and after the last."""
+    spikes: Spikes | None = None
+    """None: no step takes much longer than the others."""
     doing: tuple[Doing, ...] = ()
     """What each thread was doing, the main process and its main thread first."""
     timeline: Timeline | None = None

@@ -43,3 +43,9 @@ def test_value(number: float | None, unit: str, expected: str) -> None:
 )
 def test_share(number: float, expected: str) -> None:
     assert units.share(number) == expected
+
+
+def test_ordinals() -> None:
+    assert [units.nth(number) for number in (1, 2, 3, 4, 11, 12, 22, 113, 1001)] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "22nd", "113th", "1,001st"),
+    ]

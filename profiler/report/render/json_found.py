@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler.report.render.json_values import Gaps
-from profiler.run.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Site
+from profiler.run.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Site, Spikes
 
 
 def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
             {"name": one.name, "seconds": one.seconds, "lines": [_line(line) for line in one.lines]}
             for one in analysis.outside
         ],
+        "spikes": _spikes(analysis.spikes, gaps),
     }
 
 
@@ -85,3 +86,22 @@ def _line(line: LineCost) -> dict[str, Any]:
 def _input(part: InputPart, path: str, gaps: Gaps) -> dict[str, Any]:
     shares = {"seconds_per_step": part.seconds_per_step, "share": part.share}
     return {"name": part.name, "where": part.where, **shares, **_place(part.site, path, gaps)}
+
+
+def _spikes(spikes: Spikes | None, gaps: Gaps) -> dict[str, Any] | None:
+    if spikes is None:
+        gaps.reasons["spikes"] = "no step takes much longer than the others"
+        return None
+    return {
+        "count": spikes.count,
+        "steps": spikes.steps,
+        "every": spikes.every,
+        "times": spikes.times,
+        "share": spikes.share,
+        "samples": spikes.samples,
+        "enough": spikes.enough,
+        "lines": [
+            {"file": row.site.file, "line": row.site.line, "function": row.site.function, "share": row.share}
+            for row in spikes.lines
+        ],
+    }
