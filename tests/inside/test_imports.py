@@ -188,3 +188,16 @@ def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: p
     assert "backward" in names
     assert "optimizers" not in names
     assert made.hooks == {"optimizers": "SyntaxError: of another Python"}
+
+
+@pytest.mark.usefixtures("package")
+def test_a_recording_knows_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports._told["watching"] = "LookupError: of the recording before"
+    monkeypatch.setattr(imports, "follow_process", lambda: None)
+    monkeypatch.setattr(imports, "leave_us_out", lambda: None)
+    monkeypatch.setattr(hook.STATE, "recorder", None)
+    imports.begin()
+    assert imports._told == {}
+    first, second = ({type(one): one for one in imports.load_hooks("full")} for _ in range(2))
+    assert first.keys() == second.keys()
+    assert not any(first[kind] is second[kind] for kind in first)
