@@ -18,6 +18,7 @@ from profiler.base.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import attach, check, spec_of
 from profiler.record.permission import missing_permission
+from profiler.run import tables
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
 
@@ -72,7 +73,9 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
 
         def end_when_both_are_seen() -> None:
             folder = tmp_path / "run" / "recorder"
-            if len(list(folder.glob("window-*"))) >= 2 and (folder / "gil_stacks.bin").exists():
+            holders = folder / "gil_stacks.bin"
+            enough = holders.exists() and holders.stat().st_size >= 10 * tables.packer("stacks").size
+            if enough and len(list(folder.glob("window-*"))) >= 2:
                 os.kill(os.getpid(), signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
@@ -86,7 +89,9 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     assert main.site is not None
     assert (main.site.function, main.text) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
-    assert main.gil > 0.5, "adding up needs the GIL"
+    assert main.gil > 0, "how much, is the machine's to say: where it is busy, the sampler comes late"
+    held = run.gil_stacks[run.gil_stacks["pid"] == process.pid]
+    assert (held["tid"] == process.pid).mean() > 0.5, "adding up needs the GIL, and the other thread waits for a line"
     assert {"process.cpu", "process.rss", "thread.cpu_s"} <= set(run.names)
 
 
