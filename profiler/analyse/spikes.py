@@ -32,6 +32,8 @@ REGULAR: Final = 0.8
 """Share of the distances between long steps that must be the usual one: a hiccup more or one missed breaks two."""
 FEWEST_GAPS: Final = 3
 """Distances below which equal ones are chance."""
+MOST: Final = 0.25
+"""Share of the steps above which irregular long ones are no exceptions: a loader behind hands over in bursts."""
 ENOUGH: Final = 10
 """Stack samples in long steps that tell most of their extra time from little of it: a half is known to +-30 points."""
 OWN: Final = 0.1
@@ -95,8 +97,10 @@ def spikes(run: Run, window: Window) -> Spikes | None:
     extra = float((wall - usual)[long].sum()) / window.wall_ns
     if extra < WORTH:
         return None
-    ratio = float(np.median(wall[long]) / np.median(wall[~above]))
     every = _every(window, long)
+    if not every and long.mean() > MOST:
+        return None
+    ratio = float(np.median(wall[long]) / np.median(wall[~above]))
     sampled, samples = _sampled(run, window, (long, ~above), regular=every > 0)
     enough = samples >= ENOUGH
     lines = _lines(sampled, regular=every > 0, folder=folder_of(run)) if enough else ()

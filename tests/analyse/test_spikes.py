@@ -108,6 +108,13 @@ def test_a_loaded_machine_has_no_line() -> None:
     assert (found.every, found.enough, found.lines) == (0, True, ())
 
 
+def test_many_long_steps_without_a_rule_are_no_exceptions() -> None:
+    chance, steps = random.Random(0), Steps()
+    for _ in range(300):
+        steps.step(slow=4.0 if chance.random() < 0.33 else 1.0)
+    assert steps.found() is None
+
+
 def test_random_steps_with_a_line_of_their_own() -> None:
     chance, steps = random.Random(0), Steps()
     for _ in range(300):
