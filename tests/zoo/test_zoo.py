@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.zoo.zoo import ZOO, Animal, Recorded, recorded
+from tests.zoo.zoo import ZOO, Animal, Recorded, recorded, shapes
 
 
 @pytest.fixture(
@@ -22,6 +22,12 @@ def test_the_program_does_what_it_did(kept: Recorded) -> None:
     assert kept.bare
     known = set(kept.bare)
     assert tuple(line for line in kept.with_us if line in known) == kept.bare
+
+
+def test_it_says_nothing_more_and_nothing_less(kept: Recorded) -> None:
+    """On both of its outputs: no warning of ours or about us, and none of its own is lost."""
+    with_us, bare = shapes(kept.with_us), shapes((*kept.bare, *kept.bare_errors))
+    assert (sorted(with_us - bare), sorted(bare - with_us)) == ([], [])
 
 
 def test_its_steps_are_found_and_named(kept: Recorded) -> None:

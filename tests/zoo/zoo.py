@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,9 @@ ALONE: Final = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """One thread for the operators: where the machine is busy, threads that wait for each other take ten times as long."""
 _OF_TIME: Final = re.compile(r"'(train_runtime|train_\w+_per_second)': '?[\d.]+'?")
 """What a program prints of the time that it took."""
+_VARYING: Final = (re.compile(r"\d%\||\dit/s|s/it"),)
+"""Progress bars: as long as the time that has passed."""
+_NUMBER: Final = re.compile(r"\b(0x[0-9a-f]+|\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class Recorded:
     steps: int
     run: Run
     bare: tuple[str, ...]
+    bare_errors: tuple[str, ...]
     with_us: tuple[str, ...]
     bare_exit: int
 
@@ -105,8 +109,8 @@ def recorded(animal: Animal, steps: int, folder: Path, level: str = "standard") 
     os.environ.update(animal.threads)
     try:
         with chdir(SCRIPTS):
-            with open(folder / "alone.log", "w", encoding="utf-8") as output:
-                alone = subprocess.Popen(argv, stdout=output, stderr=subprocess.DEVNULL)
+            with open(folder / "alone.log", "wb") as output, open(folder / "alone.err", "wb") as errors:
+                alone = subprocess.Popen(argv, stdout=output, stderr=errors)
             info = record(RunSpec(argv=argv, out=folder / "run", level=level, quiet=True))
             bare_exit = alone.wait(timeout=250)
     finally:
@@ -114,9 +118,13 @@ def recorded(animal: Animal, steps: int, folder: Path, level: str = "standard") 
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     assert info.exit_code == animal.exit_code, (folder / "run" / "output.log").read_text()
     said = (folder / "run" / "output.log").read_text()
-    return Recorded(
-        animal, steps, load(folder / "run"), _lines((folder / "alone.log").read_text()), _lines(said), bare_exit
-    )
+    alone_said, alone_errors = (_lines((folder / f"alone.{end}").read_text()) for end in ("log", "err"))
+    return Recorded(animal, steps, load(folder / "run"), alone_said, alone_errors, _lines(said), bare_exit)
+
+
+def shapes(lines: Iterable[str]) -> set[str]:
+    """The lines with every number as #, without those that are different each time."""
+    return {_NUMBER.sub("#", line) for line in lines if not any(varying.search(line) for varying in _VARYING)}
 
 
 def _lines(text: str) -> tuple[str, ...]:
