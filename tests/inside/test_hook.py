@@ -99,7 +99,7 @@ def code_of(file: str) -> Any:
         (sys.prefix + "/lib/python3/dist-packages/numpy/core.py", False),
         (hook.__file__, False),
         ("<frozen importlib._bootstrap>", False),
-        ("/home/me/train.py", True),
+        ("/somewhere/train.py", True),
     ],
 )
 def test_whose_code_it_is(file: str, users: bool) -> None:
@@ -109,5 +109,5 @@ def test_whose_code_it_is(file: str, users: bool) -> None:
 def test_not_all_code_of_a_program_that_makes_it_as_it_goes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "_MOST_KNOWN", 5)
     for number in range(20):
-        hook.is_user_code(code_of(f"/home/me/made{number}.py"))
+        hook.is_user_code(code_of(f"/somewhere/made{number}.py"))
     assert len(hook._user) <= 5
