@@ -1,7 +1,8 @@
 """A step in coarse parts: data, forward, backward, optimizer, what follows the optimizer, and the rest.
 
 Data, backward and optimizer are recorded exactly. What of the rest is forward, or comes after the optimizer, samples
-say: by the model's frames, and by lines of the function that calls the optimizer which stand below that call.
+say: by the model's frames, and by lines which stand below the call of the optimizer, in the function that makes it or
+in those around it. An evaluation after the step is not forward, though it calls the model.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer is left aside."""
 _Frames = tuple[Site, ...]
 _Place = tuple[Site | None, str]
+_Loop = Mapping[tuple[str, str], int]
+"""File and function -> its line, of the user's functions on the way to the optimizer."""
 
 
 def phases(run: Run, window: Window, host: HostTimeline, seen: Evidence | None) -> tuple[Phase, ...]:
@@ -96,12 +99,13 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], Floats],
     for one, stack in seen.stacks.items():
         name, frames = stack.phase, run.stack_frames[one]
         place: _Place = (stack.site if kind_of(stack.site.file, packages) == USER else None, "")
-        if name == BETWEEN:
-            name = ELSEWHERE
-            below = next((k for k, site in enumerate(frames) if loop and _after(site, loop)), None)
+        if name in (BETWEEN, FORWARD):
+            below = _after(frames, loop)
             if below is not None:
                 name = AFTER
                 place = frames[below], _called(frames[below + 1 :], packages)
+            elif name == BETWEEN:
+                name = ELSEWHERE
         key = name, stack.in_optimizer
         named[key] = named.get(key, 0.0) + weight[one]
         of = places.setdefault(name, {})
@@ -109,8 +113,8 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], Floats],
     return named, places
 
 
-def _loop(run: Run, seen: Evidence, packages: Places) -> Site | None:
-    """The line of the user's that calls the optimizer; of several (a GAN's) the one whose samples end a step."""
+def _loop(run: Run, seen: Evidence, packages: Places) -> _Loop:
+    """The way to the call of the optimizer; of several calls (a GAN's) to the one whose samples end a step."""
     steppers = {
         one: stack.site
         for one, stack in seen.stacks.items()
@@ -130,11 +134,25 @@ def _loop(run: Run, seen: Evidence, packages: Places) -> Site | None:
         found[steppers[one]] = total + float(totals[one]), apart + float(waits[one])
     most = max((total for total, _ in found.values()), default=0.0)
     often = [site for site, (total, _) in found.items() if total >= _RARE * most]
-    return min(often, key=lambda site: found[site][1] / found[site][0], default=None)
+    last = min(often, key=lambda site: found[site][1] / found[site][0], default=None)
+    ways = [one for one, site in steppers.items() if site == last and totals[one] > 0] if last else []
+    if not ways:
+        return {}
+    frames = run.stack_frames[max(ways, key=lambda one: totals[one])]
+    return {
+        (site.file, site.function): site.line
+        for site in frames[: frames.index(last) + 1]
+        if kind_of(site.file, packages) == USER
+    }
 
 
-def _after(site: Site, loop: Site) -> bool:
-    return site.file == loop.file and site.function == loop.function and site.line > loop.line
+def _after(frames: _Frames, loop: _Loop) -> int | None:
+    """Index of the frame that has left the way to the optimizer below it; None where it left above, or did not."""
+    for number, site in enumerate(frames):
+        line = loop.get((site.file, site.function), site.line)
+        if site.line != line:
+            return number if site.line > line else None
+    return None
 
 
 def _called(below: _Frames, packages: Places) -> str:

@@ -15,6 +15,11 @@ WORTH: Final = 0.05
 """Share of a step below which nothing is named beside computing."""
 UNKNOWN: Final = 0.1
 """Share of a step from which what is not known of it is said first: it may be larger than any cause."""
+LEADS: Final = 0.6
+"""Share of a step from which computing is named first, before what can be cured beside it."""
+AFTER_LEADS: Final = 0.2
+"""Share of a step from which what runs after the optimizer is named first, though computing may be most of it: it is no
+part of training."""
 _AFTER: Final = "after the optimizer"
 _DOING: Final = {
     "sync": "is spent blocked on the device",
@@ -77,11 +82,14 @@ def _unknown(analysis: Analysis, most: _Cause | None) -> str:
 
 
 def _of_causes(computing: float, most: _Cause | None) -> str:
-    if computing >= BUSY:
+    after = most is not None and most.category == _AFTER and most.share >= AFTER_LEADS
+    if computing >= BUSY and not after:
         also = f"; {share(most.share)} of it {most.words}" if most else ""
         return f"Computing takes {share(computing)} of the step: neither data nor Python is what limits this run{also}."
     if most is None:
         return ""
+    if computing >= LEADS and not after:
+        return f"Computing takes {share(computing)} of the step; {share(most.share)} of the step {most.words}."
     also = f"; computing takes {share(computing)}" if computing >= WORTH else ""
     return f"{share(most.share)} of each step {most.words}{also}."
 

@@ -73,6 +73,17 @@ def analysis(
             BUSY,
         ),
         (
+            analysis({"compute": 0.9, "python": 0.1}, after=0.72),
+            "72% of each step runs after optimizer.step() at train.py:60 (log_metrics); computing takes 90%.",
+        ),
+        (
+            analysis({"compute": 0.76, "framework": 0.18, "python": 0.06}),
+            (
+                "Computing takes 76% of the step; 18% of the step is the framework's own Python and the launching of its "
+                "operators at framework.py:7 (f)."
+            ),
+        ),
+        (
             analysis({"python": 0.9, "compute": 0.1}, after=0.2),
             "90% of each step is Python, or waits in it at python.py:7 (f); computing takes 10%.",
         ),
