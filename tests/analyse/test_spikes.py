@@ -173,3 +173,13 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
     assert found is not None
     assert found.samples == 24
     assert lines(found) == [("forward", 7, 1.0)]
+
+
+def test_without_stacks_the_steps_are_told_all_the_same() -> None:
+    builder = RunBuilder(level="light")
+    for number in range(40):
+        builder.step(number * 100 * MS, number * 100 * MS + (60 * MS if number % 10 == 4 else 10 * MS))
+    run = builder.build()
+    found = spikes(run, measured_window(run))
+    assert found is not None
+    assert (found.every, found.samples, found.enough) == (10, 0, False)
