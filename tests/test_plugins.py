@@ -31,6 +31,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "inside",
         "kineto",
         "libraries",
+        "load",
         "memory",
         "numba-cuda",
         "preempt",

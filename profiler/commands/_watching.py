@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from profiler.record.live import Live
 
 _QUIT: Final = "qQ\x03"
+_LEAVE: Final = "q or Ctrl-C leaves; the program goes on"
 _FIRST_S: Final = 0.3
 """From the first reading to the second: CPU needs two, and nobody likes to wait for a picture."""
 _CLOSING_S: Final = 3.0
@@ -51,7 +52,7 @@ def watch(live: Live, target: Watched, interval: float) -> None:
                 over = True
                 break
             size, words = console.size, live_verdict(recent.mean(snapshot))
-            view = live_view(snapshot, words, width=size.width, height=size.height, unicode=unicode)
+            view = live_view(snapshot, words, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
             screen.update(view, refresh=True)
             if asked_to_quit(pause):
                 break

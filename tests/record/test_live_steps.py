@@ -10,7 +10,7 @@ import pytest
 from profiler.record import live_steps
 from profiler.record.live_steps import MARKED, SELDOM, StepRate, Tail
 from profiler.run import cycles as at_load
-from profiler.run import tables
+from profiler.run import model, tables
 from profiler.run.tables import BoundaryKind, ValueKind
 
 S = 1_000_000_000
@@ -155,4 +155,4 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_seldom_means_the_same_as_at_load() -> None:
     assert SELDOM == at_load.SELDOM
-    assert MARKED == at_load.MARKED
+    assert MARKED == model.MARKED

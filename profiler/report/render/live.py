@@ -26,16 +26,19 @@ _FEWEST: Final = 1
 """Threads shown however low the terminal is."""
 _FRAME: Final = 6
 """Lines for the program, two empty ones, the head of the table, and how many more threads there are."""
+_HELPING: Final = 0.02
+"""Share of a core below which a thread beside the main one is not listed but counted."""
 _HOT: Final = 0.8
 _WARM: Final = 0.3
 """Shares from which a bar is drawn in a warmer colour: for the eye only."""
 
 
 def live_view(
-    snapshot: Snapshot, verdict: str, *, width: int, height: int | None = None, unicode: bool = True
+    snapshot: Snapshot, verdict: str, *, width: int, height: int | None = None, unicode: bool = True, leave: str = ""
 ) -> Group:
     """Program, verdict, steps, CPU, memory, GPUs, workers, and the busiest threads.
 
+    :param leave: how the view is left, where it stays.
     :param height: lines that there are; None: as many as it takes, for ten threads.
     """
     from rich.console import Group
@@ -46,10 +49,11 @@ def live_view(
     most = 10
     if height is not None:
         said = -(-len(verdict) // max(1, width))
-        taken = said + sum(pencil.height(line) for _, line in lines) + _FRAME
+        taken = said + sum(pencil.height(line) for _, line in lines) + _FRAME + bool(leave)
         most = max(_FEWEST, height - taken)
     empty = pencil.text("")
-    return Group(head, pencil.text(verdict, "bold"), empty, pencil.grid(lines), empty, pencil.threads(snapshot, most))
+    parts = (head, pencil.text(verdict, "bold"), empty, pencil.grid(lines), empty, pencil.threads(snapshot, most))
+    return Group(*parts, *((pencil.text(leave, "dim"),) if leave else ()))
 
 
 class _Pencil:
@@ -192,7 +196,8 @@ class _Pencil:
             column("", width=_BAR)
         column("now")
         workers = {worker.pid for worker in snapshot.workers}
-        for use in snapshot.threads[:most]:
+        named = [use for use in snapshot.threads if not _helper(use)]
+        for use in named[:most]:
             cells = [self._name(use), self.text(WORKER if use.pid in workers else use.role)]
             if wide:
                 cells.append(self.text(str(use.pid)))
@@ -200,13 +205,18 @@ class _Pencil:
             if wide:
                 cells.append(self._bar(use.cpu))
             table.add_row(*cells, self.text(_STATES.get(use.state, use.state)))
-        rest = len(snapshot.threads) - most
+        rest = len(snapshot.threads) - len(named[:most])
         if rest > 0:
             table.add_row(self.text(f"and {count(rest)} more", "dim"))
         return table
 
     def _name(self, use: ThreadUse) -> Text:
         return self.text(use.name or f"thread {use.tid}", "bold" if use.role == TRAINING else "")
+
+
+def _helper(use: ThreadUse) -> bool:
+    """A thread that its process keeps beside the main one and that does next to nothing: pools, feeders of queues."""
+    return use.tid != use.pid and not use.role and use.cpu is not None and use.cpu < _HELPING
 
 
 def _gpu_facts(gpu: GpuUse) -> str:

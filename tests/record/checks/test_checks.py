@@ -21,6 +21,7 @@ from profiler.record.checks import (
     inside,
     kineto,
     libraries,
+    load,
     memory,
     numba_cuda,
     preempt,
@@ -131,6 +132,24 @@ def test_clocks(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert (answer.state, answer.do) == (PARTLY, "export OMP_NUM_THREADS=2")
     assert "2.5 of the 8 cores" in answer.why
     assert "governor powersave" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "said"),
+    [
+        ("0.30 2.0 3.0 1/9 7", YES, "load 0.3 on 2 cores"),
+        ("1.10 0.0 0.0 1/9 7", PARTLY, "other programs are at work"),
+        ("10.2 0.0 0.0 1/9 7", PARTLY, "load 10.2 on 2 cores in the last minute: more threads want a core"),
+        ("", NOT_KNOWN, "does not say"),
+    ],
+)
+def test_load(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, state: str, said: str) -> None:
+    (tmp_path / "loadavg").write_text(text)
+    monkeypatch.setattr(load, "_LOADAVG", tmp_path / "loadavg")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    answer = load.PLUGIN.look(place)
+    assert answer.state == state
+    assert said in answer.why
 
 
 def test_stolen_time(tmp_path: Path) -> None:

@@ -56,7 +56,18 @@ def test_everything_is_there() -> None:
         "a note",
     ):
         assert part in text, text
-    assert "waiting" in next(line for line in text.splitlines() if line.startswith("pt_data_pin"))
+    assert not any(line.startswith("pt_data_pin") for line in text.splitlines()), "it does next to nothing"
+    assert "and 1 more" in text
+
+
+def test_how_the_view_is_left_is_its_last_line() -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    threads = tuple(ThreadUse(10, 10 + n, f"thread-{n:02}", "R", 0.5) for n in range(40))
+    console.print(live_view(full(threads=threads), "x", width=100, height=24, leave="q leaves"))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[-1].rstrip() == "q leaves"
+    assert len(lines) <= 24
 
 
 def test_what_is_not_known_says_why() -> None:
