@@ -79,8 +79,8 @@ def analysis(
         (
             analysis({"compute": 0.76, "framework": 0.18, "python": 0.06}),
             (
-                "Computing takes 76% of the step; 18% of the step is the framework's own Python and the launching of its "
-                "operators at framework.py:7 (f)."
+                "Computing takes 76% of the step; 18% of the step is the framework's own Python and the launching of "
+                "its operators at framework.py:7 (f)."
             ),
         ),
         (
