@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Final
 from profiler.base import requirements
 from profiler.base.errors import Exit, ProfilerError
 
+_PIPED: Final = 1000
+"""Columns where nobody's terminal ends: whoever searches the output finds paths and commands in one piece."""
 _RUNS: Final = Path("reports/runs")
 _NOTE: Final = (
     "Exit code 0: recording works at level standard. 1: something that it needs (in bold) is missing. "
@@ -48,7 +51,8 @@ class DoctorCommand:
         if args.json:
             print(json.dumps(doctor_json(rows), indent=1))
         else:
-            console = Console(highlight=False)
+            piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+            console = Console(highlight=False, width=_PIPED if piped else None)
             unicode = (console.encoding or "").lower().startswith("utf")
             console.print(doctor_view(rows, width=console.width, unicode=unicode))
         return int(Exit.FAIL if any(row.lacking for row in rows) else Exit.OK)

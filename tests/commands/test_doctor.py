@@ -25,6 +25,17 @@ def test_exit_code(
     assert json.loads(capsys.readouterr().out)["standard"] is (code == 0)
 
 
+def test_in_a_pipe_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    why, do = "in /a/" + "long/" * 40 + "place", "docker run " + "--option " * 20
+    rows = (Capability("stacks", "Python stacks", Answer(NO, why, do), needed=False),)
+    monkeypatch.setattr(doctor, "examine", lambda place: rows)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    main(["doctor"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "Python stacks" in line)
+    assert why in line
+    assert do.strip() in line
+
+
 def test_a_python_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--python", "no-such-python"]) == 2
     assert capsys.readouterr().err == "error: --python no-such-python: there is no such program\n"
