@@ -22,11 +22,11 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser with a subparser for every command that is found."""
     parser = argparse.ArgumentParser(prog="python -m profiler", description=purpose)
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in discover("profiler.commands"):
         subparser = commands.add_parser(command.name, help=command.help, description=command.help)
         command.prepare_parser(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, parser=subparser)
     return parser
 
 
@@ -36,7 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if "run" not in args:
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        parser.print_help(sys.stderr)
+        parser.exit(int(Exit.USAGE), "error: choose a command\n")
+    if unknown:  # said with the usage of the command, not of the whole
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = args.run(args)
     if sys.stdout is not None:  # None: it was closed from the start
         sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit

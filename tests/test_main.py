@@ -44,6 +44,16 @@ def test_usage_errors_exit_with_2(argv: list[str], capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
+    ("argv", "said"),
+    [([], "diagnose-tokenization"), (["diagnose", "x", "--bogus"], "usage: python -m profiler diagnose [-h] RUN")],
+)
+def test_usage_is_that_of_what_was_asked(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        edge.main(argv)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (ProfilerError("no such run"), 2, "error: no such run\n"),

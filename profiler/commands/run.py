@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.base.errors import ProfilerError
-from profiler.run.model import WHOLE_RUN
 from profiler.run.tables import LEVELS
 
 if TYPE_CHECKING:
@@ -95,6 +94,7 @@ def print_summary(run: Run) -> None:
     from rich.text import Text
 
     from profiler.diagnose.ended import ended
+    from profiler.run.model import WHOLE_RUN
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info

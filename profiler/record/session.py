@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -105,6 +107,8 @@ class Recording:
     def _begin(self) -> None:
         spec = self._spec
         self.path = spec.out.absolute()
+        if free := _free_beside(self.path):
+            raise ProfilerError(f"{spec.out} is not empty, and a run is never overwritten: {free} is free")
         self._beside = _Beside(spec, self.path)
         self._before = {name: os.environ.get(name) for name in _OURS}
         changed = {**environment_of(spec), tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._beside.pid)}
@@ -133,7 +137,10 @@ class Recording:
         with _entering:
             _current = None
             self._take_back()
-            self._beside.close(_state(kind, value))
+            if self._beside.close(_state(kind, value)):
+                shown = shlex.quote(str(self._spec.out))
+                with suppress(OSError, ValueError):  # it was closed: the program's, and not ours to judge
+                    print(f"profiler: recorded {shown}; see python -m profiler diagnose {shown}", file=sys.stderr)
 
     def _take_back(self) -> None:
         hook.unpatch()
@@ -147,6 +154,16 @@ class Recording:
         recorder.stop()
         hook.STATE.recorder = None
         marks.renew()
+
+
+def _free_beside(path: Path) -> str:
+    """A free name like that of `path` where something is in it; empty where nothing is, or that cannot be seen."""
+    try:
+        if not any(path.iterdir()):
+            return ""
+    except OSError:  # it is not there, or said by who makes it
+        return ""
+    return next(str(free) for n in count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
 
 
 def _state(kind: type[BaseException] | None, value: BaseException | None) -> str:
@@ -196,12 +213,14 @@ class _Beside:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
-    def close(self, state: str) -> None:
-        """Have it close the run; it has when this returns."""
+    def close(self, state: str) -> bool:
+        """Have it close the run; whether it has when this returns."""
         self.say(state)
-        if self._heard() != "closed":
+        closed = self._heard() == "closed"
+        if not closed:
             print("profiler: the recorder beside was ended; what it had written still loads", file=sys.stderr)
         self._hang_up()
+        return closed
 
     def _hang_up(self) -> None:
         for end in (self._process.stdin, self._process.stdout):

@@ -178,7 +178,8 @@ def test_one_recording_at_a_time(trained: tuple[Path, dict[str, Any]]) -> None:
 
 def test_marks_of_the_package_in_a_thread(tmp_path: Path) -> None:
     done = marked(tmp_path, "thread")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert done.stderr.startswith(f"profiler: recorded {tmp_path / 'run'}; see python -m profiler diagnose ")
     run = profiler.load(tmp_path / "run")
     assert (len(run.steps), int(run.steps["tokens"].sum())) == (5, 35)
     values = [(run.names[name], value) for name, value in run.values[["name", "value"]].tolist()]
@@ -243,7 +244,7 @@ def test_in_a_recorded_program_the_block_is_a_region_of_that_run(tmp_path: Path)
 def test_faults_come_before_anything_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, level, said in (
-        (tmp_path, "standard", "is not empty, and a run is never overwritten"),
+        (tmp_path, "standard", f"is not empty, and a run is never overwritten: {tmp_path}-2 is free"),
         (tmp_path / "new", "some", "there is no level some: choose from light, standard, full"),
         (tmp_path / "file" / "below", "standard", "cannot make the run directory"),
     ):
