@@ -11,6 +11,7 @@ from profiler.run.model import Site
 
 WAITING_FOR_DATA: Final = "waiting for data"
 MAKING_DATA: Final = "making its data itself"
+RECEIVING: Final = "receiving data from its workers"
 SYNC: Final = "blocked in a sync"
 PROBABLY_SYNC: Final = "probably blocked in a sync"
 RANKS: Final = "waiting for other ranks"
@@ -56,6 +57,9 @@ _NETWORK: Final = re.compile(
 )
 _POOL: Final = re.compile(r"^(concurrent/futures/(thread|process)|multiprocessing/(pool|resource_tracker))\.py$")
 _LOADER: Final = re.compile(r"^torch/utils/data/_utils/(worker|pin_memory)\.py$")
+_ITERATOR: Final = "torch/utils/data/dataloader.py"
+_TAKES: Final = ("_get_data", "_try_get_data", "_process_data", "_try_put_index")
+"""Methods of the iterator that has workers, and of no other."""
 _CHILDREN: Final = re.compile(r"^(subprocess|multiprocessing/popen_\w+)\.py$")
 _LAUNCHER: Final = re.compile(r"^torch/distributed/(elastic/|launcher/|run\.py)")
 _MOSTLY: Final = 0.5
@@ -94,7 +98,7 @@ def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, wai
     if stack.calls.startswith("import "):
         return IMPORTING
     if stack.cover == DATA:
-        return WAITING_FOR_DATA if waits else MAKING_DATA
+        return WAITING_FOR_DATA if waits else RECEIVING if _receives(frames, paths) else MAKING_DATA
     if stack.cover == CHECKPOINT or stack.doing == "checkpoint":
         return CHECKPOINTING
     if stack.doing == "log":
@@ -108,6 +112,14 @@ def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, wai
         for path, site in zip(paths, frames, strict=True)
     )
     return SYNC if synced else ""
+
+
+def _receives(frames: tuple[Site, ...], paths: list[str]) -> bool:
+    """Whether the loader's iterator takes from its workers what they have made: queues, unpickling."""
+    return any(
+        path == _ITERATOR and site.function.rpartition(".")[2] in _TAKES
+        for path, site in zip(paths, frames, strict=True)
+    )
 
 
 def _waiting(paths: list[str], leaf: str, stack: Stack, *, waits: bool) -> str:

@@ -21,6 +21,7 @@ LIB = "/v/lib/python3.11/"
 MAIN = ("/home/someone/train.py", 10, "main")
 STEP = ("/home/someone/train.py", 30, "step")
 NEXT = (SITE + "torch/utils/data/dataloader.py", 700, "_BaseDataLoaderIter.__next__")
+TAKE = (SITE + "torch/utils/data/dataloader.py", 1200, "_MultiProcessingDataLoaderIter._try_get_data")
 WAIT = (LIB + "threading.py", 320, "Condition.wait")
 MODULE = (SITE + "torch/nn/modules/module.py", 1500, "Module._call_impl")
 LINEAR = (SITE + "torch/nn/modules/linear.py", 117, "Linear.forward")
@@ -95,6 +96,8 @@ def test_each_line_has_its_own_share(tmp_path: Path) -> None:
     ("frames", "active", "expected"),
     [
         ((MAIN, NEXT, ("/home/someone/data.py", 5, "__getitem__")), 1, "making its data itself"),
+        ((MAIN, NEXT, TAKE, (LIB + "multiprocessing/queues.py", 9, "Queue.get")), 1, "receiving data from its workers"),
+        ((MAIN, NEXT, TAKE, WAIT), 0, "waiting for data"),
         ((MAIN, STEP, MODULE, LINEAR), 1, "inside torch operators"),
         ((MAIN, STEP, (SITE + "torch/cuda/__init__.py", 900, "synchronize")), 1, "blocked in a sync"),
         ((MAIN, STEP, (SITE + "torch/_tensor_str.py", 9, "_str")), -1, "blocked in a sync"),
