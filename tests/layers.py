@@ -33,9 +33,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.record",
         "profiler.base",
     ),
-    "profiler.report": ("profiler.run.model", "profiler.run.tables", "profiler.run.part", "profiler.base"),
+    "profiler.report": (
+        "profiler.run.model",
+        "profiler.run.tables",
+        "profiler.run.part",
+        "profiler.run.groups",
+        "profiler.base",
+    ),
     "profiler.diagnose": ("profiler.run.model", "profiler.run.tables", "profiler.base", "profiler.analyse.timeline"),
-    "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.base"),
+    "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.run.groups", "profiler.base"),
     "profiler.record": (
         "profiler.run.model",
         "profiler.run.store",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler.base.units import share
+from profiler.diagnose.spikes import spikes_sentence
 from profiler.diagnose.words import place
 from profiler.run.model import MIN_SAMPLES, WAITING_FOR_WORK, WAITING_FOR_WORKERS, Analysis, Site
 
@@ -58,7 +59,8 @@ def found_verdict(analysis: Analysis) -> str:
         return ""
     computing = parts.get("compute", 0.0) / total
     most = _largest(_causes(analysis))
-    return " ".join(filter(None, (_unknown(analysis, most), _of_causes(computing, most))))
+    long = spikes_sentence(analysis.spikes) if analysis.spikes and analysis.spikes.lines else ""
+    return " ".join(filter(None, (_unknown(analysis, most), _of_causes(computing, most), long)))
 
 
 def unknown(analysis: Analysis, part: float) -> str:
