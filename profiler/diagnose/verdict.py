@@ -19,6 +19,8 @@ _WORTH: Final = 0.05
 _MOST_CAUSES: Final = 2
 _STANDING_BY: Final = ("idle", "waiting for another process")
 """What a launcher does while its children work."""
+_ALL: Final = 0.95
+"""Of an answer's share, that of its line from which one number says both."""
 
 
 def verdict(analysis: Analysis) -> str:
@@ -54,7 +56,8 @@ def verdict(analysis: Analysis) -> str:
 def _of_threads(doings: tuple[Doing, ...]) -> str:
     """What the job was doing where no steps were seen: by its first process that was not merely waiting for others."""
     most = next((doing for doing in doings if doing.answer not in _STANDING_BY), doings[0])
-    return f"No step was seen; {most.process} was {most.answer} {share(most.share)} of the time{place(most.site)}."
+    own = f", {share(most.share_at_site)}" if most.share_at_site < _ALL * most.share else ""
+    return f"No step was seen; {most.process} was {most.answer} {share(most.share)} of the time{own}{place(most.site)}."
 
 
 def _causes(analysis: Analysis, most: int = _MOST_CAUSES) -> str:

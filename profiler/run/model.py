@@ -328,6 +328,14 @@ class Doing:
     lines: tuple[LineCost, ...] = ()
     """Where it was, the largest first: shares of the thread's samples, seconds of the recording, by answer."""
 
+    @property
+    def share_at_site(self) -> float:
+        """Of the samples those with the answer at its line; the answer's whole share where lines are not known."""
+        for line in self.lines:
+            if line.site == self.site:
+                return line.share * line.categories.get(self.answer, 0.0) / (sum(line.categories.values()) or 1.0)
+        return self.share
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

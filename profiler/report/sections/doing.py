@@ -33,7 +33,7 @@ def build(subject: Subject) -> Section | None:
 def sentence(doing: Doing) -> str:
     """`rank 0 (1234): waiting for data 62% of the time, 55% at train.py:44: for batch in loader: [in ...]; else ...`"""
     who = f"{doing.process} ({doing.pid})" + (f", thread {doing.thread}" if doing.thread else "")
-    own = _own_share(doing)
+    own = doing.share_at_site
     part = "" if _rounded(own) == _rounded(doing.share) else f", {_rounded(own)}"
     where = f"{part} at {short_site(doing.site)}" if doing.site else ""
     text = f": {doing.text}" if doing.text and where else ""
@@ -41,14 +41,6 @@ def sentence(doing: Doing) -> str:
     others = ", ".join(f"{what} {_rounded(share)}" for what, share in doing.parts[1:_PARTS] if share >= _NAMED)
     rest = f"; else {others}" if others else ""
     return f"{who}: {doing.answer} {_rounded(doing.share)} of the time{where}{text}{calls}{rest}"
-
-
-def _own_share(doing: Doing) -> float:
-    """Of the thread's samples, those with the answer at its line; the answer's share where lines are not known."""
-    for line in doing.lines:
-        if line.site == doing.site:
-            return line.share * line.categories.get(doing.answer, 0.0) / (sum(line.categories.values()) or 1.0)
-    return doing.share
 
 
 def _rounded(share: float) -> str:

@@ -70,6 +70,8 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
         ["…/u/train.py:9", "10.0", "inside torch operators", "the line itself"],
     ]
     assert section.brief == (items, table)
+    said = "rank 0 was waiting for data 62% of the time, 45% at train.py:44"
+    assert said in verdict(analysis(replace(WAITING, lines=lines)))
 
 
 def test_without_stacks_there_is_no_section() -> None:
