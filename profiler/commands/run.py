@@ -118,6 +118,8 @@ def print_summary(run: Run) -> None:
         _print_answer(console, run)
     path = shlex.quote(_short(run.path))
     console.print(Text(f"  run directory: {_short(run.path)}"))
+    for trace in sorted(run.path.glob("source-*/kineto.json.gz"))[:1]:
+        console.print(Text(f"  torch's trace: {_short(trace)} (opens in ui.perfetto.dev)"))
     console.print(Text(f"  more: python -m profiler diagnose {path}\n        python -m profiler report {path}"))
 
 

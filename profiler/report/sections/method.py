@@ -44,11 +44,12 @@ def build(subject: Subject) -> Section:
 
 
 def _by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
-    """Each reason once, with what it is the reason for: a run without a device lacks a dozen measures for one."""
+    """Each reason once, with what it is the reason for: a run without a device lacks a dozen measures for one, and that
+    comes last."""
     groups: dict[str, list[str]] = {}
     for gap in gaps:
         groups.setdefault(gap.reason, []).append(gap.what)
-    for reason, things in groups.items():
+    for reason, things in sorted(groups.items(), key=lambda group: len(group[1]) > _NAMED):
         whole = things[0].rpartition(": ")[0]
         same = whole and all(thing.startswith(f"{whole}: ") for thing in things)
         said = ", ".join(
