@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -33,11 +34,12 @@ def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("left of all recordings"),
     )
     console = Console(stderr=True)
     if not console.is_terminal:
         return record_all(tasks, out, _line_of_rounds(tasks))
+    print(plan_in_words(tasks), file=sys.stderr, flush=True)
     with Progress(*columns, console=console, transient=True, speed_estimate_period=_ESTIMATE_OVER) as progress:
         bar = progress.add_task("", total=len(tasks))
 
@@ -45,6 +47,15 @@ def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
             progress.update(bar, completed=number, description=f"{_WORDS[task.kind]}: {task.label}")
 
         return record_all(tasks, out, announce)
+
+
+def plan_in_words(tasks: Sequence[Task]) -> str:
+    """How often each program will run, and what makes that shorter: said before anything takes time."""
+    rounds = max((task.round for task in tasks), default=0)
+    kinds = Counter(_WORDS[task.kind] for task in tasks)
+    counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    shorter = "; --pairs makes it shorter, with wider intervals" if rounds > 1 else ""
+    return f"{len(tasks)} recordings ({counted}), each as long as its program runs{shorter}"
 
 
 def _line_of_rounds(tasks: Sequence[Task]) -> Callable[[int, Task], None]:
@@ -60,7 +71,8 @@ def _line_of_rounds(tasks: Sequence[Task]) -> Callable[[int, Task], None]:
             begun, first = time.monotonic(), number
         said = task.round
         done = number - first
-        rest = f", about {_rounded((time.monotonic() - begun) / done * (len(tasks) - number))} left" if done else ""
+        left = (time.monotonic() - begun) / done * (len(tasks) - number) if done else 0.0
+        rest = f", about {_rounded(left)} left of all recordings" if done else ""
         print(f"round {said} of {rounds}{rest}", file=sys.stderr, flush=True)
 
     return announce

@@ -54,7 +54,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
 
 def rounds_said(err: str) -> list[int]:
     """Rounds that a log was told of; each with the time left, but for the first."""
-    said = [re.fullmatch(r"round (\d) of 3(, about \d+ (s|min) left)?", line) for line in err.splitlines()]
+    said = [
+        re.fullmatch(r"round (\d) of 3(, about \d+ (s|min) left of all recordings)?", line) for line in err.splitlines()
+    ]
     assert [bool(one and one[2]) for one in said] == [number > 0 for number in range(len(said))], err
     return [int(one[1]) for one in said if one]
 
