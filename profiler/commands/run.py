@@ -93,7 +93,7 @@ def print_summary(run: Run) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from profiler.diagnose.ended import ended
+    from profiler.report.ended import ended
     from profiler.run.model import WHOLE_RUN
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -125,7 +125,7 @@ def print_summary(run: Run) -> None:
 
 def _of_steps(run: Run, bad: str, *, own: bool) -> str:
     """What a step is, or why there is none; of a program that ended badly how, which is then the reason."""
-    from profiler.diagnose.ended import without_torch
+    from profiler.report.ended import without_torch
 
     if bad:
         return f"the program {bad}" + (": what follows is of the part before that" if own else "; no step was seen")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from profiler.base.device_names import stated_device
-from profiler.diagnose.ended import ended, without_steps
 from profiler.report.blocks import side_tone
+from profiler.report.ended import ended, without_steps
 from profiler.report.heldout import HELD_OUT, last_measure
 from profiler.run.model import Analysis, Comparison, Measure, Missing, Ratio, RunInfo, Side
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.diagnose.ended import ended, without_steps
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
+from profiler.report.ended import ended, without_steps
 from profiler.report.names import label
 from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
 from profiler.report.sections._key import key_numbers, key_table
