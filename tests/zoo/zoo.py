@@ -23,6 +23,8 @@ _OF_TIME: Final = re.compile(r"'(train_runtime|train_\w+_per_second)': '?[\d.]+'
 """What a program prints of the time that it took."""
 _VARYING: Final = (re.compile(r"\d%\||\dit/s|s/it"),)
 """Progress bars: as long as the time that has passed."""
+_WARNED: Final = re.compile(r"^\S+:#: (\w*Warning: .*)")
+"""A warning of torch's own names the Python line that called it: where a hook stands between, ours."""
 _NUMBER: Final = re.compile(r"\b(0x[0-9a-f]+|\d+)")
 
 
@@ -123,8 +125,15 @@ def recorded(animal: Animal, steps: int, folder: Path, level: str = "standard") 
 
 
 def shapes(lines: Iterable[str]) -> set[str]:
-    """The lines with every number as #, without those that are different each time."""
-    return {_NUMBER.sub("#", line) for line in lines if not any(varying.search(line) for varying in _VARYING)}
+    """The lines with every number as #, without what is different each time; warnings without their place."""
+    found, quoted = set(), False
+    for line in lines:
+        text = _NUMBER.sub("#", line)
+        warned = _WARNED.match(text)
+        if not (quoted and text.startswith("  ")) and not any(varying.search(line) for varying in _VARYING):
+            found.add(warned[1] if warned else text)
+        quoted = warned is not None or (quoted and not text.startswith("  "))  # a message may have several lines
+    return found
 
 
 def _lines(text: str) -> tuple[str, ...]:
