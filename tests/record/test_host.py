@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from profiler.base.samples import SAMPLE_NAMES, THREAD_NAME
 from profiler.record.collector import Context, Sampler
 from profiler.record.collectors import host
 from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, _Sample
-from profiler.record.processes import descendants, is_python, peak_rss, thread_ids, wait_exit
+from profiler.record.processes import descendants, is_python, peak_rss, thread_cpu, thread_ids, wait_exit
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo, RunSpec
@@ -63,7 +64,10 @@ def sample(folder: Path, level: str, times: int) -> tuple[Run, int, int, int]:
         assert spinner in before
         child.stdin.write("\n")
         child.stdin.flush()
-        child.stdout.readline()  # a GIL switch or more has passed: the spinner was on the CPU meanwhile
+        child.stdout.readline()
+        began, until = thread_cpu(child.pid, [spinner])[spinner], time.monotonic() + 60
+        while thread_cpu(child.pid, [spinner])[spinner] <= began and time.monotonic() < until:
+            time.sleep(0.01)  # on a busy machine its turn may be a while
         taker.take()
     finally:
         child.stdin.close()
