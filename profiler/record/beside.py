@@ -20,7 +20,7 @@ from typing import Final
 from profiler.base.errors import ProfilerError
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
-from profiler.record.launch import _opened, _write_last, _writer_status, inside_statuses
+from profiler.record.launch import inside_statuses, opened, write_last, writer_status
 from profiler.record.processes import is_alive
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
@@ -55,7 +55,7 @@ def _prepared(spec: RunSpec) -> tuple[Crew, RunInfo]:
     crew = Crew(spec)
     existed = spec.out.exists()
     store.create(spec.out)
-    info = _opened(spec, crew.describe())
+    info = opened(spec, crew.describe())
     try:
         store.write_manifest(spec.out, info)
     except OSError as error:
@@ -79,9 +79,9 @@ def _record(spec: RunSpec, pid: int, crew: Crew, info: RunInfo, words: _Words) -
         state=state or _LOST,
         exit_code=_CODES.get(state),
         end=end,
-        collectors=(*crew.statuses, *inside_statuses(spec), *_writer_status(writer)),
+        collectors=(*crew.statuses, *inside_statuses(spec), *writer_status(writer)),
     )
-    _write_last(spec.out, closed)
+    write_last(spec.out, closed)
 
 
 def _answer(line: str) -> None:

@@ -41,7 +41,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
         try:
-            info = _opened(spec, crew.describe())
+            info = opened(spec, crew.describe())
             store.write_manifest(spec.out, info)
             target.start(program)
         except OSError as error:
@@ -56,12 +56,12 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo
             crew.stop()
             writer.close()
             target.note_signals()
-            info = _closed(info, target, end, (*crew.statuses, *inside_statuses(spec), *_writer_status(writer)))
-            _write_last(spec.out, info)
+            info = _closed(info, target, end, (*crew.statuses, *inside_statuses(spec), *writer_status(writer)))
+            write_last(spec.out, info)
     return info
 
 
-def _opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
+def opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
     """The manifest of a run that begins now."""
     return RunInfo(
         schema=tables.SCHEMA,
@@ -80,7 +80,7 @@ def _closed(info: RunInfo, target: Target, end: int, statuses: tuple[CollectorSt
     return dataclasses.replace(info, state=state, exit_code=target.exit_code, end=end, collectors=statuses)
 
 
-def _writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
+def writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
     """The recorder itself among the collectors when it could not write everything."""
     if not writer.problem:
         return []
@@ -121,7 +121,7 @@ def _why_not(argv: tuple[str, ...]) -> str:
     return "no Python was started, or one that does not heed PYTHONPATH (python -I, -E or -S, a frozen program)"
 
 
-def _write_last(path: Path, info: RunInfo) -> None:
+def write_last(path: Path, info: RunInfo) -> None:
     try:
         store.write_manifest(path, info)
     except OSError as error:

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE, undo_by
+from profiler.inside.hook import STATE, patch, undo_by
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
-from profiler.inside.hooks.tensors import replace
 from profiler.inside.imports import report
 from profiler.inside.recorder import now
 from profiler.run.tables import CallKind
@@ -108,7 +107,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
             return
         try:
             ours.first()
-            replace(warnings, "_filters_mutated", staying)
+            patch(warnings, "_filters_mutated", staying)
             ours.turn_on(torch)
         except Exception as error:  # noqa: BLE001 - the program is about to use CUDA, and must; it reports
             ours.leave()
@@ -136,8 +135,8 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
 
         return get_sync_debug_mode
 
-    replace(torch.cuda, "set_sync_debug_mode", setting)
-    replace(torch.cuda, "get_sync_debug_mode", getting)
+    patch(torch.cuda, "set_sync_debug_mode", setting)
+    patch(torch.cuda, "get_sync_debug_mode", getting)
     undo_by(lambda: ours.end(torch))
     torch.cuda._lazy_call(begin)
 

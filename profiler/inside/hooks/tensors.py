@@ -79,10 +79,6 @@ def _is_sequence(torch: ModuleType) -> bool:
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
 
-replace = patch
-"""Its name before a patch kept what it replaces picklable by itself."""
-
-
 def _waiting(torch: ModuleType, name: str, *, leaf: bool) -> Make:
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
 
