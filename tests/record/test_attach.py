@@ -120,11 +120,16 @@ def test_without_the_permission_the_host_is_sampled_all_the_same(
 
 
 def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:
-    shell = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
-    with pytest.raises(ProfilerError, match=r"\(/bin/sh -c read line\) is no Python, and nothing that it started is"):
+    command = ["/bin/sh", "-c", "echo ready; read line"]
+    shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert shell.stdout is not None
+    # The kernel shows a command line some time after it let the parent go: only what it says proves that it runs.
+    assert shell.stdout.readline() == b"ready\n"
+    with pytest.raises(ProfilerError, match=r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"):
         check(shell.pid)
     assert shell.stdin is not None
     shell.stdin.close()
+    shell.stdout.close()
     os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ProfilerError, match=f"process {shell.pid} has ended: it is a zombie"):
         check(shell.pid)
