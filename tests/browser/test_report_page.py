@@ -10,7 +10,7 @@ import pytest
 
 from profiler.report.write import write_analysis, write_comparison
 from tests.browser import browsing
-from tests.report import ladders, samples
+from tests.report import found, ladders, samples
 
 pytestmark = [
     pytest.mark.browser,
@@ -18,6 +18,9 @@ pytestmark = [
 ]
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 WIDTHS = (1440, 420)
+GOES_ON_BEYOND = """() => [...document.querySelectorAll('.scroll')]
+    .filter((box) => box.scrollWidth > box.clientWidth + 1)
+    .map((box) => `${box.getAttribute('aria-label')}: ${box.scrollWidth} of ${box.clientWidth} px`)"""
 SCHEMES = ("light", "dark")
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "comparison": lambda folder: write_comparison(samples.comparison(after=samples.HOSTILE), folder / "c").html,
@@ -26,6 +29,8 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "ladder": lambda folder: write_comparison(ladders.with_ladder(), folder / "l").html,
     "learning": lambda folder: write_analysis(ladders.learner(), folder / "g").html,
     "run": lambda folder: write_analysis(samples.analysis(), folder / "r").html,
+    "found steps": lambda folder: write_analysis(found.run(), folder / "f").html,
+    "found sides": lambda folder: write_comparison(found.comparison(), folder / "s").html,
 }
 
 
@@ -54,6 +59,7 @@ def test_quiet_alone_and_fitting(chromium: Any, files: dict[str, Path], name: st
         assert [address for address in watched.requests if not address.startswith("file://")] == []
         assert len(watched.requests) == 1, watched.requests
         assert watched.overflow() <= 0, wide_elements(page)
+        assert page.evaluate(GOES_ON_BEYOND) == [], "a column is hidden beyond the edge of its table"
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         dark = sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(","))) < 3 * 128
         assert dark == (scheme == "dark"), background
@@ -67,6 +73,27 @@ def wide_elements(page: Any) -> list[str]:
         .map((e) => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`).slice(0, 8)"""
     )
     return found
+
+
+def test_on_a_phone_a_line_stands_over_its_bar_and_its_numbers(chromium: Any, files: dict[str, Path]) -> None:
+    with browsing.opened(chromium, files["found steps"], width=420) as watched:
+        table = watched.page.locator("#lines table.stacks")
+        row = table.locator("tbody tr").first
+        line, took, share, words = (
+            row.locator(one).bounding_box() for one in ("th", "td >> nth=1", "td >> nth=2", "td >> nth=0")
+        )
+        assert line["y"] + line["height"] < took["y"] == share["y"] < words["y"]
+        assert took["x"] + took["width"] < share["x"]
+        assert [cell.strip() for cell in row.locator("td").all_inner_texts()][1] == "60.0ms"
+        drawn = row.evaluate("(r) => getComputedStyle(r, '::before').backgroundSize")
+        assert drawn.startswith("60%"), drawn
+        table.locator("thead button", has_text="Time a step").click()
+        sizes = table.evaluate("(t) => [...t.tBodies[0].rows].map((r) => Number(r.cells[2].dataset.sort))")
+        assert sizes == sorted(sizes, reverse=True)
+    with browsing.opened(chromium, files["found steps"], width=1440) as watched:
+        row = watched.page.locator("#lines table.stacks tbody tr").first
+        assert row.evaluate("(r) => getComputedStyle(r).display") == "table-row", "a wide window keeps the table"
+        assert row.evaluate("(r) => getComputedStyle(r, '::before').content") == "none"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -11,7 +11,7 @@ from typing import Any
 
 from profiler.report.blocks import Frame, Intervals, Lines, Panel, Report, Table, absent_row
 from profiler.report.quantities import plain
-from profiler.report.render import figures, flame, waterfall
+from profiler.report.render import figures, flame, narrow, waterfall
 
 PAGE = Path(__file__).parent / "page"
 TINTS = 6
@@ -44,6 +44,10 @@ def render(report: Report) -> str:
         flame_tint=flame_tint,
         base64=lambda data: Markup(b64encode(data).decode()),
         absent_row=absent_row,
+        stacked=narrow.stacked,
+        share=narrow.share,
+        brief=narrow.brief,
+        nothing=narrow.NOTHING,
         unit_width=unit_width,
     )
     css, js = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in ("page.css", "page.js"))
