@@ -41,7 +41,7 @@ class ExportCommand:
         if args.threads and args.format != "collapsed":
             raise ProfilerError(f"--threads: format {args.format} has its threads apart as it is")
         run = of(load(args.directory), pids=args.pid, tids=args.thread)
-        chunks = _chunks(run, args.format, args.threads)
+        chunks = _timeline(run, args) if args.format == "perfetto" else _stacks(run, args.format, args.threads)
         if args.out == "-":
             sys.stdout.writelines(chunks)
             return int(Exit.OK)
@@ -54,12 +54,32 @@ class ExportCommand:
         return int(Exit.OK)
 
 
-def _chunks(run: Run, form: str, threads: bool) -> Iterator[str]:
-    from profiler.report.render import collapsed, perfetto, speedscope
+def _timeline(run: Run, args: argparse.Namespace) -> Iterator[str]:
+    """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
+    from profiler.base import units
+    from profiler.report.render import perfetto, window
+    from profiler.run.ingest.operators import read_traced
+    from profiler.run.part import of_traced
 
-    if form == "collapsed":
-        return collapsed.render(run, threads=threads)
-    return perfetto.render(run) if form == "perfetto" else speedscope.render(run)
+    traced = read_traced(args.directory)
+    if traced is None:
+        return perfetto.render(run)
+    run, traced, left_out = window.held(run, of_traced(traced, pids=args.pid, tids=args.thread), window.MOST)
+    if len(traced.operators):
+        begin, end = int(traced.operators["begin"].min()), int(traced.operators["end"].max())
+        span = " to ".join(units.seconds((when - run.info.begin) / 1e9) for when in (begin, end))
+        print(f"torch operators: from {span} of the timeline", file=sys.stderr)
+    for one in left_out:
+        print(f"left out: {one.words()}", file=sys.stderr)
+    if left_out:
+        print(f"the whole trace: {', '.join(f'{args.directory}/{name}' for name in traced.files)}", file=sys.stderr)
+    return perfetto.render(run, traced, left_out)
+
+
+def _stacks(run: Run, form: str, threads: bool) -> Iterator[str]:
+    from profiler.report.render import collapsed, speedscope
+
+    return collapsed.render(run, threads=threads) if form == "collapsed" else speedscope.render(run)
 
 
 PLUGIN = ExportCommand()

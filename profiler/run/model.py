@@ -151,6 +151,21 @@ class Run:
     """In words, what a step is in this run and how that was found; empty where there is none."""
 
 
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """What torch's traces of a run hold beyond its tables, on the run's clock; for whoever draws a timeline."""
+
+    operators: Table
+    """begin, end, pid, tid, name, annotation (1: a name that the program or torch gave to a stretch)."""
+    names: tuple[str, ...]
+    """What `operators.name` points to."""
+    pids: frozenset[int]
+    """Processes whose activities, and calls with a correlation, are the trace's too."""
+    files: tuple[str, ...]
+    """The traces, as paths in the run directory."""
+    problems: tuple[str, ...] = ()
+
+
 MARKED = "steps as the program marks them"
 WHOLE_RUN = "the whole run as one step"
 """What `Run.step_source` is, or begins with, where no hook saw what ends a step."""

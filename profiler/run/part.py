@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler.base.errors import ProfilerError
 from profiler.run import tables
-from profiler.run.model import Run, Table
+from profiler.run.model import Run, Table, Traced
 
 
 def of(run: Run, *, pids: Collection[int] | None = None, tids: Collection[int] | None = None) -> Run:
@@ -41,6 +41,15 @@ def _only(run: Run, what: str, column: str, wanted: Collection[int]) -> Run:
         known = ", ".join(map(str, sorted(there))) or "none"
         raise ProfilerError(f"this run has no {what} {', '.join(map(str, unknown))}; it has {known}")
     return replace(run, **parts)
+
+
+def of_traced(traced: Traced, *, pids: Collection[int] | None = None, tids: Collection[int] | None = None) -> Traced:
+    """`traced` with the operators of these processes and threads."""
+    rows = traced.operators
+    for column, wanted in (("pid", pids), ("tid", tids)):
+        if wanted is not None:
+            rows = rows[np.isin(rows[column], list(wanted))]
+    return replace(traced, operators=rows)
 
 
 def between(run: Run, begin: int, end: int) -> Run:

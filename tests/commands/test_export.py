@@ -10,8 +10,13 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.base.errors import Exit
+from profiler.report.render import window
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
+from tests.report.render.trace_rules import complaints
+from tests.run.ingest.made_up import written
+from tests.run.ingest.test_attached import DAY, EVENTS, FACT, PID, recorded
+from tests.run.ingest.test_operators import NESTED
 
 
 @pytest.fixture
@@ -64,6 +69,31 @@ def test_compressed_by_its_name_or_plain(run: Path, tmp_path: Path) -> None:
 def test_standard_output_and_threads(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run), "--format", "collapsed", "--out", "-", "--threads", "--thread", "9"]) == Exit.OK
     assert capsys.readouterr().out == "mine;thread 9;other (t.py:2) 2\n"
+
+
+def test_the_operators_of_a_trace_are_in_it_and_what_is_left_out_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = recorded(tmp_path, FACT), tmp_path / "t.json"
+    written(run / f"source-{PID}" / "kineto.json.gz", [*EVENTS, *NESTED], baseTimeNanoseconds=DAY)
+    assert main(["export", str(run), "--out", str(out)]) == Exit.OK
+    said = capsys.readouterr()
+    assert said.out == f"{out}\n"
+    assert said.err == "torch operators: from 25.0 ms to 25.1 ms of the timeline\n"
+    assert out.read_text().count('"cat":"operator"') == 3
+    monkeypatch.setattr(window, "MOST", 2)
+    assert main(["export", str(run), "--out", str(out)]) == Exit.OK
+    said = capsys.readouterr()
+    assert said.out == f"{out}\n"
+    assert said.err.splitlines()[1:] == [
+        "left out: 1 of 3 torch operators, the shortest: none took more than 18.5 µs",
+        "left out: 1 of 3 runtime calls of torch's trace, the shortest: none took more than 5.00 µs",
+        f"the whole trace: {run}/source-{PID}/kineto.json.gz",
+    ]
+    assert out.read_text().count('"cat":"operator"') == 2
+    assert complaints(out.read_text()) == []
+    assert main(["export", str(run), "--out", str(out), "--thread", "99"]) == Exit.OK
+    assert out.read_text().count('"cat":"operator"') == 0
 
 
 def test_only_one_process(run: Path, tmp_path: Path) -> None:

@@ -38,17 +38,18 @@ class Tracks:
         return number
 
     def thread(self, pid: int, tid: int) -> str:
-        self._threads[self.process(pid), tid] = self._names.thread(pid, tid), 2 if pid == tid else 4
+        self._threads[self.process(pid), tid] = self._names.thread(pid, tid), 2 if pid == tid else 5
         return _track(pid, tid)
 
     def steps(self, pid: int, tid: int) -> str:
         """Steps have a track of their own: a region may go on over their boundaries."""
         return self._beside("steps", pid, tid, "steps", 1)
 
+    def operators(self, pid: int, tid: int) -> str:
+        return self._of_thread("torch operators", pid, tid, 3)
+
     def stacks(self, pid: int, tid: int) -> str:
-        return self._beside(
-            "stacks", pid, tid, f"{self._names.thread(pid, tid)}: sampled stacks", 3 if pid == tid else 5
-        )
+        return self._of_thread("sampled stacks", pid, tid, 4)
 
     def queue(self, pid: int, device: int, stream: int) -> str:
         """A queue of a device: what ran there for one process."""
@@ -64,6 +65,9 @@ class Tracks:
         if number is None:
             number = self._flows[pid, correlation] = next(self._arrows)
         return number
+
+    def _of_thread(self, kind: str, pid: int, tid: int, place: int) -> str:
+        return self._beside(kind, pid, tid, f"{self._names.thread(pid, tid)}: {kind}", place + (3 if pid != tid else 0))
 
     def _beside(self, kind: str, pid: int, tid: int, name: str, place: int) -> str:
         number = self._number(kind, pid, tid)

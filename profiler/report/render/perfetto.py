@@ -1,7 +1,8 @@
 """A run as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
 
-Tracks: the steps and the threads of each process with their regions and calls, the stack samples of a thread as a chart
-over time, the queues of each device with an arrow from the call to its activity, and what was counted and sampled.
+Tracks: the steps and the threads of each process with their regions and calls, the torch operators of a thread in the
+window that torch's profiler traced, its stack samples as a chart over time, the queues of each device with an arrow
+from the call to its activity, and what was counted and sampled.
 
 Every slice is a begin and an end, not a begin and a length: readers turn these decimals of microseconds into binary
 numbers, and a begin plus a length then ends a nanosecond beside the next begin. Equal times stay equal.
@@ -22,8 +23,9 @@ from profiler.base.errors import ProfilerError
 from profiler.base.samples import SAMPLE_NAMES
 from profiler.report.render._traced import EXPORTER, joined, outer_first, rows
 from profiler.report.render._tracks import Tracks
+from profiler.report.render.window import LeftOut
 from profiler.run.groups import grouped
-from profiler.run.model import Run, Site, Table
+from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind
 
 _SLICE, _EVENT = 0, 1
@@ -34,15 +36,17 @@ _Item = tuple[int, int, int, str, str]
 track, and the event's text behind its time."""
 
 
-def render(run: Run) -> Iterator[str]:
+def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...] = ()) -> Iterator[str]:
     """The file in pieces, in order of time; times are microseconds since the run began, exact to the nanosecond.
 
+    :param traced: the operators of torch's trace, which are in no table.
+    :param left_out: what of it was left out before: the file says so.
     :raises ProfilerError: nothing was recorded.
     """
     tables = (run.steps, run.regions, run.calls, run.activities, run.values, run.samples, run.stacks)
     if not any(map(len, tables)):
         raise ProfilerError("there is nothing to export: this run has no records at all")
-    return _Trace(run).text()
+    return _Trace(run, traced, left_out).text()
 
 
 def microseconds(ns: int) -> str:
@@ -54,8 +58,10 @@ def microseconds(ns: int) -> str:
 class _Trace:
     """One pass over a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, traced: Traced | None, left_out: tuple[LeftOut, ...]) -> None:
         self._run = run
+        self._traced = traced
+        self._left_out = left_out
         self._zero = run.info.begin
         self._tracks = Tracks(run)
         self._names = [json.dumps(name) for name in run.names]
@@ -83,13 +89,16 @@ class _Trace:
             "step": self._run.step_source,
             "slices cut at the end of what holds them": self._cut,
             "values that are no finite number, left out": self._unwritable,
-            "problems": list(self._run.problems),
+            "left out of torch's trace": [one.words() for one in self._left_out],
+            "problems": list(dict.fromkeys((*self._run.problems, *(self._traced.problems if self._traced else ())))),
         }
 
     def _sources(self) -> Iterator[Iterator[_Item]]:
         yield self._steps()
         yield self._regions()
         yield self._calls()
+        if self._traced is not None:
+            yield self._operators(self._traced)
         yield self._activities()
         yield self._values()
         yield self._samples()
@@ -159,6 +168,14 @@ class _Trace:
             yield begin, -end, _SLICE, track, f',"cat":"call","name":{self._name(name)},"args":{{{said}}}}}'
             if arrow:
                 yield begin, -begin, _EVENT, track, self._arrow("s", pid, correlation, track)
+
+    def _operators(self, traced: Traced) -> Iterator[_Item]:
+        """A track for each thread: what torch ran in the window that its profiler traced, as deep as it was called."""
+        names, kinds = [json.dumps(name) for name in traced.names], ("operator", "annotation")
+        columns = ("begin", "end", "pid", "tid", "name", "annotation")
+        for begin, end, pid, tid, name, annotation in rows(traced.operators, columns, outer_first(traced.operators)):
+            rest = f',"cat":"{kinds[annotation]}","name":{names[name]}}}'
+            yield begin, -end, _SLICE, self._tracks.operators(pid, tid), rest
 
     def _activities(self) -> Iterator[_Item]:
         table, kinds = self._run.activities, {kind.value: kind.name.lower() for kind in ActivityKind}

@@ -34,7 +34,7 @@ def with_trace(source: Source, folder: Path) -> Source:
         return source
     try:
         trace = read_trace(path)
-        pairs = _clock_pairs(source.facts)
+        pairs = clock_pairs(source.facts)
     except ProfilerError as error:
         source.problems.append(str(error).replace(str(path), f"{folder.name}/{TRACE_FILE}"))
         return source
@@ -48,14 +48,18 @@ def with_trace(source: Source, folder: Path) -> Source:
             free += 1
         return numbers[text]
 
-    calls = _shifted(rows.calls(trace, name_of, loaded=False), pairs)
+    calls = shifted(rows.calls(trace, name_of, loaded=False), pairs)
     calls["site"] = _sites(calls, source.tables["calls"])
     source.tables["calls"] = np.concatenate([source.tables["calls"], calls])
-    source.tables["activities"] = _shifted(rows.activities(trace, name_of, loaded=False), pairs)
+    source.tables["activities"] = shifted(rows.activities(trace, name_of, loaded=False), pairs)
     return source
 
 
-def _clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+def clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """From the facts of a process: (our clock, time of day) at both ends of its trace.
+
+    :raises ProfilerError: they are missing.
+    """
     try:
         (ours, day), (later, later_day) = facts[FACT]["clock"]
         return (int(ours), int(day)), (int(later), int(later_day))
@@ -63,7 +67,7 @@ def _clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, 
         raise ProfilerError(f"{TRACE_FILE}: left out: the pairs that tie its clock to the run's are missing") from error
 
 
-def _shifted(table: Table, pairs: tuple[tuple[int, int], tuple[int, int]]) -> Table:
+def shifted(table: Table, pairs: tuple[tuple[int, int], tuple[int, int]]) -> Table:
     """From the time of day to CLOCK_MONOTONIC: what they drifted apart between the pairs is spread evenly."""
     (ours, day), (later, later_day) = pairs
     drift = ((later - later_day) - (ours - day)) / max(1, later_day - day)
