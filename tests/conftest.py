@@ -1,8 +1,9 @@
-"""Fixtures of more than one folder."""
+"""What holds for all tests, and fixtures of more than one folder."""
 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -13,9 +14,14 @@ _HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported."""
+    """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported.
+
+    And Ctrl-C is heeded, here and in what tests start.
+    """
     home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-")
     os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts us in the background leaves it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -48,7 +48,8 @@ class Collector(Protocol):
 class Sampler:
     """Calls `tick` every `period` seconds in a thread of its own, which cannot hurt the target.
 
-    `tick` returns how many records it wrote. Ticks that come too late are skipped, never made up for.
+    `tick` returns how many records it wrote. Ticks that come too late are skipped, never made up for; the first one
+    comes however soon the end does.
     """
 
     def __init__(self, name: str, period: float, tick: Callable[[], int]) -> None:
@@ -66,14 +67,15 @@ class Sampler:
     def _run(self) -> None:
         due = time.monotonic()
         try:
-            while not self._ended.is_set():
+            while True:
                 self._records += self._tick()
                 due += self._period
                 late = time.monotonic() - due
                 if late > 0:
                     self._skipped += 1 + int(late / self._period)
                     due += self._period * (1 + int(late / self._period))
-                self._ended.wait(max(0.0, due - time.monotonic()))
+                if self._ended.wait(max(0.0, due - time.monotonic())):
+                    break
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self._error = f"{type(error).__name__}: {' '.join(str(error).split())}"
         finally:

@@ -133,7 +133,7 @@ def test_the_bundled_pair(tmp_path: Path) -> None:
     )
     assert (uploads, allocations) == (1, 0)
     assert 0 < downloads <= 1, "metrics are read every few chunks"
-    assert 1 <= syncs < 1.5, "one a chunk, and one where the metrics are read at the end"
+    assert 1 <= syncs <= 1.001 + 1 / after["steps"], "one a chunk, and one where the metrics are read at the end"
     for run in ("01-as-found", "detail-as-found"):
         syncs, tokens = per_step(load(tmp_path / "out" / run), "syncs")
         assert len(tokens) > 0
@@ -162,7 +162,7 @@ def per_step(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     script(tmp_path, ROUNDS, "rounds.py")
-    before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((400_000, 12), (20_000, 3)))
+    before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((2_000_000, 12), (20_000, 3)))
     report, printed = compare(tmp_path, "--before", before, "--after", after, "--pairs", "1")
     check_keys(report)
     assert [report[side]["syncs_per_step"] for side in ("before", "after")] == [12, 3]

@@ -99,6 +99,7 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     from pydoc_data.topics import topics
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
     corpus, out = tmp_path / "small.txt", tmp_path / "figures.json"
     corpus.write_text("\n\n".join(topics[key] for key in sorted(topics))[:60_000], encoding="utf-8")
     words = ("--seconds", "0.01", "--sample-chars", "100", "--workers", "2", "--out", str(out))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from profiler.record.processes import is_alive
+from profiler.run.model import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,13 +83,26 @@ def read_rounds(process: subprocess.Popen[str], rounds: int) -> None:
         assert line.startswith("round"), f"{line!r}; {process.stderr.read() if process.stderr else ''}"
 
 
-def gone(pid: int, seconds: float = 10) -> bool:
-    """Whether the process `pid` ends within so many seconds."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
+def until(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What `what` says as soon as it says something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if said := what():
+            return said
         time.sleep(0.01)
-    return False
+    raise AssertionError(f"{what} said nothing within {seconds} s")
+
+
+def gone(pid: int, seconds: float = 60) -> bool:
+    """Whether the process `pid` ends within so many seconds. A zombie has: in some containers nobody reaps orphans."""
+    end = time.monotonic() + seconds
+    while is_alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def damage(run: Run) -> list[str]:
+    """What is damaged or missing in the run of a program that ended soon: of that there need not be a stack sample."""
+    return [problem for problem in run.problems if "collector stacks" not in problem]

@@ -111,6 +111,7 @@ def outcome(ask: Callable[[Any, Any], Any]) -> tuple[str, list[str]]:
             known.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # the garbage of others may be collected here
         try:
             words = repr(ask(torch.tensor(1.0), torch.tensor(2.0)))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same

@@ -125,7 +125,9 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:
     assert shell.stdout is not None
     # The kernel shows a command line some time after it let the parent go: only what it says proves that it runs.
     assert shell.stdout.readline() == b"ready\n"
-    with pytest.raises(ProfilerError, match=r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"):
+    with pytest.raises(
+        ProfilerError, match=r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"
+    ):
         check(shell.pid)
     assert shell.stdin is not None
     shell.stdin.close()

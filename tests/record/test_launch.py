@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,19 @@ from profiler.record.collectors.stacks import FORBIDDEN
 from profiler.record.launch import record
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunSpec
-from tests.fakes.programs import FORKING, MARKED, ROOT, command_line, gone, read_rounds, script, start
+from profiler.run.store import RECORDER
+from tests.fakes.programs import (
+    FORKING,
+    MARKED,
+    ROOT,
+    command_line,
+    damage,
+    gone,
+    read_rounds,
+    script,
+    start,
+    until,
+)
 
 PYTHON = sys.executable
 
@@ -28,10 +42,25 @@ def spec(folder: Path, *argv: str, **fields: Any) -> RunSpec:
     return RunSpec(**{"argv": argv, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
 
 
+SAMPLED = MARKED.replace("import sys,", "import os, sys,").replace(
+    "marks.open_step()", "while not os.path.exists(sys.argv[2]): time.sleep(0.001)\nmarks.open_step()"
+)
+"""As MARKED, but it begins when the file is there that it is told of besides."""
+
+
 @pytest.mark.usefixtures("importable")
 def test_a_marked_program_at_level_standard(tmp_path: Path) -> None:
-    path = script(tmp_path, MARKED)
-    info = record(spec(tmp_path, PYTHON, str(path), "60", level="standard", collectors=None))
+    path, go, looks = script(tmp_path, SAMPLED), tmp_path / "go", []
+
+    def go_when_sampled() -> None:
+        looks.append(1)
+        with suppress(OSError):  # the log of a window goes when that is over
+            said = any(log.stat().st_size for log in (tmp_path / "run" / RECORDER).glob("window-*.log"))
+            if said or len(looks) > 100:  # where ptrace is forbidden there may be no log to be seen
+                go.touch()
+
+    argv = (PYTHON, str(path), "60", str(go))
+    info = record(spec(tmp_path, *argv, level="standard", collectors=None, timeout=120), watch=go_when_sampled)
     run = load(tmp_path / "run")
     assert replace(run.info, facts={}) == info
     assert (info.state, info.exit_code, info.label) == ("complete", 0, "train")
@@ -56,24 +85,32 @@ def check_stacks(run: Run, path: Path) -> None:
     assert status.state == "ok", status
     assert status.cost_s is not None
     assert status.cost_s > 0
-    begin, end = run.steps["begin"][0], run.steps["end"][-1]
+    slacks = run.samples[run.samples["name"] == run.names.index("stacks.clock_slack_s")]
+    # a machine that is slow needs more than the first window of all threads; what comes then need not be of that kind
+    begin, end = run.steps["begin"][0], min(run.steps["end"][-1], slacks["time"][0])
     inside = run.stacks[(run.stacks["begin"] < end) & (run.stacks["end"] > begin)]
     assert len(inside) > 0, "a program of less than a second has samples"
+    text = SAMPLED.splitlines()
     spans = {1: 0, 0: 0, -1: 0}
     lines: dict[int, int] = {}
+    count = 0
     for row in inside:
         frames = run.stack_frames[row["stack"]]
         length = int(min(row["end"], end) - max(row["begin"], begin))
         spans[int(row["active"])] += length
         mine = [frame for frame in frames if frame.file == str(path) and frame.function == "<module>"]
-        if mine:
+        if mine and mine[0].line > text.index("marks.open_step()") + 1:
             lines[mine[0].line] = lines.get(mine[0].line, 0) + length
+            count += 1
     assert set(inside["tid"].tolist()) == {run.steps["tid"][0]}, "native thread ids"
     covered = sum(spans.values()) / (end - begin)
-    assert 0.8 < covered <= 1.01, f"stacks cover {covered:.2f} of the steps: {spans}"
-    line = MARKED.splitlines().index("        busy(0.004)") + 1
-    share = lines.get(line, 0) / sum(lines.values())
-    assert 0.35 < share < 0.9, f"tokenize runs for two thirds of a round, and has {share:.2f} of the samples: {lines}"
+    slack = slacks["value"][0] * 1e9 / (end - begin)  # so far the clock of py-spy may be off
+    assert 0.8 - slack < covered <= 1.01, f"stacks cover {covered:.2f} of the steps: {spans}, {slack:.2f}"
+    share = lines.get(text.index("        busy(0.004)") + 1, 0) / sum(lines.values())
+    error = 0.05 + 3.5 * math.sqrt(2 / 3 * 1 / 3 / count)
+    assert abs(share - 2 / 3) < error, (
+        f"tokenize runs for two thirds of a round, and has {share:.2f} of {count}: {lines}"
+    )
 
 
 def test_the_targets_exit_code_is_kept(tmp_path: Path) -> None:
@@ -229,7 +266,7 @@ def test_a_signal_to_the_recorder_reaches_the_target(tmp_path: Path, number: sig
     assert run.info.exit_code in {-number, 130}
     if number == signal.SIGINT:  # Python runs its exit handlers: nothing is lost
         assert len(run.steps) >= 3
-    assert run.problems == ()
+    assert damage(run) == []
 
 
 @pytest.mark.usefixtures("importable")
@@ -337,7 +374,9 @@ def test_kill_9_of_the_target(tmp_path: Path) -> None:
 def test_kill_9_of_the_recorder(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start("run", "--level", "standard", "--out", out, "--", PYTHON, script(tmp_path, MARKED), "100000")
-    read_rounds(process, 150)  # about a second: the recorder has flushed
+    read_rounds(process, 60)  # beyond the quarter of a second that may be buffered
+    samples = out / RECORDER / "samples.bin"
+    until(lambda: samples.exists() and samples.stat().st_size)
     process.kill()
     process.wait()
     source = next(out.glob("source-*"))

@@ -16,8 +16,7 @@ import profiler
 from profiler.base.errors import ProfilerError
 from profiler.inside import recorder
 from profiler.run import tables
-from profiler.run.model import Run
-from tests.fakes.programs import ROOT, command_line, gone, script
+from tests.fakes.programs import ROOT, command_line, damage, gone, script
 
 TRAINING = """
 import json, os, sys
@@ -126,11 +125,6 @@ def python(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 def marked(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     return python(folder, script(folder, MARKED), how, folder / "run")
-
-
-def damage(run: Run) -> list[str]:
-    """What is damaged or missing; in a block this short there need not be a stack sample."""
-    return [problem for problem in run.problems if "collector stacks" not in problem]
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,10 @@ def test_a_window_of_a_living_process_is_cut_short(tmp_path: Path) -> None:
 
 TREE = """
 import os, subprocess, sys
-children = [subprocess.Popen([sys.executable, "-c", "input()", word], stdin=subprocess.PIPE) for word in sys.argv[1:]]
+code, pipes = "print(flush=True); input()", dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+children = [subprocess.Popen([sys.executable, "-c", code, word], **pipes) for word in sys.argv[1:]]
+for child in children:
+    child.stdout.readline()  # the kernel shows a command line some time after it let the parent go
 print(*(child.pid for child in children), flush=True)
 input()
 for child in children:

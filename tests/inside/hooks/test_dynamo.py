@@ -65,6 +65,7 @@ for backend, capture, function in ways:
     compiled = torch.compile(function, backend=counter)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # when garbage is collected, is nobody's to say
         values = [float(compiled(torch.arange(4.0), torch.arange(4.0) + k)) for k in range(4)]
     result.append({
         "values": values, "graphs": counter.frame_count, "operators": counter.op_count,
