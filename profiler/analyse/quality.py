@@ -13,7 +13,7 @@ from profiler.analyse.resources import process_tree_sum, sample_rows
 from profiler.analyse.stats import variation
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import NS_PER_S, Window, of_thread
-from profiler.run.model import Run
+from profiler.run.model import OTHER_MACHINES, OTHER_PROGRAMS, Run
 
 MIN_STEPS: Final = 5
 """Below this a mean of steps has no useful interval (t > 2.7 standard errors)."""
@@ -96,7 +96,7 @@ def _machine(run: Run, window: Window) -> Iterator[str]:
     first, last = int(window.begin[0]), int(window.end[-1])
     steal = _mean_within(run, "machine.steal", first, last)
     if steal is not None and steal > MAX_STEAL:
-        yield f"other virtual machines took {steal:.1%} of the CPU time of this one (steal)"
+        yield f"{OTHER_MACHINES} {steal:.1%} of the CPU time of this one (steal)"
     used = _mean_within(run, "machine.cpu_util", first, last)
     moments, own = process_tree_sum(run, "process.cpu")
     inside = (moments >= first) & (moments <= last)
@@ -105,7 +105,7 @@ def _machine(run: Run, window: Window) -> Iterator[str]:
         return
     others = used * cores - float(own[inside].mean())
     if others > MAX_OTHER_LOAD:
-        yield f"other programs used {others:.2g} of the machine's {cores:g} cores meanwhile"
+        yield f"{OTHER_PROGRAMS} {others:.2g} of the machine's {cores:g} cores meanwhile"
 
 
 def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:

@@ -162,7 +162,7 @@ def _print_answer(console: Console, run: Run) -> None:
         from profiler.report.summary import summary
 
         unicode = (console.encoding or "").lower().startswith("utf")
-        styles = {**COLOURS, "strong": "bold", "": ""}
+        styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
         analysis = analyse(run)
         for line in summary(replace(analysis, verdict=verdict(analysis)), unicode=unicode):
             console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NOTHING = "–"
+"""What stands in a cell that has nothing to say."""
 SIDE_TONES = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 

@@ -93,6 +93,11 @@ def views(subject: Subject) -> tuple[View, ...]:
     return (View(label, side_tone(0), subject.measures, (subject,), subject),)
 
 
+def of_pass(view: View) -> str:
+    """That what is shown was not measured in the runs that ratios come from; nothing where it was."""
+    return "" if any(run is view.detail for run in view.runs) else ", breakdown pass"
+
+
 def ratio(subject: Subject, label: str, name: str) -> Ratio | None:
     """The ratio of a side over the baseline, or None where there is none to be had, as of held-out measures."""
     if isinstance(subject, Comparison) and name not in HELD_OUT:

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from profiler.base import units
+from profiler.report.doubts import company
 from profiler.report.quantities import percent, short_site
 from profiler.report.sections.lines import NAMES, within
 from profiler.run.model import WHOLE_RUN, Analysis, LineCost
@@ -34,7 +35,7 @@ class Line:
 
 
 def summary(analysis: Analysis, *, unicode: bool = True) -> tuple[Line, ...]:
-    """At most eight lines; without steps only the verdict, which says so."""
+    """At most nine lines; without steps only the verdict, which says so, and what else ran on the machine."""
     return tuple(_summary(analysis, unicode))
 
 
@@ -42,16 +43,24 @@ def _summary(analysis: Analysis, unicode: bool) -> Iterator[Line]:
     light = analysis.info.level == "light"
     if analysis.verdict and not light:
         yield Line(((analysis.verdict, "strong"),))
+        yield from _company(analysis)
     if step := _step(analysis):
         yield Line(((f"  {step}", ""),))
         if light:
             yield Line(((f"  {ADDS}", ""),))
     elif light and analysis.verdict:
         yield Line(((analysis.verdict, "strong"),))
+    if light:
+        yield from _company(analysis)
     yield from _parts(analysis, _FILLS if unicode else _ASCII_FILLS)
     width = max((len(short_site(line.site)) for line in analysis.lines[:_LINES]), default=0)
     for line in analysis.lines[:_LINES]:
         yield Line(((f"  {short_site(line.site).ljust(width)}  {_cost(line)}", ""),))
+
+
+def _company(analysis: Analysis) -> Iterator[Line]:
+    """Other work on the machine, below what it qualifies."""
+    yield from (Line(((f"  {note}", "warning"),)) for note in company(analysis.notes))
 
 
 def _step(analysis: Analysis) -> str:

@@ -35,6 +35,8 @@ HOST_CATEGORIES = (
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 # What idle time is charged to while the recorder wrote its own records: no doing of the program, so never a cause.
 RECORDING_ITSELF = "recording itself (profiler.marks)"
+# How notes begin that tell of other work on the machine: reports say them beside the verdict, which they qualify.
+OTHER_PROGRAMS, OTHER_MACHINES = "other programs used", "other virtual machines took"
 # Where a part of the input is made, and the parts and endings of their names that conclusions are drawn from.
 IN_WORKERS, IN_MAIN = "worker", "main process"
 WAITING_FOR_WORK, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from profiler.report.blocks import Frame, Intervals, Lines, Panel, Report, Table, absent_row
+from profiler.report.blocks import NOTHING, Frame, Intervals, Lines, Panel, Report, Table, absent_row
 from profiler.report.quantities import plain
 from profiler.report.render import figures, flame, narrow, waterfall
 
@@ -47,7 +47,7 @@ def render(report: Report) -> str:
         stacked=narrow.stacked,
         share=narrow.share,
         brief=narrow.brief,
-        nothing=narrow.NOTHING,
+        nothing=NOTHING,
         unit_width=unit_width,
     )
     css, js = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in ("page.css", "page.js"))

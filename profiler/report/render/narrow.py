@@ -6,9 +6,6 @@ from typing import Final
 
 from profiler.report.blocks import Cell, Column, Table, absent_row
 
-NOTHING: Final = "–"
-"""What stands in a cell that has nothing to say; a stacked row leaves it out."""
-
 _ROOM: Final = 354
 """CSS pixels for a table on a small phone (390 less the page's margins)."""
 # of page.css, at its narrowest: letters of 13 px, and what its rules keep free

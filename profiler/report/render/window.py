@@ -12,7 +12,7 @@ from profiler.base import units
 from profiler.run.model import Run, Table, Traced
 
 MOST: Final = 200_000
-"""Slices of a kind: of three kinds 1.2 million events, some 130 MB of JSON, all of which a browser has to hold."""
+"""Slices of a kind: of three kinds 1.2 million events, some 150 MB of JSON, all of which a browser has to hold."""
 
 
 @dataclass(frozen=True, slots=True)

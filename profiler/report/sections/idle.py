@@ -6,7 +6,7 @@ from profiler.report.blocks import Bar, Block, Cell, Column, NotMeasured, Sectio
 from profiler.report.build import SectionPlugin
 from profiler.report.names import categories, tone
 from profiler.report.quantities import digits, percent, phrase, seconds_cell, share_cell, site_cell
-from profiler.report.subject import Subject, View, views, without_queue
+from profiler.report.subject import Subject, View, of_pass, views, without_queue
 from profiler.run.model import RECORDING_ITSELF, IdleBlame
 
 TITLE = "What left the device idle"
@@ -43,13 +43,8 @@ def blame_summary(view: View) -> tuple[Table, ...]:
     rows = tuple((Cell(blame.doing), site_cell(blame.site), share_cell(blame.share_of_wall)) for blame in blamed)
     own = sum(row.share_of_wall for row in view.any_detail.idle if row.doing == RECORDING_ITSELF)
     note = f"The recorder's own {percent(own)} left out." if own else ""
-    caption = f"{view.label}: largest causes of device idle time{_of_pass(view)}"
+    caption = f"{view.label}: largest causes of device idle time{of_pass(view)}"
     return (Table(caption, (*_COLUMNS[:2], Column("Share of wall", number=True)), rows, note),) if rows else ()
-
-
-def _of_pass(view: View) -> str:
-    """That idle time was not measured in the runs that ratios come from; nothing where it was."""
-    return "" if any(run is view.detail for run in view.runs) else ", breakdown pass"
 
 
 def _reason(view: View) -> str:
@@ -80,7 +75,7 @@ def _table(view: View, most: int) -> Table:
     if rest:
         note = f"{len(rest)} more lines share {percent(sum(blame.share_of_wall for blame in rest))} of the wall time."
     total = sum(blame.share_of_wall for blame in blamed)
-    return Table(f"{view.label}: device idle {percent(total)} of the wall time{_of_pass(view)}", _COLUMNS, rows, note)
+    return Table(f"{view.label}: device idle {percent(total)} of the wall time{of_pass(view)}", _COLUMNS, rows, note)
 
 
 def _row(blame: IdleBlame) -> tuple[Cell, ...]:

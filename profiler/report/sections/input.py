@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.report.blocks import Block, Callout, Cell, Column, Section, Table
+from profiler.report.blocks import NOTHING, Block, Callout, Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.subject import Subject, View, views
@@ -45,7 +45,13 @@ def build(subject: Subject) -> Section | None:
     blocks: list[Block] = []
     for view in sides:
         blocks.extend((Callout(conclusion(view), label=view.label), _table(view)))
-    return Section("input", TITLE, tuple(blocks), brief=tuple(block for block in blocks if isinstance(block, Callout)))
+    return Section("input", TITLE, tuple(blocks), brief=_brief(sides))
+
+
+def _brief(sides: list[View]) -> tuple[Block, ...]:
+    """The conclusions; of several sides each behind its name."""
+    said = [(view.label, text) for view in sides if (text := conclusion(view))]
+    return tuple(Text(text if len(sides) == 1 else f"{label}: {text}") for label, text in said)
 
 
 def conclusion(view: View) -> str:
@@ -140,7 +146,7 @@ def _row(part: InputPart) -> tuple[Cell, ...]:
     return (
         Cell(part.name),
         Cell("workers" if part.where == IN_WORKERS else part.where),
-        site_cell(part.site) if part.site else Cell("–"),
+        site_cell(part.site) if part.site else Cell(NOTHING),
         seconds_cell(part.seconds_per_step),
         share_cell(part.share),
     )

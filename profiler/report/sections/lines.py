@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler.report.blocks import Bar, Block, Cell, Column, Section, Segment, StackedBars, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase, seconds_cell, share_cell, short_site, site_cell
+from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.subject import Subject, View, views
 from profiler.run.model import MIN_SAMPLES, LineCost, Phase
 
@@ -42,8 +43,15 @@ def build(subject: Subject) -> Section | None:
             blocks.append(Text(f"A step is: {view.any_detail.step_source}."))
         blocks += _phases(view)
         blocks.append(_table(view, _MOST_ROWS))
-    brief = top_lines(sides[0], _BRIEF_ROWS)
-    return Section("lines", TITLE, tuple(blocks), brief=(*_phases(sides[0], note=False), brief))
+    return Section("lines", TITLE, tuple(blocks), brief=_brief(views(subject)))
+
+
+def _brief(sides: tuple[View, ...]) -> tuple[Block, ...]:
+    """Nothing of sides whose parts and lines stand beside each other below the verdict."""
+    if parts_table(sides) and lines_table(sides):
+        return ()
+    first = next(view for view in sides if view.any_detail.lines)
+    return (*_phases(first, note=False), top_lines(first, _BRIEF_ROWS))
 
 
 def top_lines(view: View, most: int) -> Table:

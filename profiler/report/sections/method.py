@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TypeVar
 
 from profiler.report import names
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
+from profiler.report.doubts import alike
 from profiler.report.quantities import missing_cell, seconds_cell
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.subject import Subject, View, views
@@ -29,7 +29,7 @@ def build(subject: Subject) -> Section:
     blocks: list[Block] = []
     if any(sentences):
         blocks.append(Items(tuple(sentence for sentence in sentences if sentence), "How it was measured"))
-    said = [(view.label, note) for view in sides for note in (*_alike(view.notes()), *_noise(view))]
+    said = [(view.label, note) for view in sides for note in (*alike(view.notes()), *_noise(view))]
     doubts = _merged(said, len(sides))
     if doubts:
         blocks.append(Items(tuple(f"{prefix}{note}" for prefix, note in doubts), "What to doubt"))
@@ -70,14 +70,6 @@ def _noise(view: View) -> Iterable[str]:
             f"the breakdown pass was not slower than the light runs ({view.slowdown.value:.2f}×): runs of this side "
             "differ by more than recording costs, so how much it slows them down is not known"
         )
-
-
-def _alike(notes: Iterable[str]) -> Iterable[str]:
-    """Of notes that differ in their numbers only, the first, and how many more there are: each run may have its own."""
-    groups: dict[str, list[str]] = {}
-    for note in notes:
-        groups.setdefault(re.sub(r"[\d.,]+", "#", note), []).append(note)
-    return [first + (f" (and {len(more)} more like this)" if more else "") for first, *more in groups.values()]
 
 
 def _merged(said: Iterable[tuple[str, T]], sides: int) -> tuple[tuple[str, T], ...]:

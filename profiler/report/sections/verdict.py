@@ -7,6 +7,7 @@ from dataclasses import replace
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
+from profiler.report.doubts import not_alone
 from profiler.report.ended import ended, without_steps
 from profiler.report.names import label
 from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
@@ -54,7 +55,7 @@ def build(subject: Subject) -> Section:
     warnings = _warnings(subject)
     verdict = _verdict(subject, f"Measured on {devices(sides)}")
     if looked_at(subject) or failed_first(subject):
-        return Section("verdict", TITLE, (verdict,), brief=(verdict,))
+        return Section("verdict", TITLE, (verdict, *warnings), brief=(verdict, *warnings))
     compared = isinstance(subject, Comparison)
     rate = rate_of(subject)
     table = compare_table(subject, _measures(sides, rate), "Before and after") if compared else key_table(sides[0])
@@ -97,6 +98,13 @@ def _sentence(verdict: str, label: str) -> Callout:
 
 
 def _warnings(subject: Subject) -> tuple[Callout, ...]:
+    """What qualifies the verdict."""
+    load = not_alone(subject)
+    return (*_of_the_end(subject), *((Callout(load, "warning", "Not alone"),) if load else ()))
+
+
+def _of_the_end(subject: Subject) -> tuple[Callout, ...]:
+    """Programs that ended early, and sides that are not comparable."""
     if not isinstance(subject, Comparison):
         bad = "" if without_steps(subject) else ended(subject.info)
         return (Callout(f"The program {bad}: only its first part is here.", "warning", "Ended early"),) if bad else ()
