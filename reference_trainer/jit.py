@@ -2,17 +2,22 @@
 
 Numba keys its disk cache by the file of the decorated function alone, so a change in a kernel that the
 worker calls would go unseen. Here the cache folder's name holds a hash of all sources that are compiled.
+Nor are its writers kept apart: see `_save`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numba
 from numba import cfunc, config, njit
+from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["cfunc", "njit"]
 
@@ -28,5 +33,22 @@ def _cache_directory() -> Path:
     return base / "training-profiler" / "numba" / digest.hexdigest()[:16]
 
 
+def _save(file: Any, key: Any, data: Any) -> None:
+    """What Numba has, for one process at a time, and the code before the index that names it.
+
+    Two processes that compile a function for different arguments at the same moment would else take the same file, and
+    the next one would call the code of the one with the arguments of the other.
+    """
+    with open(Path(file._cache_path) / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        names = file._load_index()
+        if key not in names:
+            taken = set(names.values())
+            names[key] = next(name for number in count(1) if (name := file._data_name(number)) not in taken)
+        file._save_data(names[key], data)
+        file._save_index(names)
+
+
+IndexDataCacheFile.save = _save
 if not os.environ.get("NUMBA_CACHE_DIR"):
     config.CACHE_DIR = str(_cache_directory())
