@@ -65,11 +65,22 @@ def _signals() -> Iterator[None]:
         usual = {}  # only the main thread may, and only it is interrupted
     _asked.clear()
     ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    swallowed = sys.unraisablehook
+
+    def tell(what: sys.UnraisableHookArgs) -> None:
+        """A traceback for what Python ignores, but for our own interrupt: `obey` follows it, and that is one line."""
+        if not (_asked and what.exc_type is KeyboardInterrupt):
+            swallowed(what)
+
     try:
         for number in ours:
             signal.signal(number, _ask)
+        if ours:
+            sys.unraisablehook = tell
         yield
     finally:
+        if sys.unraisablehook is tell:
+            sys.unraisablehook = swallowed
         for number in ours:
             signal.signal(number, usual[number])
         _asked.clear()

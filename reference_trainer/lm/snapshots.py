@@ -126,7 +126,11 @@ class Snapshots:
             raise TrainerError(fault)
 
     def rescued(self) -> str:
-        """Wait for what is being written; in words which checkpoint there is, of a run that ends early."""
+        """Wait for what is being written; in words which checkpoint there is, of a run that ends early.
+
+        The writer is asked, not `_writing`: an interrupt may have come before that was noted.
+        """
+        self._writer.shutdown(wait=True)
         if fault := self._end():
             return fault
         return f"checkpoint of step {self._saved} in {self._place.folder}" if self._saved else ""
@@ -149,8 +153,13 @@ class Snapshots:
         with marks.region("checkpoint"):
             self._device.wait(ticket)  # a step later: there is nothing to wait for
             checkpoint = Checkpoint(step, self._device.kind, {**self._fetched, HISTORY: self._history(step)})
-            self._writing = step, self._writer.submit(write, self._place.folder, self._place.origin, checkpoint)
+            self._writing = step, self._writer.submit(self._save, checkpoint)
         self._fetching = None
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        """Runs in the writer."""
+        write(self._place.folder, self._place.origin, checkpoint)
+        self._saved = checkpoint.step
 
     def _free(self) -> bool:
         """Whether nothing is being written, so that the pinned memory may be written over."""
@@ -173,5 +182,4 @@ class Snapshots:
             kept = f"that of step {self._saved} stays" if self._saved else "there is none before it"
             where = self._place.folder / FILE
             return f"{where}: the checkpoint of step {step} was not written: {error.strerror or error}; {kept}"
-        self._saved = step
         return ""

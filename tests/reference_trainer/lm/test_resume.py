@@ -95,6 +95,23 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(corpus_file: Path, tmp_path: P
     assert resumed == undisturbed
 
 
+def test_an_interrupt_while_a_checkpoint_is_handed_over(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer has it, and the training has not noted that yet: what is said is what is there."""
+    submit = snapshots.ThreadPoolExecutor.submit
+
+    def interrupted(*given: Any) -> Any:
+        submit(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(snapshots.ThreadPoolExecutor, "submit", interrupted)
+    settings = learner(corpus_file, max_chunks=20, checkpoint=tmp_path / "it", checkpoint_every=5)
+    with pytest.raises(KeyboardInterrupt, match=f"checkpoint of step 5 in {tmp_path}/it$"):
+        train(settings)
+    assert step_of(settings) == 5
+
+
 @pytest.mark.slow
 def test_killed_at_any_time_again_and_again(corpus_file: Path, tmp_path: Path) -> None:
     settings = learner(
