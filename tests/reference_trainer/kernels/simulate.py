@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.cuda.simulator import kernelapi
+from numba.cuda.simulator import kernel, kernelapi
 
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.devices.host import HostDevice
@@ -30,36 +30,92 @@ TOKENS = 18  # a tile of the scan and a rest
 CUDA = "cpu"
 
 
-class SharedArrays(dict):  # type: ignore[type-arg]
-    """Shared arrays by the line that asks for them: who finds none makes one before another looks.
+class Unwritten(CudaDevice):
+    """Memory that is taken holds what `unwritten` has, also where it comes from a pool."""
 
-    In the simulator's own dict two threads that are first at the same time get an array each.
-    """
+    def _empty(self, *given: Any) -> Any:
+        buffer = super()._empty(*given)
+        buffer.storage.bytes.fill_(0xFF)
+        return buffer
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
 
-    def get(self, line: Any) -> Any:
-        self._lock.acquire()
-        found = super().get(line)
-        if found is not None:
-            self._lock.release()
-        return found
+class Barrier:
+    """Where the threads of a CUDA block meet; those that have returned are not waited for."""
 
-    def __setitem__(self, line: Any, array: Any) -> None:
-        super().__setitem__(line, array)
-        self._lock.release()
+    def __init__(self, threads: int) -> None:
+        self._changed = threading.Condition()
+        self._running = threads
+        self._here = self._round = 0
+
+    def meet(self) -> None:
+        with self._changed:
+            self._here += 1
+            if self._here < self._running:
+                began = self._round
+                self._changed.wait_for(lambda: self._round > began)
+            else:
+                self._go_on()
+
+    def leave(self) -> None:
+        with self._changed:
+            self._running -= 1
+            if self._here and self._here == self._running:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self._here = 0
+        self._round += 1
+        self._changed.notify_all()
+
+
+def run_block(manager: Any, place: tuple[int, ...], *arguments: Any) -> None:
+    """All threads of a block to their end; the first error of theirs is raised."""
+    points = list(np.ndindex(*manager._block_dim))
+    barrier, errors = Barrier(len(points)), []
+
+    def work() -> None:
+        try:
+            manager._f(*arguments)
+        except Exception as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+        finally:
+            barrier.leave()
+
+    threads = [kernel.BlockThread(work, manager, place, point, False) for point in points]
+    for thread in threads:
+        thread.syncthreads = barrier.meet
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def hasten() -> None:
-    """Make the simulator quick: it polls its threads, which get a turn when the poll loses the GIL, after 5 ms."""
+    """Make the simulator quick and sure: by itself it polls its threads, and walks all frames for a shared array.
 
-    def begin(shared: Any, size: int) -> None:
-        shared._allocations, shared._dynshared_size, shared._dynshared = SharedArrays(), size, np.zeros(size, np.int8)
+    Two threads that are first at the same time would get a shared array each, too.
+    """
+    one_at_a_time = threading.Lock()
 
-    kernelapi.FakeCUDAShared.__init__ = begin
-    sys.setswitchinterval(1e-5)
+    def array(shared: Any, shape: int, dtype: type) -> np.ndarray:
+        caller = sys._getframe(1)
+        line = caller.f_code, caller.f_lineno
+        with one_at_a_time:
+            if line not in shared._allocations:
+                shared._allocations[line] = unwritten(shape, dtype)
+            return shared._allocations[line]
+
+    kernel.BlockManager.run = run_block
+    kernelapi.FakeCUDAShared.array = array
+    kernelapi.FakeCUDALocal.array = lambda _, shape, dtype: unwritten(shape, dtype)
+
+
+def unwritten(shape: int, dtype: type) -> np.ndarray:
+    """What a kernel must not read: NaN, or -1. Of memory as it comes nobody knows, and it is often 0."""
+    array = np.empty(shape, dtype)
+    array.view(np.uint8)[:] = 0xFF
+    return array
 
 
 def report(name: str, work: Callable[[], object]) -> None:
@@ -72,7 +128,7 @@ def report(name: str, work: Callable[[], object]) -> None:
 
 
 def run_checks() -> None:
-    device = CudaDevice(_torch_device=CUDA)
+    device = Unwritten(_torch_device=CUDA)
     for case in cases.FEW:
         report(checks.name(case), lambda case=case: checks.run(device, case))
     for way in cases.WAYS:
@@ -83,7 +139,7 @@ def run_checks() -> None:
 
 def forwards_agree() -> None:
     """A chunk both ways, twice, state carried: the same predictions and losses."""
-    device = CudaDevice(_torch_device=CUDA)
+    device = Unwritten(_torch_device=CUDA)
     weights = initial_weights(CONFIG, seed=1)
     ids = np.random.default_rng(1).integers(0, CONFIG.vocabulary, (2, TOKENS + 1)).astype(np.int32)
     cured = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
@@ -98,7 +154,7 @@ def forwards_agree() -> None:
 
 def graphed_chunks_agree() -> None:
     """Chunks replayed from a graph of each place of their ids, and a short one between them that is launched."""
-    device, lengths = CudaDevice(_torch_device=CUDA), (4, 4, 4, 4, 2, 4, 4)
+    device, lengths = Unwritten(_torch_device=CUDA), (4, 4, 4, 4, 2, 4, 4)
     weights, random = initial_weights(CONFIG, seed=1), np.random.default_rng(1)
     cured = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
     plain, graphed = (Pipeline(device, CONFIG, weights, 4, plan(names)) for names in (cured, [*cured, "cuda-graph"]))
@@ -119,7 +175,7 @@ def learning_agrees() -> None:
     weights = initial_weights(config, seed=1)
     ids = np.random.default_rng(1).integers(0, config.vocabulary, (2, tokens + 1)).astype(np.int32)
     found, expected = (
-        learned(device, config, weights, ids) for device in (CudaDevice(_torch_device=CUDA), HostDevice())
+        learned(device, config, weights, ids) for device in (Unwritten(_torch_device=CUDA), HostDevice())
     )
     for name, array in expected.items():
         checks.close(name, found[name], array)
@@ -140,7 +196,7 @@ def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarr
 
 def graphs_replay() -> None:
     with next(way for way in cases.WAYS if way.name == "time blocks").forced():
-        graphs.replays_are_launches(CudaDevice(_torch_device=CUDA), tokens=40, width=3)
+        graphs.replays_are_launches(Unwritten(_torch_device=CUDA), tokens=40, width=3)
 
 
 def benchmarks_launch() -> None:
@@ -148,7 +204,7 @@ def benchmarks_launch() -> None:
     bench_gpu.TOKENS, gpu_learning.WIDTHS, gpu_learning.GRAPH_LAUNCHES, gpu_learning.STEPS = 3, (2,), 2, 2
     bench_gpu.device_seconds = once
     bench_gpu.wall_seconds = lambda device, work, calls=0: once(work)
-    device, peaks = CudaDevice(_torch_device=CUDA), bench_gpu.Peaks(1, 1)
+    device, peaks = Unwritten(_torch_device=CUDA), bench_gpu.Peaks(1, 1)
     rates = bench_gpu.chunk_kernels(device, CONFIG, peaks)
     assert {"scan", "scan backward", "adamw", "cross-entropy"} <= set(rates)
     assert rates["layer matmul"]["share_of_tflops"] == rates["layer matmul"]["tflops"]
@@ -165,7 +221,7 @@ def once(work: Callable[[], object]) -> float:
 
 def empty_kernels_launch_once() -> None:
     """Every launch is one empty kernel, whatever the real one would have launched."""
-    device = CudaDevice(_torch_device=CUDA, empty_kernels=True)
+    device = Unwritten(_torch_device=CUDA, empty_kernels=True)
     forward = Pipeline(device, CONFIG, initial_weights(CONFIG, seed=1), TOKENS, Plan())
     before = device.counts()
     with cases.WAYS[0].forced():
