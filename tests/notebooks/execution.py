@@ -41,7 +41,14 @@ def executed(path: Path) -> NotebookNode:
     with TemporaryDirectory() as scratch:
         resources = {"metadata": {"path": str(path.resolve().parent)}}
         client = NotebookClient(
-            notebook, kernel_manager_class=ThisPython, timeout=TIMEOUT_S, record_timing=False, resources=resources
+            notebook,
+            kernel_manager_class=ThisPython,
+            timeout=TIMEOUT_S,
+            startup_timeout=TIMEOUT_S,
+            iopub_timeout=TIMEOUT_S,  # outputs come by a way of their own; after 4 s they would be left out
+            coalesce_streams=True,  # the kernel sends what is printed every 0.2 s: a slow line in pieces
+            record_timing=False,
+            resources=resources,
         )
         manager = client.create_kernel_manager()
         manager.transport, manager.connection_file = "ipc", str(Path(scratch) / "kernel.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import importlib
 import re
 import shutil
 import subprocess
@@ -45,6 +46,7 @@ def code_cells(notebook: NotebookNode) -> Iterator[NotebookNode]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NotebookNode]:
     """Every notebook, executed in a copy of the folder; a cell that raises fails here, with its traceback."""
+    importlib.import_module("matplotlib.font_manager")  # lists the machine's fonts once; a slow one warns meanwhile
     copy = tmp_path_factory.mktemp("checkout") / "notebooks"
     shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
     return {name: executed(copy / f"{name}.ipynb") for name in NOTEBOOKS}

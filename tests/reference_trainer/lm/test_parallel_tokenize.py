@@ -71,6 +71,17 @@ class Watched:
         return self._tokenizer.encode_arrays(texts, threads)
 
 
+def release_when_dropped(parallel: ParallelChunks, watched: Watched) -> None:
+    """Let the worker go on once `close`, which waits for it, has dropped the last of what waits."""
+    last = list(parallel._pending.values())[-1]
+
+    def release() -> None:
+        eventually(last.cancelled)
+        watched.go_on.set()
+
+    threading.Thread(target=release).start()
+
+
 def all_of(source: ParallelChunks, indices: Iterable[int]) -> list[np.ndarray]:
     return [source.ids(index) for index in indices]
 
@@ -132,7 +143,7 @@ def test_after_the_close_what_was_dropped_is_tokenized(corpus: Corpus, tokenizer
     parallel = ParallelChunks(corpus, watched, TOKENS, SAMPLES, workers=1, ahead=100)
     watched.go_on.clear()
     parallel._submit(0)
-    threading.Timer(0.2, watched.go_on.set).start()
+    release_when_dropped(parallel, watched)
     parallel.close()
     expected = Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True).ids(60)
     assert np.array_equal(parallel.ids(60), expected)
@@ -197,7 +208,7 @@ def test_close_drops_what_waits_and_leaves_no_thread(corpus: Corpus, tokenizer: 
     parallel._submit(0)
     started = all_threads() - before
     assert len(parallel._pending) > 90
-    threading.Timer(0.2, watched.go_on.set).start()
+    release_when_dropped(parallel, watched)
     parallel.close()
     assert len(watched.texts) <= GROUP * SAMPLES, "no more than the group that was begun"
     assert len(started) == 4, "ours and three of the library"
