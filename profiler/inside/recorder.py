@@ -22,7 +22,7 @@ from typing import Any, Final
 from profiler.inside.appended import Appended
 from profiler.inside.boot import allow_tracing, say
 from profiler.run import tables
-from profiler.run.tables import BoundaryKind, CallKind, ValueKind
+from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, ValueKind
 
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
@@ -32,6 +32,8 @@ _FLUSH_NS: Final = 250_000_000  # what kill -9 can lose: steps of the last quart
 _LOOK_NS: Final = 5_000_000_000  # a look whether the run goes on takes 0.1 ms
 _MOST_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
 _MOST_CODES: Final = 10_000  # of which lines are known: a program may make code as it goes
+_CPU_NS: Final = 10_000_000  # CPU clocks are read so seldom where steps are found: each is a system call, 1 to 3 us
+_COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
 
 Clocks = tuple[int, int, int, int]
@@ -47,15 +49,18 @@ class _Stream:
 
     def __init__(self, owner: Recorder, table: str) -> None:
         packer = tables.packer(table)
-        self._pack = packer.pack
+        self.pack = packer.pack
         self._most = _FLUSH_BYTES // packer.size
         self._waiting: deque[bytes] = deque()
+        self.append = self._waiting.append
+        """With `pack` what `write` does, without a call, for what is written most: whoever does it calls
+        `Recorder.flush_if_due` often enough."""
         self._owner = owner
         self._file = Appended(f"{table}.bin")
         self._writing = threading.RLock()
 
     def write(self, *fields: float) -> None:
-        self._waiting.append(self._pack(*fields))
+        self.append(self.pack(*fields))
         if len(self._waiting) >= self._most:
             self.flush()
 
@@ -175,6 +180,8 @@ class Recorder:
         self.index = 0
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
+        self._read = 0, 0
+        """Thread whose CPU clock was read last at a boundary that a hook saw, and when."""
         self.boundary = self.clocks()
         self._flushed = self._looked = self.boundary[0]
         allow_tracing()
@@ -256,29 +263,53 @@ class Recorder:
         if self.detailed:
             self._own_time(after[0], tid)
 
-    def found(self, kind: BoundaryKind, name: str, *, flag: int = 0, at: Clocks | None = None) -> None:
+    def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
         """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.
 
         Nothing once the program has marked a step itself: then its own word counts.
 
         :param name: what was seen, the same at each of its moments: the optimizer, the loader, with its line.
-        :param at: the clocks at that moment, where it lies before this call.
         """
         if self.index:
             return
+        at = self.reached(kind, name)
+        if at is not None:
+            self.passed(kind, name, at, flag)
+
+    def reached(self, kind: BoundaryKind, name: str) -> Clocks | None:
+        """The first half of `found`, at the moment itself: what was counted until now belongs to the step that may end.
+
+        CPU clocks that were read within the last 10 ms are not read again: the boundary says -1 (NOT_READ).
+
+        :returns: what `passed` is to be called with; None: it went wrong, which is reported.
+        """
+        self.seen = kind, name
         try:
-            self._found(kind, name, flag, at)
+            for callback in self.on_step:
+                callback()
+            when, tid = now(), self.thread.tid
+            last_tid, last = self._read
+            if tid != last_tid or when - last > _CPU_NS:
+                self._read = tid, when
+                at = when, time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
+            else:
+                at = when, NOT_READ, NOT_READ, NOT_READ
+            if self.counters or self.gauges:
+                self._write_values(when, -1)
         except Exception as error:  # noqa: BLE001 - a hook's call, in the middle of the program's own; it reports
             self.fail(error)
+            return None
+        return at
 
-    def _found(self, kind: BoundaryKind, name: str, flag: int, at: Clocks | None) -> None:
-        self.seen = kind, name
-        for callback in self.on_step:
-            callback()
-        now_ns, *cpu = at or self.clocks()
-        self._boundaries.write(now_ns, *cpu, self.thread.tid, self.name[name], kind, flag)
-        self._write_values(now_ns, -1)
-        self.flush_if_due(now_ns)
+    def passed(self, kind: BoundaryKind, name: str, at: Clocks, flag: int = 0) -> None:
+        """The second half: what `flag` says may be known later than the moment."""
+        try:
+            boundaries = self._boundaries
+            boundaries.append(boundaries.pack(*at, self.thread.tid, self.name[name], kind, flag))
+            if at[0] - self._flushed > _FLUSH_NS:
+                self.flush_if_due(at[0])
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
 
     def count(self, name: str, amount: float = 1.0) -> None:
         """Add to a counter of the current step."""
@@ -298,18 +329,15 @@ class Recorder:
             taken, self.counters = self.counters, {}
         return taken
 
-    def give_counters(self, counters: dict[str, float]) -> None:
-        """Add what was taken to what has been counted since."""
-        for name, amount in counters.items():
-            self.count(name, amount)
-
     def _write_values(self, when: int, step: int) -> None:
-        if not self.counters and not self.gauges:
-            return
-        gauges, self.gauges = self.gauges, {}
-        for kind, amounts in ((ValueKind.COUNTER, self.take_counters()), (ValueKind.GAUGE, gauges)):
-            for name, value in amounts.items():
-                self._values.write(when, step, value, self.name[name], kind)
+        values, names = self._values, self.name
+        if self.counters:
+            for name, value in self.take_counters().items():
+                values.append(values.pack(when, step, value, names[name], _COUNTER))
+        if self.gauges:
+            gauges, self.gauges = self.gauges, {}
+            for name, value in gauges.items():
+                values.append(values.pack(when, step, value, names[name], _GAUGE))
 
     def flush_if_due(self, when: int) -> None:
         """Write what waits when the last time was long ago: what a kill can lose is bounded."""
@@ -336,7 +364,20 @@ class Recorder:
     def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
         """A call toward a device that began at `begin` and ends now; `blocked` ns of it, at its end, were a wait."""
         end = now()
-        self._calls.write(begin, end, blocked, size, 0, self.thread.tid, kind, self.name[name], site, 0)
+        calls = self._calls
+        calls.append(calls.pack(begin, end, blocked, size, 0, self.thread.tid, kind, self.name[name], site, 0))
+        if end - self._flushed > _FLUSH_NS:
+            self.flush_if_due(end)
+
+    def region(self, name: str, begin: int, depth: int) -> None:
+        """A region that began at `begin` ends now, at what was the depth of this thread then.
+
+        With `thread.depth = depth + 1` before it as good as a `Region`, and one call where that takes three.
+        """
+        end = now()
+        thread, regions = self.thread, self.regions
+        thread.depth = depth
+        regions.append(regions.pack(begin, end, thread.tid, self.name[name], depth))
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
 
@@ -438,13 +479,7 @@ class Region:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end = now()
-        recorder = self._recorder
-        thread = recorder.thread
-        thread.depth = depth = self._depth
-        recorder.regions.write(self._begin, end, thread.tid, recorder.name[self._name], depth)
-        if end - recorder._flushed > _FLUSH_NS:
-            recorder.flush_if_due(end)
+        self._recorder.region(self._name, self._begin, self._depth)
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from profiler.run.cycles import phase_starts, round_ends, side_by_side
 from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import NOT_READ, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 WARMUP_MOST: Final = 5
@@ -59,12 +59,30 @@ def with_steps(run: Run) -> Run:
 
 
 def _of_kind(run: Run, kind: BoundaryKind) -> list[_Found]:
-    rows = run.boundaries[run.boundaries["kind"] == kind]
+    rows = with_cpu(run.boundaries)
+    rows = rows[rows["kind"] == kind]
     rows = rows[np.argsort(rows["time"], kind="stable")]
     found = []
     for pid in np.unique(rows["pid"]).tolist():
         found += [_chosen(own, kind) for own in side_by_side(rows[rows["pid"] == pid], run.names)]
     return sorted((one for one in found if len(one)), key=lambda one: (-len(one), int(one.chosen["time"][1])))
+
+
+def with_cpu(boundaries: Table) -> Table:
+    """`boundaries` with CPU times where none were read: as between the readings before and behind, evenly.
+
+    Those of a thread are its own; those of the process and its device any thread's.
+    """
+    if not (boundaries["thread_cpu"] == NOT_READ).any():
+        return boundaries
+    filled = boundaries.copy()
+    for column, of in (("thread_cpu", "tid"), ("process_cpu", "pid"), ("device_cpu", "pid")):
+        for own in (np.flatnonzero(filled[of] == number) for number in np.unique(filled[of])):
+            read = own[filled[column][own] != NOT_READ]
+            read = read[np.argsort(filled["time"][read], kind="stable")]
+            known = np.interp(filled["time"][own], filled["time"][read], filled[column][read]) if len(read) else 0
+            filled[column][own] = known
+    return filled
 
 
 def _chosen(rows: Table, kind: BoundaryKind) -> _Found:

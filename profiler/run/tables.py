@@ -82,9 +82,11 @@ STEPS: Final = (
     ("tid", "q"),
     ("warmup", "i"),  # 1: not to be measured
 )
+NOT_READ: Final = -1
+"""Of the CPU times of a boundary: it came soon after another."""
 BOUNDARIES: Final = (
     ("time", "q"),
-    ("thread_cpu", "q"),  # ns so far, of the thread that reached it
+    ("thread_cpu", "q"),  # ns so far, of the thread that reached it; or NOT_READ, as the next two
     ("process_cpu", "q"),
     ("device_cpu", "q"),
     ("tid", "q"),

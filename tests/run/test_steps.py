@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from profiler.run.model import MARKED, CollectorStatus, Run
-from profiler.run.steps import with_steps
-from profiler.run.tables import BoundaryKind
+from profiler.run.steps import with_cpu, with_steps
+from profiler.run.tables import NOT_READ, BoundaryKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder, dtype_of
 
 OPTIMIZER, LOADER = BoundaryKind.OPTIMIZER, BoundaryKind.LOADER
@@ -46,6 +46,23 @@ def test_a_step_lies_between_two_optimizer_steps() -> None:
     assert run.steps["index"].tolist() == [0, 1]
     assert (run.steps["thread_cpu"] / MS).tolist() == [2, 3]
     assert run.step_source == "steps of AdamW (train.py:3)"
+
+
+def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> None:
+    run = seen(("SGD", 10), ("SGD", 11), ("SGD", 13), ("SGD", 14), ("SGD", 15))
+    rows = run.boundaries.copy()
+    rows["process_cpu"] = 3 * rows["thread_cpu"]
+    of_another = rows[:1].copy()
+    of_another["tid"], of_another["thread_cpu"], of_another["time"] = TID + 1, 0, 12 * MS
+    for column in ("thread_cpu", "process_cpu", "device_cpu"):
+        rows[column][[1, 2, 4]] = NOT_READ  # behind the last reading nothing is known
+    of_another["process_cpu"] = 20 * MS
+    filled = with_cpu(np.concatenate([rows, of_another]))
+    assert (filled["thread_cpu"] / MS).tolist() == [5, 5.5, 6.5, 7, 7, 0]
+    assert (filled["process_cpu"] / MS).tolist() == [15, 17.5, 20.5, 21, 21, 20]
+    assert (filled["device_cpu"] == 0).all()
+    steps = with_steps(replaced(run, boundaries=rows)).steps
+    assert (steps["thread_cpu"] / MS).tolist() == [0.5, 1, 0.5, 0]
 
 
 @pytest.mark.parametrize("cut", range(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from pathlib import Path
 from types import FrameType
@@ -29,12 +30,12 @@ class OptimizerNames:
         self._of[key] = weakref.ref(optimizer, lambda gone: self._forget(key, gone)), name
         return name
 
-    def of(self, optimizer: Any, frame: FrameType | None) -> str:
-        """The name of an optimizer; one whose making we have not seen is named after the line that `frame` is at."""
+    def of(self, optimizer: Any, depth: int) -> str:
+        """The name of an optimizer; one whose making we have not seen is named after the line so many callers out."""
         known = self._of.get(id(optimizer))
         if known is not None and known[0]() is optimizer:
             return known[1]
-        return self.made(optimizer, frame)
+        return self.made(optimizer, sys._getframe(depth + 1))
 
     def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
         if key in self._of and self._of[key][0] is gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -48,8 +49,8 @@ class OptimizerSteps:
         """Whether this thread is in a step."""
         return self._open.stepping
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], wrapper: FrameType) -> Arguments | None:
-        """A step begins. `wrapper` is torch's frame around it.
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        """A step begins; called by what torch calls.
 
         :returns: the arguments for the step where they are to be others.
         """
@@ -57,20 +58,22 @@ class OptimizerSteps:
         if recorder is None:
             return None
         stale = here.stepping
-        if stale and _within_a_step(wrapper):
+        if stale and _within_a_step(sys._getframe(2)):
             here.inner += 1
             return None
         here.stepping, here.inner = True, 0
         if not recorder.detailed:
             return None
+        thread = recorder.thread
         if not stale:  # else a step before raised, and torch never told of its end
-            here.depth = recorder.thread.depth
+            here.depth = thread.depth
         changed = self._with_closure(args, kwargs) if len(args) > 1 or kwargs else None
-        self._open_region(recorder)
+        thread.depth = here.depth + 1
+        here.begun = now()
         return changed
 
-    def end(self, optimizer: Any, wrapper: FrameType) -> None:
-        """A step has ended."""
+    def end(self, optimizer: Any) -> None:
+        """A step has ended; called by what torch calls."""
         recorder, here = STATE.recorder, self._open
         if recorder is None or not here.stepping:
             return
@@ -80,8 +83,9 @@ class OptimizerSteps:
         here.stepping = False
         here.ended += 1
         if here.begun:
-            self._close_region(recorder)
-        recorder.found(BoundaryKind.OPTIMIZER, self._names.of(optimizer, wrapper))
+            recorder.region(_REGION, here.begun, here.depth)
+            here.begun = 0
+        recorder.found(BoundaryKind.OPTIMIZER, self._names.of(optimizer, 2))
 
     def _open_region(self, recorder: Recorder) -> None:
         here = self._open
@@ -90,9 +94,7 @@ class OptimizerSteps:
 
     def _close_region(self, recorder: Recorder) -> None:
         here = self._open
-        thread = recorder.thread
-        thread.depth = here.depth
-        recorder.regions.write(here.begun, now(), thread.tid, recorder.name(_REGION), here.depth)
+        recorder.region(_REGION, here.begun, here.depth)
         here.begun = 0
 
     def _with_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:

@@ -65,18 +65,29 @@ def size_of(tensor: Any) -> int:
 
 def waited(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
     """The host needed values of `tensor`: on a GPU it waited for them from `begin` until now."""
+    waited_in(recorder, name, tensor, begin, sys._getframe(2))
+
+
+def waited_in(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
+    """The same, of a call in `frame`. All in one: cold, as between a program's own steps, each call takes 1 us."""
     if not (_plain.get(type(tensor)) or has_values(tensor)):
         return
     if on_device(tensor):
         recorder.count("syncs")
         if recorder.detailed:
-            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=_site(recorder))
-    elif on_cpu(tensor):
-        would_wait(recorder, name, tensor, begin)
+            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=_site(recorder, frame))
+    elif not on_cpu(tensor):
+        return
+    elif OPEN.on_cpu_already:
+        would_wait(recorder, name, tensor, begin, frame)
+    else:
+        recorder.count_quickly(_WOULD_SYNC)
+        if recorder.detailed:
+            recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder, frame))
 
 
-def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
-    """The same for a tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
+def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
+    """A tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
     already = OPEN.on_cpu_already
     if already or name == "cpu":
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
@@ -84,7 +95,7 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
             return
     recorder.count_quickly(_WOULD_SYNC)
     if recorder.detailed:
-        recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder))
+        recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder, frame))
 
 
 def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
@@ -106,7 +117,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
             begin,
             blocked=now() - begin if waits else 0,
             size=size,
-            site=_site(recorder),
+            site=_site(recorder, sys._getframe(2)),
         )
 
 
@@ -116,7 +127,7 @@ def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
         recorder.count("syncs")
     if recorder.detailed:
         blocked = now() - begin if kind is CallKind.SYNC else 0
-        recorder.call(kind, name, begin, blocked=blocked, site=_site(recorder))
+        recorder.call(kind, name, begin, blocked=blocked, site=_site(recorder, sys._getframe(2)))
 
 
 _OURS, _LIBRARY, _USER = range(3)
@@ -125,9 +136,9 @@ _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 """Whose code it is, by its id: a hash of code takes longer (1 µs) than all else here. Kept alive, so that ids hold."""
 
 
-def _site(recorder: Recorder) -> int:
-    """The line of the user's that led here; where there is none, the library's."""
-    frame: FrameType | None = sys._getframe(2)
+def _site(recorder: Recorder, inner: FrameType) -> int:
+    """The line of the user's that led to `inner`; where there is none, the library's."""
+    frame: FrameType | None = inner
     innermost = None
     while frame is not None:
         code = frame.f_code

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from profiler.inside.hook import STATE, patch
-from profiler.inside.recorder import Region
+from profiler.inside.recorder import now
 
 
 class Backward:
@@ -30,8 +30,14 @@ def _timed(original: Callable[..., Any], torch: ModuleType) -> Callable[..., Any
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(*args, **kwargs)
-        with Region(recorder, "backward"):
+        thread = recorder.thread
+        depth = thread.depth
+        thread.depth = depth + 1
+        begin = now()
+        try:
             return original(*args, **kwargs)
+        finally:
+            recorder.region("backward", begin, depth)
 
     return backward
 

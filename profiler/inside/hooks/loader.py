@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from profiler.inside.hook import STATE, patch
 from profiler.inside.hooks._loader_names import LoaderNames
-from profiler.inside.recorder import Recorder, Region
+from profiler.inside.recorder import Recorder, Region, now
 from profiler.run.tables import BoundaryKind
 
 _NAME: Final = "_recorded_name"
 """Attribute of a loader's iterator: what its batches are called."""
+_WORKER: Final = "_worker_info"
 
 
 class _Asking(threading.local):
@@ -38,15 +39,12 @@ class Loader:
     def install(self, module: ModuleType) -> None:
         """Batches of workers' own loaders, and of loaders within a dataset, end no step."""
         names, asking = LoaderNames(), _Asking()
-
-        def in_worker() -> bool:
-            worker: Any = getattr(module._utils.worker, "_worker_info", None)
-            return worker is not None
+        worker = vars(module._utils.worker)  # torch keeps there, in a worker, which one it is
 
         patch(module.DataLoader, "__init__", lambda original: _made(original, names))
-        patch(module.DataLoader, "__iter__", lambda original: _started(original, asking, in_worker))
+        patch(module.DataLoader, "__iter__", lambda original: _started(original, asking, worker))
         patch(module._BaseDataLoaderIter, "__init__", lambda original: _named(original, names))
-        patch(module._BaseDataLoaderIter, "__next__", lambda original: _asked(original, asking, in_worker))
+        patch(module._BaseDataLoaderIter, "__next__", lambda original: _asked(original, asking, worker))
         if STATE.recorder is not None and STATE.recorder.detailed:
             patch(ForkingPickler, "loads", lambda original: _received(original, asking))
 
@@ -69,10 +67,10 @@ def _named(original: Callable[..., None], names: LoaderNames) -> Callable[..., N
     return init
 
 
-def _started(original: Callable[[Any], Any], asking: _Asking, in_worker: Callable[[], bool]) -> Callable[[Any], Any]:
+def _started(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
     def start(self: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or not recorder.detailed or asking.now or in_worker():
+        if recorder is None or not recorder.detailed or asking.now or worker.get(_WORKER) is not None:
             return original(self)
         with Region(recorder, "loader start"):
             return original(self)
@@ -80,16 +78,26 @@ def _started(original: Callable[[Any], Any], asking: _Asking, in_worker: Callabl
     return start
 
 
-def _asked(original: Callable[[Any], Any], asking: _Asking, in_worker: Callable[[], bool]) -> Callable[[Any], Any]:
+def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
     def ask(self: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or asking.now or in_worker():
+        if recorder is None or asking.now or worker.get(_WORKER) is not None:
             return original(self)
         asking.now = True
         try:
             if recorder.index:  # the program marks its steps
                 return _timed(original, self, recorder)
-            return _with_boundary(original, self, recorder)
+            name = getattr(self, _NAME, "DataLoader")
+            at = recorder.reached(BoundaryKind.LOADER, name)
+            ended = 0
+            try:
+                return _timed(original, self, recorder)
+            except StopIteration:
+                ended = 1
+                raise
+            finally:
+                if at is not None:
+                    recorder.passed(BoundaryKind.LOADER, name, at, ended)
         finally:
             asking.now = False
 
@@ -99,25 +107,14 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, in_worker: Callable[
 def _timed(original: Callable[[Any], Any], iterator: Any, recorder: Recorder) -> Any:
     if not recorder.detailed:
         return original(iterator)
-    with Region(recorder, "data"):
-        return original(iterator)
-
-
-def _with_boundary(original: Callable[[Any], Any], iterator: Any, recorder: Recorder) -> Any:
-    ended = 0
-    at = recorder.clocks()
-    # what is counted while the batch is made belongs to the step that it begins
-    before = recorder.take_counters()
+    thread = recorder.thread
+    depth = thread.depth
+    thread.depth = depth + 1
+    begin = now()
     try:
-        return _timed(original, iterator, recorder)
-    except StopIteration:
-        ended = 1
-        raise
+        return original(iterator)
     finally:
-        since = recorder.take_counters()
-        recorder.give_counters(before)
-        recorder.found(BoundaryKind.LOADER, getattr(iterator, _NAME, "DataLoader"), flag=ended, at=at)
-        recorder.give_counters(since)
+        recorder.region("data", begin, depth)
 
 
 def _received(original: Callable[..., Any], asking: _Asking) -> Callable[..., Any]:

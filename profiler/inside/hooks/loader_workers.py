@@ -60,8 +60,14 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
             if recorder is None or not recorder.detailed:
                 return collate(batch)
             _origins.say(recorder, "collate", code)
-            with Region(recorder, "collate"):
+            thread = recorder.thread
+            depth = thread.depth
+            thread.depth = depth + 1
+            begin = now()
+            try:
                 return collate(batch)
+            finally:
+                recorder.region("collate", begin, depth)
 
         self.collate_fn = timed  # of the fetcher, which nobody but torch holds
 
@@ -74,8 +80,14 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         if recorder is None or not recorder.detailed:
             return original(self, *args, **kwargs)
         _origins.say_of(recorder, "dataset", self.dataset, methods)
-        with Region(recorder, "dataset"):
+        thread = recorder.thread
+        depth = thread.depth
+        thread.depth = depth + 1
+        begin = now()
+        try:
             return original(self, *args, **kwargs)
+        finally:
+            recorder.region("dataset", begin, depth)
 
     return fetch
 

@@ -37,11 +37,11 @@ class Optimizers:
         torch, steps = module.torch, self._steps
 
         def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-            return None if torch.compiler.is_compiling() else steps.begin(args, kwargs, sys._getframe(1))
+            return None if torch.compiler.is_compiling() else steps.begin(args, kwargs)
 
         def after(optimizer: Any, *_: Any) -> None:
             if not torch.compiler.is_compiling():
-                steps.end(optimizer, sys._getframe(1))
+                steps.end(optimizer)
 
         patch(module.Optimizer, "__init__", self._made)
         undo_by(module.register_optimizer_step_pre_hook(before).remove)
@@ -66,7 +66,7 @@ class Optimizers:
             recorder = STATE.recorder
             if recorder is not None and steps.ended == before and not within:
                 flag = _announced(optimizer) or _found_inf(self, optimizer)
-                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, sys._getframe(1)), flag=int(flag))
+                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, 1), flag=int(flag))
             return result
 
         return step

@@ -10,8 +10,9 @@ method of all.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
 from profiler.inside.hook import STATE, patch
@@ -53,13 +54,16 @@ class TensorsHook:
     """Watches torch.Tensor."""
 
     name: ClassVar[str] = "tensors"
-    modules: ClassVar[tuple[str, ...]] = ("torch",)
+    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.optim.optimizer")
     levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
     def install(self, module: ModuleType) -> None:
+        if module.__name__ != "torch":
+            _step_count[0] = getattr(getattr(module, "_get_value", None), "__code__", None)
+            return
         tensor = module.Tensor
         makers: dict[str, Make] = {
-            method: _waiting(module, name, leaf=method in LEAVES) for method, name in WAITS.items()
+            method: (_leaf if method in LEAVES else _waiting)(module, name) for method, name in WAITS.items()
         }
         makers |= {method: _copying(module, method) for method in COPIES}
         makers["repeat_interleave"] = repeating(module)
@@ -79,7 +83,7 @@ def _is_sequence(torch: ModuleType) -> bool:
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
 
-def _waiting(torch: ModuleType, name: str, *, leaf: bool) -> Make:
+def _waiting(torch: ModuleType, name: str) -> Make:
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
 
     def make(original: Any) -> Callable[..., Any]:
@@ -90,20 +94,45 @@ def _waiting(torch: ModuleType, name: str, *, leaf: bool) -> Make:
             if recorder is None or OPEN.inside:
                 return original(self, *args, **kwargs)
             begin = now()
-            if leaf:
+            OPEN.inside = True
+            try:
                 result = original(self, *args, **kwargs)
-            else:
-                OPEN.inside = True
-                try:
-                    result = original(self, *args, **kwargs)
-                finally:
-                    OPEN.inside = False
+            finally:
+                OPEN.inside = False
             _waits.waited(recorder, name, self, begin)
             return result
 
         return wrapper
 
     return make
+
+
+def _leaf(torch: ModuleType, name: str) -> Make:
+    """As `_waiting`, with less around it: of methods that a program calls thousands of times a second."""
+    overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
+    waited, frame_at = _waits.waited_in, sys._getframe
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if overridden(self):
+                return handle(wrapper, (self,), self, *args, **kwargs)
+            recorder = STATE.recorder
+            frame = frame_at(1)
+            if recorder is None or OPEN.inside or frame.f_code is _step_count[0]:
+                return original(self, *args, **kwargs)
+            begin = now()
+            result = original(self, *args, **kwargs)
+            waited(recorder, name, self, begin, frame)
+            return result
+
+        return wrapper
+
+    return make
+
+
+_step_count: Final[list[CodeType | None]] = [None]
+"""torch's function by which its optimizers read their count of steps. That lies on the CPU wherever the model does: so
+it is no wait, and on a CPU none that would be."""
 
 
 def repeating(torch: ModuleType) -> Make:
@@ -154,7 +183,7 @@ def _copying(torch: ModuleType, name: str) -> Make:
                 OPEN.inside = False
             if name == "cpu" and result is self:
                 if _waits.on_cpu(self) and _waits.has_values(self):
-                    _waits.would_wait(recorder, name, self, begin)
+                    _waits.would_wait(recorder, name, self, begin, sys._getframe(1))
                 return result
             source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
             if source is not result and on_device(source) is not on_device(result) and _waits.has_values(source):

@@ -13,7 +13,7 @@ import os
 
 from profiler.record.processes import last_core, thread_ids
 
-FOLLOW_S = 0.01  # a busy thread moves to another core some times a second: looking at 20 Hz left 6% of samples behind
+_FOLLOW_S = (0.01, 0.04)  # a thread that moves some times a second leaves 6% of samples behind a look at 20 Hz
 _PRIORITY = 1  # the lowest of the real-time ones
 
 
@@ -35,25 +35,28 @@ class Seat:
         self._sampler = sampler
         self._pid = pid
         self._core: int | None = None
-        self._seated: set[int] = set()
+        self._threads: list[int] = []
+        self.pause_s = _FOLLOW_S[0]
+        """Until the next look: longer while the main thread stays where it is, since each costs 0.1 ms of a core."""
         self.refused = False
         """True: a move was not allowed (a cpuset, say), and samples lean toward waiting after all."""
 
     def take(self) -> None:
-        """Look where the main thread is now, and move there; 20 us, or 60 us when something changed."""
+        """Look where the main thread is now, and move there."""
         core = last_core(self._pid)
         if core is None:
             return
-        if core != self._core:
-            self._core = core
-            self._seated.clear()
-        for tid in thread_ids(self._sampler):
-            if tid not in self._seated:
-                try:
-                    os.sched_setaffinity(tid, {core})
-                    os.sched_setscheduler(tid, os.SCHED_RR, os.sched_param(_PRIORITY))
-                except ProcessLookupError:  # it ended meanwhile
-                    continue
-                except OSError:
-                    self.refused = True
-                self._seated.add(tid)
+        threads = thread_ids(self._sampler)
+        if core == self._core and threads == self._threads:
+            self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)
+            return
+        fresh = threads if core != self._core else [tid for tid in threads if tid not in self._threads]
+        self._core, self._threads, self.pause_s = core, threads, _FOLLOW_S[0]
+        for tid in fresh:
+            try:
+                os.sched_setaffinity(tid, {core})
+                os.sched_setscheduler(tid, os.SCHED_RR, os.sched_param(_PRIORITY))
+            except ProcessLookupError:  # it ended meanwhile
+                continue
+            except OSError:
+                self.refused = True

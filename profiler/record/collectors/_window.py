@@ -81,7 +81,7 @@ class Window:
             if time.monotonic() >= due:
                 due = time.monotonic() + _POLL_S
                 self._poll()
-            if wait_exit(self.process.pid, _preempt.FOLLOW_S if seat else _POLL_S):
+            if wait_exit(self.process.pid, min(_POLL_S, seat.pause_s) if seat else _POLL_S):
                 break
             if not self.sampling and self.log.stat().st_size:  # its first words are said when it has attached
                 self.sampling = time.monotonic_ns()

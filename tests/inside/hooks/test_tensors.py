@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +241,20 @@ def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatc
         assert (rows["kind"] == CallKind.SYNC).all()
         assert (rows["blocked"] > 0).all()
         assert (rows["blocked"] <= rows["end"] - rows["begin"]).all()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.Adamax])
+def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
+    recorder: Recorder, kind: type[torch.optim.Optimizer]
+) -> None:
+    tensors.PLUGIN.install(sys.modules["torch.optim.optimizer"])
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = kind([weight])
+    weight.sum().backward()
+    optimizer.step()
+    assert recorder.counters == {}
+    weight.sum().item()
+    assert recorder.counters == {"would_sync": 1}
 
 
 def test_no_tensor_is_kept(recorder: Recorder) -> None:
