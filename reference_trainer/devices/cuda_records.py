@@ -38,7 +38,7 @@ class CudaRecorder(DeviceRecorder):
         """
         begin, site = began
         end = marks.now()
-        blocked = end - blocked_from if blocked_from else 0
+        blocked = max(end - blocked_from, 1) if blocked_from else 0  # where the clock is coarse, too
         number = self._active.name(name)
         self._active.raw(
             "calls", CALL.pack(begin, end, blocked, size, _NO_CORRELATION, self._tid, kind, number, site, _STREAM)

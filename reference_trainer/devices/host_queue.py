@@ -195,7 +195,10 @@ def _submit(queue):
 
 @njit("void(int64, int64, int64, int64, int64, int64, int64, int64, int64)", cache=True)
 def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, site):
-    """Append a call; `begin` 0: not recorded, `end` 0: it ends now, `blocked_from` 0: it did not block."""
+    """Append a call; `begin` 0: not recorded, `end` 0: it ends now, `blocked_from` 0: it did not block.
+
+    One that blocked did so for 1 ns at least: clocks of some virtual machines move by 100 ns at a time.
+    """
     if begin == 0:
         return
     if end == 0:
@@ -203,7 +206,7 @@ def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, si
     record = get64(queue + CALL_LOG) + (get64(queue + CALLS) % LOG_RECORDS) * CALL_BYTES
     put64(record, begin)
     put64(record + 8, end)
-    put64(record + 16, end - blocked_from if blocked_from != 0 else 0)
+    put64(record + 16, max(end - blocked_from, 1) if blocked_from != 0 else 0)
     put64(record + 24, size)
     put64(record + 32, correlation)
     put64(record + 40, get64(queue + TID))
