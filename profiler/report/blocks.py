@@ -123,6 +123,11 @@ class Table:
         return {reason: _mark(index) for index, reason in enumerate(found)}
 
 
+def is_place(cell: Cell) -> bool:
+    """Whether it names a line of a file."""
+    return cell.code and cell.text.rpartition(":")[2].isdecimal()
+
+
 def absent_row(row: tuple[Cell, ...]) -> str:
     """The one reason why nothing of a row was measured; empty where something was."""
     reasons = {cell.missing for cell in row[1:]}

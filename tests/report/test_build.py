@@ -150,9 +150,20 @@ def test_verdict_comes_first_with_ratio_interval_and_device() -> None:
     assert f"{ratio.n} pairs" in first.value.note
 
 
-def test_a_second_sentence_of_the_verdict_goes_into_smaller_type() -> None:
-    first = "fixed runs 59.6× the tokens/s of as-found, because idle after syncs fell to 18% (recurrence.py:61)."
-    second = "Of the fixes, each left out of the full set: async gives 9.20×."
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "fixed runs 59.6× the tokens/s of as-found, because idle after syncs fell to 18% (recurrence.py:61).",
+            "Of the fixes, each left out of the full set: async gives 9.20×.",
+        ),
+        (
+            "b runs 1.23× (one pair: no interval. Or so) the steps/s of a on the CPU, which has no queue,",
+            "with the time of optimizer from 330 µs to 189 µs a step (most at: plain.py:21, 330 µs).",
+        ),
+    ],
+)
+def test_what_follows_in_the_verdict_goes_into_smaller_type(first: str, second: str) -> None:
     subject = dataclasses.replace(samples.comparison(), verdict=f"{first} {second}")
     said = of_kind(subject, "verdict", blocks.Callout)[0]
     assert (said.text, said.rest) == (first, second)

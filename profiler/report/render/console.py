@@ -96,11 +96,6 @@ def _short(block: b.Table, column: int) -> bool:
     return all(len(f"{row[column].text} {row[column].unit}  {row[column].note}") <= _WHOLE for row in block.rows)
 
 
-def _is_place(cell: b.Cell) -> bool:
-    """Whether it names a line of a file."""
-    return cell.code and cell.text.rpartition(":")[2].isdecimal()
-
-
 class _Pencil:
     """Draws blocks on one console. Text goes through `rich.text.Text`: markup in a name stays text."""
 
@@ -165,7 +160,7 @@ class _Pencil:
         for row in block.rows:
             shown = []
             for column, cell in zip(block.columns, row, strict=True):
-                if _is_place(cell):
+                if b.is_place(cell):
                     shown.append(self._place(cell))
                     continue
                 value = self._value(cell, marks)
@@ -177,7 +172,7 @@ class _Pencil:
                 shown.append(value)
             rows.append(shown)
         self.say(block.caption, "bold")
-        places = {at for row in block.rows for at, cell in enumerate(row) if _is_place(cell)}
+        places = {at for row in block.rows for at, cell in enumerate(row) if b.is_place(cell)}
         self._grid(
             [column.title for column in block.columns],
             rows,

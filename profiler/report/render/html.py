@@ -45,6 +45,7 @@ def render(report: Report) -> str:
         base64=lambda data: Markup(b64encode(data).decode()),
         absent_row=absent_row,
         stacked=narrow.stacked,
+        stack_layout=narrow.layout,
         share=narrow.share,
         brief=narrow.brief,
         nothing=NOTHING,

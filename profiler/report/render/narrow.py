@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.report.blocks import Cell, Column, Table, absent_row
+from profiler.report.blocks import Cell, Column, Table, absent_row, is_place
 
 _ROOM: Final = 354
 """CSS pixels for a table on a small phone (390 less the page's margins)."""
 # of page.css, at its narrowest: letters of 13 px, and what its rules keep free
 _LETTER, _CODE, _HEAD_LETTER, _PADDING = 6.6, 186, 6.4, 14
 _TEXT, _NAME, _NAME_WITH_NOTE, _SIDE = 88, 60, 98, 95
+_PAIRS: Final = 4
 _SLOT: Final = 24
 """Letters that a third of a phone's width holds in two lines."""
 
@@ -47,6 +48,14 @@ def brief(table: Table, at: int) -> bool:
 
 def _longest(text: str) -> int:
     return max(map(len, text.split()), default=0)
+
+
+def layout(table: Table) -> str:
+    """Classes of a stacked table: `ordered` where later columns name lines, each with the numbers behind it; `pairs`
+    where four short cells make two by two."""
+    later = any(is_place(cell) for row in table.rows for cell in row[1:])
+    short = sum(column.number or brief(table, at) for at, column in enumerate(table.columns) if at)
+    return " ".join(("stacks", *(["ordered"] if later else []), *(["pairs"] if short == _PAIRS else [])))
 
 
 def share(table: Table, row: tuple[Cell, ...]) -> float | None:

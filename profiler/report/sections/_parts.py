@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import zip_longest
+from pathlib import PurePath
 
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.names import label
@@ -54,14 +55,17 @@ def _two(sides: tuple[View, ...], caption: str) -> Table:
     ]
     ranks = zip_longest(*(view.any_detail.lines[:_LINES] for view in sides))
     rows = tuple(tuple(cell for line in lines for cell in _line_and_time(line)) for lines in ranks)
-    return Table(caption, tuple(columns), rows, "Each side in the order of its own times, with their shares of its step.")
+    return Table(
+        caption, tuple(columns), rows, "Each side in the order of its own times, with their shares of its step."
+    )
 
 
 def _line_and_time(line: LineCost | None) -> tuple[Cell, Cell]:
     if line is None:
         return Cell(NOTHING), Cell(NOTHING)
     time = seconds_cell(line.seconds_per_step)
-    return site_cell(line.site), replace(time, note=percent(line.share))
+    place = f"{PurePath(line.site.file).name}:{line.site.line}"  # two of them in half a page: without folders
+    return replace(site_cell(line.site), text=place), replace(time, note=percent(line.share))
 
 
 def _of_pass(sides: tuple[View, ...]) -> str:

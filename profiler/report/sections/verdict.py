@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
@@ -16,12 +17,13 @@ from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
-from profiler.report.subject import Subject, View, devices, failed_first, looked_at, rate_of, ratio, views
+from profiler.report.subject import Subject, View, devices, failed_first, looked_at, of_pass, rate_of, ratio, views
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
 _HEADLINE = 120
 """Characters that read well in large type."""
+_BRACKETS = re.compile(r"\([^()]*\)")
 _BRIEF_LINES = 3
 KEY_MEASURES = (
     "tokens_per_s",
@@ -90,11 +92,16 @@ def _verdict(subject: Subject, measured: str) -> Callout:
 
 
 def _sentence(verdict: str, label: str) -> Callout:
-    """The verdict; what a long one says after its first colon or its first sentence goes into smaller type."""
-    breaks = [at + 1 for mark in (": ", ". ") if (at := verdict.find(mark)) > 0]
-    if len(verdict) <= _HEADLINE or not breaks:
+    """The verdict; what a long one says after its first colon or its first sentence goes into smaller type.
+
+    Without these it is what comes after `, with`. What stands in brackets stays in one piece.
+    """
+    open_text = _BRACKETS.sub(lambda found: "x" * len(found[0]), verdict)
+    breaks = [at + 1 for mark in (": ", ". ") if (at := open_text.find(mark)) > 0]
+    at = min(breaks, default=open_text.find(", with ") + 1)
+    if len(verdict) <= _HEADLINE or not at:
         return Callout(verdict, "verdict", label)
-    return Callout(verdict[: min(breaks)], "verdict", label, rest=verdict[min(breaks) + 1 :])
+    return Callout(verdict[:at], "verdict", label, rest=verdict[at + 1 :])
 
 
 def _warnings(subject: Subject) -> tuple[Callout, ...]:
@@ -141,7 +148,7 @@ def _why(view: View) -> str:
     """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
     own = view.any_detail.verdict or next((run.verdict for run in view.runs if run.verdict), "")
     if own and view.slowdown is not None:  # a single run's verdict stands above already
-        return f"{own} Measured in the breakdown pass."
+        return f"{own} Measured in the breakdown pass." if of_pass(view) else own
     if view.any_detail.idle:
         first = view.any_detail.idle[0]
         where = f" at {short_site(first.site)}" if first.site else ""

@@ -53,6 +53,17 @@ def test_short_words_stand_among_the_numbers() -> None:
     assert not narrow.brief(lines(), 1), "names of code have a line of their own"
 
 
+def test_a_line_further_on_keeps_its_numbers_behind_it() -> None:
+    columns = (Column("a: line"), Column("a", number=True), Column("b: line"), Column("b", number=True))
+    assert narrow.layout(Table("t", columns, ((ROW[0], ROW[2], ROW[0], ROW[2]),))) == "stacks ordered"
+    assert narrow.layout(lines()) == "stacks", "a name of code is no line"
+
+
+def test_four_short_cells_make_two_by_two() -> None:
+    columns = (Column("Side"), *(Column(name, number=True) for name in "abcd"))
+    assert narrow.layout(Table("t", columns, ((Cell("x"), *(ROW[2],) * 4),))) == "stacks pairs"
+
+
 def test_the_page_names_each_number_of_a_stacked_row_and_drops_what_says_nothing() -> None:
     again = (Cell("", title="train.py:41"), Cell("–"), *ROW[2:])
     text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, again), SMALL)),)))
