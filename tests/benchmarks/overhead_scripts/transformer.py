@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain, islice, repeat
 
 import torch
-from timed import finished, stamp, step_of, watch
+from timed import finished, stamp, started, step_of, watch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-VOCABULARY, WIDTH, LENGTH, BATCH = 512, 128, 64, 8
+VOCABULARY, WIDTH, LENGTH, BATCH, BATCHES = 512, 128, 64, 8, 500
 STEPS = int(os.environ.get("OVERHEAD_STEPS", "200"))
 
 
@@ -33,12 +34,13 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     watch()
-    ids = torch.randint(0, VOCABULARY, (STEPS * BATCH, LENGTH + 1))
+    ids = torch.randint(0, VOCABULARY, (min(STEPS, BATCHES) * BATCH, LENGTH + 1))
     loader = DataLoader(TensorDataset(ids), batch_size=BATCH, shuffle=True)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    stamps, total = [stamp()], 0.0
-    for step, (batch,) in enumerate(loader):
+    stamps, total = started(), 0.0
+    epochs = chain.from_iterable(repeat(loader))
+    for step, (batch,) in enumerate(islice(epochs, STEPS)):
         with step_of(model):
             logits = model(batch[:, :-1])
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
