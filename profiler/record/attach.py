@@ -29,6 +29,7 @@ LEVEL: Final = "standard"
 _WAKE_S: Final = 0.1
 _LONGEST: Final = 40
 """Characters of a word of a command line that are shown: some hold whole settings as JSON."""
+_UNSAID: Final = "no command line"
 _RANKS: Final = (b"RANK=", b"LOCAL_RANK=")
 _OFF: Final = ("stacks",)
 """Collectors that need the permission."""
@@ -73,11 +74,12 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
         crew.start(Context(spec, pid, writer))
         until = time.monotonic() + seconds
         try:
+            _look(pid, seen)
             while not told and (left := until - time.monotonic()) > 0 and is_alive(pid):
-                _look(pid, seen)
                 _wait(pid, min(_WAKE_S, left))
                 if watch:
                     watch()
+                _look(pid, seen)
         finally:
             end = time.monotonic_ns()
             crew.stop()
@@ -110,11 +112,14 @@ def _told(status: CollectorStatus, refusal: str) -> CollectorStatus:
 
 
 def _look(pid: int, seen: dict[int, dict[str, Any]]) -> None:
-    """Note the processes of the job that were not there before, those next to its root first; ours are none of it."""
+    """Note the processes of the job that were not there before, those next to its root first; ours are none of it.
+
+    The kernel has no command line of a process for a moment while that becomes another program: it is asked again.
+    """
     members = family(pid)
     ours = set(family(os.getpid())) if os.getpid() in members else set()
     for one in members:
-        if one not in seen and one not in ours:
+        if one not in ours and seen.get(one, {"command": _UNSAID})["command"] == _UNSAID:
             rank = _rank(one) if is_python(one) else None
             name = "main process" if one == pid else "child"
             seen[one] = {"pid": one, "name": name, "rank": rank, "command": _shown(one)}
@@ -140,7 +145,7 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 def _shown(pid: int) -> str:
     words = [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word in _argv(pid)]
-    text = " ".join(words) or "no command line"
+    text = " ".join(words) or _UNSAID
     return "".join(char if char.isprintable() else "\ufffd" for char in text)[:120]
 
 

@@ -322,7 +322,8 @@ def test_children_that_record_nothing_leave_no_folder(tmp_path: Path) -> None:
 
 
 FORKING_THREADS = """
-import os, threading
+import os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on Python warns of every fork out of threads
 from profiler import marks
 marks.open_step()
 def work():

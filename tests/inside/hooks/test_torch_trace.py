@@ -18,12 +18,12 @@ from profiler.run.source import Source, read_source
 from tests.fakes.programs import ROOT
 
 PROGRAM = """
-import json, os, sys, time
+import json, os, sys, time, warnings
 from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.inside.hook import STATE, unpatch
-from profiler.inside.hooks import torch_trace
+from profiler.inside.hooks import _alarm, torch_trace
 from profiler.inside.hooks.torch_trace import TorchTrace
 from profiler.inside.recorder import Recorder
 from profiler.run.tables import BoundaryKind
@@ -109,6 +109,7 @@ said["prepared"] = [event.name for event in own.events()]
 # a fork collects nothing, and leaves the window to its parent
 recorder, trace = scenario("fork")
 steps(recorder, 7)
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on Python warns of every fork out of threads
 child = os.fork()
 if child == 0:
     STATE.recorder = None
@@ -131,6 +132,7 @@ steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
 
 # one step without end, of operators alone; and a graph that is captured where the window would begin and end
+_alarm.LOOK_S = 0.05  # in half a second there are operators whose trace takes ten to be written
 recorder, trace = scenario("endless")
 steps(recorder, 7)
 torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
@@ -190,7 +192,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     """All of them in one process: torch takes seconds to import."""
     root = tmp_path_factory.mktemp("traces")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root)], check=False, capture_output=True, text=True, timeout=100, cwd=ROOT
+        [sys.executable, "-c", PROGRAM, str(root)], check=False, capture_output=True, text=True, timeout=280, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     return Scenarios(root, json.loads((root / "said.json").read_text()), done.stdout + done.stderr)
