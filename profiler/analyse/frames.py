@@ -123,6 +123,7 @@ _HOOK_COVERS: Final = {
     "backward": BACKWARD,
     "functions._waiting": CALL,
     "functions._explicit": CALL,
+    "tensors._leaf": CALL,
     "tensors._waiting": CALL,
     "tensors._copying": COPY,
     "tensors.repeating": CALL,
