@@ -253,6 +253,7 @@ def test_file_too_large_for_the_disk(long_file: Path, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
+    train_or_load(load_corpus(long_file), 256)  # the limit is for all files: the tokenizer has to be there
     options = ("--corpus", str(long_file), "--out", str(tmp_path), "--shard-tokens", "50000")
     process = started(*MODULE, *options, preexec_fn=limit)
     out, err = process.communicate(timeout=60)
