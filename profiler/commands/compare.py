@@ -151,15 +151,13 @@ def _command(label: str, text: str) -> SideCommand:
 
 def _out(args: argparse.Namespace) -> Path:
     """Where runs and report go; it is made with the first of them, so that a refusal leaves nothing."""
+    from profiler.base.directories import refusal
     from profiler.run.store import default_directory
+    from profiler.run.tables import MANIFEST
 
     out: Path = args.out or default_directory(("compare",), RUNS)
-    try:
-        taken = out.exists() and any(out.iterdir())
-    except OSError as error:
-        raise ProfilerError(f"cannot use the directory {out}: {error.strerror}") from error
-    if taken:
-        raise ProfilerError(f"directory {out} is not empty, and a run is never overwritten: choose another --out")
+    if why := refusal(out, MANIFEST):
+        raise ProfilerError(why)
     return out
 
 

@@ -13,12 +13,12 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from profiler import marks
+from profiler.base.directories import refusal
 from profiler.base.errors import ProfilerError
 from profiler.inside import boot, hook, imports, recorder
 from profiler.record.target import environment_of
@@ -107,8 +107,8 @@ class Recording:
     def _begin(self) -> None:
         spec = self._spec
         self.path = spec.out.absolute()
-        if free := _free_beside(self.path):
-            raise ProfilerError(f"{spec.out} is not empty, and a run is never overwritten: {free} is free")
+        if why := refusal(spec.out, tables.MANIFEST):
+            raise ProfilerError(why)
         self._beside = _Beside(spec, self.path)
         self._before = {name: os.environ.get(name) for name in _OURS}
         changed = {**environment_of(spec), tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._beside.pid)}
@@ -154,16 +154,6 @@ class Recording:
         recorder.stop()
         hook.STATE.recorder = None
         marks.renew()
-
-
-def _free_beside(path: Path) -> str:
-    """A free name like that of `path` where something is in it; empty where nothing is, or that cannot be seen."""
-    try:
-        if not any(path.iterdir()):
-            return ""
-    except OSError:  # it is not there, or said by who makes it
-        return ""
-    return next(str(free) for n in count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
 
 
 def _state(kind: type[BaseException] | None, value: BaseException | None) -> str:

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
 
+from profiler.base.directories import refusal
 from profiler.base.errors import ProfilerError
 from profiler.run import tables
 from profiler.run.manifest import RESERVE, check_schema, info_from_json, read_manifest, write_manifest
@@ -82,11 +83,11 @@ def create(path: Path) -> None:
 
     :raises ProfilerError: the path is taken, or cannot be written.
     """
+    if why := refusal(path, tables.MANIFEST):
+        raise ProfilerError(why)
     existed = path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise ProfilerError(f"run directory {path} is not empty, and a run is never overwritten: choose another")
         (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
         (path / RECORDER).mkdir()
     except OSError as error:

@@ -353,15 +353,18 @@ def test_usage_errors_are_one_line_and_leave_nothing(
     assert [*tmp_path.iterdir()] == []
 
 
+NEVER = "and a run is never overwritten. Nothing was recorded or changed; here-2 is free\n"
+
+
 def test_a_directory_in_use_is_refused(compare: Callable[..., Done], tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here/mine").touch()
     done = compare("a", "b", "--out", "here")
     assert done.code == 2
-    assert done.err == "error: directory here is not empty, and a run is never overwritten: choose another --out\n"
+    assert done.err == f"error: cannot use here: it is not empty (mine is in it), {NEVER}"
 
 
 def test_a_file_in_the_way_is_named(compare: Callable[..., Done], tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     done = compare("a", "b", "--out", "here")
-    assert (done.code, done.err) == (2, "error: cannot use the directory here: Not a directory\n")
+    assert (done.code, done.err) == (2, f"error: cannot use here: it is a file, {NEVER}")

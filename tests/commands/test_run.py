@@ -67,11 +67,14 @@ def test_standard_input_is_the_targets(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
-    error = capsys.readouterr().err
-    assert "never overwritten" in error
-    assert error.count("\n") == 1
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").touch()
+    assert main(["run", "--out", str(tmp_path / "run"), "--", "true"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: cannot use {tmp_path}/run: it is not empty (file is in it), and a run is never overwritten. "
+        f"Nothing was recorded or changed; {tmp_path}/run-2 is free\n"
+    )
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "file"]
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,7 +238,8 @@ def test_in_a_recorded_program_the_block_is_a_region_of_that_run(tmp_path: Path)
 def test_faults_come_before_anything_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, level, said in (
-        (tmp_path, "standard", f"is not empty, and a run is never overwritten: {tmp_path}-2 is free"),
+        (tmp_path, "standard", r"it is not empty \(file is in it\)"),
+        (tmp_path / "file", "standard", f"it is a file, .* {tmp_path}/file-2 is free"),
         (tmp_path / "new", "some", "there is no level some: choose from light, standard, full"),
         (tmp_path / "file" / "below", "standard", "cannot make the run directory"),
     ):
@@ -246,6 +247,24 @@ def test_faults_come_before_anything_is_recorded(tmp_path: Path) -> None:
             pytest.fail("the block was entered")
     assert tables.ENV_RUN not in os.environ
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_that_is_taken_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error's text is the whole message: a script that does not catch it ends with it."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / tables.MANIFEST).write_text("mine")
+    (tmp_path / "run-2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProfilerError) as caught, profiler.record("run"):
+        pytest.fail("the block was entered")
+    assert str(caught.value) == (
+        "cannot use run: there is a run in it, and a run is never overwritten. Nothing was recorded or changed; "
+        "run-3 is free"
+    )
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["run", "run-2", tables.MANIFEST]
+    assert (tmp_path / "run" / tables.MANIFEST).read_text() == "mine"
+    assert tables.ENV_RUN not in os.environ
+    assert recorder.start() is None
 
 
 def test_an_entry_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
