@@ -120,7 +120,7 @@ def check_keys(report: dict[str, Any]) -> None:
             assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_bundled_pair(tmp_path: Path) -> None:
     report, printed = compare(tmp_path, "--pairs", "1", "--seconds", "0.3", "--preset", "tiny", "--device", "host")
     check_keys(report)
