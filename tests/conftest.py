@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And Ctrl-C is heeded, here and in what tests start.
     """
-    home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-")
+    home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-", ignore_cleanup_errors=True)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts us in the background leaves it
         signal.signal(signal.SIGINT, signal.default_int_handler)

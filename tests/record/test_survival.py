@@ -186,7 +186,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if done.returncode:
         pytest.skip(f"mounting a small disk is forbidden here: {done.stderr.strip()}")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # a py-spy may still be on its way out of it
 
 
 def test_a_full_disk_stops_recording_only(tmp_path: Path, small_disk: Path) -> None:
