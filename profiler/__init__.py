@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from profiler.analyse.ratios import SideRuns
+    from profiler.base.errors import ProfilerError
     from profiler.marks import count, describe, gauge, open_step, region, step
     from profiler.record.session import record
     from profiler.run.model import Analysis, Comparison, Run
 
 __all__ = [
+    "ProfilerError",
     "compare",
     "count",
     "describe",
@@ -38,6 +40,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "record":  # a package that can be called; see there
         return import_module("profiler.record")
+    if name == "ProfilerError":
+        return import_module("profiler.base.errors").ProfilerError
     if name in _MARKS:
         function = globals()[name] = getattr(import_module("profiler.marks"), name)
         return function
@@ -45,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MARKS, "record"})
+    return sorted({*globals(), *_MARKS, "ProfilerError", "record"})
 
 
 def load(path: Path | str | PathLike[str]) -> Run:
@@ -108,6 +112,7 @@ def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
     import shlex
 
     from profiler.analyse.ratios import SideRuns
+    from profiler.base.errors import ProfilerError
     from profiler.base.errors import ProfilerError
 
     runs = [read(path) for path in paths]

@@ -73,7 +73,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     forced = profiler.compare({"a": [tiny], "b": [small]}, anyway=True)
     assert forced.forced
     assert forced.verdict.startswith("Not comparable (preset")
-    with pytest.raises(ProfilerError, match="no run of side b"):
+    with pytest.raises(profiler.ProfilerError, match="no run of side b"):
         profiler.compare({"a": [tiny], "b": []})
     with pytest.raises(ProfilerError, match="two sides"):
         profiler.compare({"a": [tiny]})
