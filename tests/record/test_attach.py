@@ -203,3 +203,13 @@ def test_our_own_processes_are_no_part_of_the_job_and_long_words_are_cut(monkeyp
     assert os.getpid() not in seen
     monkeypatch.setattr(module, "_argv", lambda pid: ("python", "x" * 500))
     assert module._shown(1) == f"python {'x' * 40}..."
+
+
+def test_a_command_line_that_is_not_there_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[int, dict[str, object]] = {}
+    said = []
+    for words in ((), ("python", "train.py"), ("another",)):
+        monkeypatch.setattr(module, "_argv", lambda pid, words=words: words)
+        module._look(os.getppid(), seen)
+        said.append(seen[os.getppid()]["command"])
+    assert said == ["no command line", "python train.py", "python train.py"]

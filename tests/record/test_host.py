@@ -148,6 +148,10 @@ def test_a_sampler_that_dies_says_why() -> None:
     assert status.cost_s is not None
 
 
+def test_a_recording_that_ends_at_once_has_a_sample() -> None:
+    assert Sampler("x", 60, lambda: 3).stop().records == 3
+
+
 def test_helpers_on_a_process_that_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     assert wait_exit(child.pid, 60)
