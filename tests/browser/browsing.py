@@ -23,6 +23,8 @@ ARGUMENTS = (
     "--no-first-run",
     "--no-pings",
 )
+MOST_MS = 180_000
+"""For the browser to start, and for each thing waited for: on a busy machine the start alone took 20 s."""
 
 
 def executable() -> str | None:
@@ -55,7 +57,7 @@ def browser() -> Iterator[Any]:
     if path is None:
         raise RuntimeError(f"none of {', '.join(NAMES)} is on PATH")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        started = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), timeout=MOST_MS)
         try:
             yield started
         finally:
@@ -73,6 +75,7 @@ def opened(
         reduced_motion="reduce",
         java_script_enabled=script,
     )
+    context.set_default_timeout(MOST_MS)
     watched = Watched(context.new_page())
     page = watched.page
     page.on("request", lambda request: watched.requests.append(request.url))
