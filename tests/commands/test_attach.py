@@ -26,7 +26,7 @@ def test_no_permission_says_what_to_do_and_leaves_a_run(
 ) -> None:
     monkeypatch.setattr(attach, "missing_permission", lambda pid: "ptrace is forbidden: do this")
     out = tmp_path / "run"
-    code = main(["attach", str(waiting.pid), "--seconds", "0.3", "--out", str(out)])
+    code = main(["attach", str(waiting.pid), "--seconds", "1", "--out", str(out)])
     waiting.communicate(b"\n")
     said = capsys.readouterr().out
     assert code == Exit.NOT_COMPARABLE
