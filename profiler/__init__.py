@@ -113,7 +113,6 @@ def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
 
     from profiler.analyse.ratios import SideRuns
     from profiler.base.errors import ProfilerError
-    from profiler.base.errors import ProfilerError
 
     runs = [read(path) for path in paths]
     if not runs:

@@ -332,7 +332,9 @@ class Recorder:
     def _write_values(self, when: int, step: int) -> None:
         values, names = self._values, self.name
         if self.counters:
-            for name, value in self.take_counters().items():
+            with self._counting:
+                counters, self.counters = self.counters, {}
+            for name, value in counters.items():
                 values.append(values.pack(when, step, value, names[name], _COUNTER))
         if self.gauges:
             gauges, self.gauges = self.gauges, {}

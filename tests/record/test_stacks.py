@@ -130,10 +130,10 @@ def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path
 
 
 def test_deep_stacks_are_sampled_less_often() -> None:
-    assert affordable(0.02, 1000, 100) == 100, "20 us a sample"
-    assert affordable(0.5, 1000, 100) == 40, "0.5 ms a sample, at 2% of a core"
-    assert affordable(5, 1000, 100) == 20, "it is never without samples"
-    assert affordable(5, 1000, 5) == 5
+    assert affordable(0.02, 1000, 100, 0.02) == 100, "20 us a sample"
+    assert affordable(0.5, 1000, 100, 0.02) == 40, "0.5 ms a sample, at 2% of a core"
+    assert affordable(5, 1000, 100, 0.02) == 20, "it is never without samples"
+    assert affordable(5, 1000, 5, 0.02) == 5
 
 
 @pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
@@ -160,6 +160,19 @@ def test_a_trace_that_cannot_be_read_ends_the_collector(tmp_path: Path) -> None:
     status, _ = collect(tmp_path, '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho "[{" > "$2"\n', 3)
     assert status.state == "failed"
     assert "JSONDecodeError" in status.reason
+
+
+def test_after_an_error_no_py_spy_is_left(tmp_path: Path) -> None:
+    broken_then_endless = f"""#!/bin/sh
+if [ -e {tmp_path}/again ]; then echo $$ > {tmp_path}/endless; exec sleep 600; fi
+touch {tmp_path}/again
+while [ "$1" != --output ]; do shift; done
+echo "[{{" > "$2"
+"""
+    status, _ = collect(tmp_path, broken_then_endless, 3)
+    assert "JSONDecodeError" in status.reason
+    pid = int((tmp_path / "endless").read_text() or 0) if (tmp_path / "endless").exists() else 0
+    assert not pid or not Path(f"/proc/{pid}").exists()
 
 
 def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:

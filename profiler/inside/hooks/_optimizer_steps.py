@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.inside.hook import STATE
+from profiler.inside.hook import STATE, undo_by
 from profiler.inside.hooks._optimizer_names import OptimizerNames
 from profiler.inside.recorder import Recorder, now
 from profiler.run.tables import BoundaryKind
@@ -38,6 +38,13 @@ class OptimizerSteps:
     def __init__(self, names: OptimizerNames) -> None:
         self._names = names
         self._open = _Open()
+        self._torch: Any = None
+
+    def install(self, optimizers: ModuleType) -> None:
+        """Ask torch for every step; `optimizers` is torch.optim.optimizer."""
+        self._torch = optimizers.torch  # half-imported as yet
+        undo_by(optimizers.register_optimizer_step_pre_hook(self.begin).remove)
+        undo_by(optimizers.register_optimizer_step_post_hook(self.end).remove)
 
     @property
     def ended(self) -> int:
@@ -49,16 +56,18 @@ class OptimizerSteps:
         """Whether this thread is in a step."""
         return self._open.stepping
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        """A step begins; called by what torch calls.
+    def begin(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        """A step begins: torch's hook before it.
 
         :returns: the arguments for the step where they are to be others.
         """
+        if self._torch.compiler.is_compiling():
+            return None
         recorder, here = STATE.recorder, self._open
         if recorder is None:
             return None
         stale = here.stepping
-        if stale and _within_a_step(sys._getframe(2)):
+        if stale and _within_a_step(sys._getframe(1)):
             here.inner += 1
             return None
         here.stepping, here.inner = True, 0
@@ -72,8 +81,10 @@ class OptimizerSteps:
         here.begun = now()
         return changed
 
-    def end(self, optimizer: Any) -> None:
-        """A step has ended; called by what torch calls."""
+    def end(self, optimizer: Any, *_: Any) -> None:
+        """A step has ended: torch's hook behind it."""
+        if self._torch.compiler.is_compiling():
+            return
         recorder, here = STATE.recorder, self._open
         if recorder is None or not here.stepping:
             return
@@ -85,7 +96,12 @@ class OptimizerSteps:
         if here.begun:
             recorder.region(_REGION, here.begun, here.depth)
             here.begun = 0
-        recorder.found(BoundaryKind.OPTIMIZER, self._names.of(optimizer, 2))
+        if recorder.index:  # the program marks its steps
+            return
+        name = self._names.of(optimizer, 1)
+        at = recorder.reached(BoundaryKind.OPTIMIZER, name)
+        if at is not None:
+            recorder.passed(BoundaryKind.OPTIMIZER, name, at)
 
     def _open_region(self, recorder: Recorder) -> None:
         here = self._open

@@ -22,7 +22,8 @@ on_device: Callable[[Any], bool] = attrgetter("is_cuda")
 on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
 
 _HERE: Final = __file__.rpartition("/")[0]
-_WOULD_SYNC: Final = ("would_sync",)
+WOULD_SYNC: Final = "would_sync"
+"""Counter of waits that there would be if the tensor lay on a GPU."""
 _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors: they stand for others while a graph is made
 
 
@@ -63,27 +64,17 @@ def size_of(tensor: Any) -> int:
         return 0
 
 
-def waited(recorder: Recorder, name: str, tensor: Any, begin: int) -> None:
-    """The host needed values of `tensor`: on a GPU it waited for them from `begin` until now."""
-    waited_in(recorder, name, tensor, begin, sys._getframe(2))
-
-
-def waited_in(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
-    """The same, of a call in `frame`. All in one: cold, as between a program's own steps, each call takes 1 us."""
+def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
+    """The host needed values of `tensor` in a call that `frame` made: on a GPU it waited for them from `begin` until
+    now."""
     if not (_plain.get(type(tensor)) or has_values(tensor)):
         return
     if on_device(tensor):
         recorder.count("syncs")
         if recorder.detailed:
-            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=_site(recorder, frame))
-    elif not on_cpu(tensor):
-        return
-    elif OPEN.on_cpu_already:
+            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=site(recorder, frame))
+    elif on_cpu(tensor):
         would_wait(recorder, name, tensor, begin, frame)
-    else:
-        recorder.count_quickly(_WOULD_SYNC)
-        if recorder.detailed:
-            recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder, frame))
 
 
 def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
@@ -93,9 +84,9 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: Fr
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
         if already == id(tensor):
             return
-    recorder.count_quickly(_WOULD_SYNC)
+    recorder.count_quickly((WOULD_SYNC,))
     if recorder.detailed:
-        recorder.call(CallKind.WOULD_SYNC, name, begin, site=_site(recorder, frame))
+        recorder.call(CallKind.WOULD_SYNC, name, begin, site=site(recorder, frame))
 
 
 def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
@@ -117,7 +108,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
             begin,
             blocked=now() - begin if waits else 0,
             size=size,
-            site=_site(recorder, sys._getframe(2)),
+            site=site(recorder, sys._getframe(2)),
         )
 
 
@@ -127,7 +118,7 @@ def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
         recorder.count("syncs")
     if recorder.detailed:
         blocked = now() - begin if kind is CallKind.SYNC else 0
-        recorder.call(kind, name, begin, blocked=blocked, site=_site(recorder, sys._getframe(2)))
+        recorder.call(kind, name, begin, blocked=blocked, site=site(recorder, sys._getframe(2)))
 
 
 _OURS, _LIBRARY, _USER = range(3)
@@ -136,7 +127,7 @@ _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 """Whose code it is, by its id: a hash of code takes longer (1 µs) than all else here. Kept alive, so that ids hold."""
 
 
-def _site(recorder: Recorder, inner: FrameType) -> int:
+def site(recorder: Recorder, inner: FrameType) -> int:
     """The line of the user's that led to `inner`; where there is none, the library's."""
     frame: FrameType | None = inner
     innermost = None

@@ -20,13 +20,11 @@ class Backward:
     def install(self, module: ModuleType) -> None:
         """torch's own code finds both in `module` at each call."""
         for name in ("backward", "grad"):
-            patch(module, name, lambda original: _timed(original, module.torch))
+            patch(module, name, _timed)
 
 
-def _timed(original: Callable[..., Any], torch: ModuleType) -> Callable[..., Any]:
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return original(*args, **kwargs)
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(*args, **kwargs)

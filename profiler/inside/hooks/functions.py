@@ -7,6 +7,7 @@ How long the device took for a collective is not known here: the host only puts 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
@@ -130,7 +131,7 @@ def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, given[0], begin)
+            _waits.waited(recorder, name, given[0], begin, sys._getframe(1))
             return result
 
         return wrapper

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from profiler.inside.hook import STATE, patch
 from profiler.inside.hooks._loader_names import LoaderNames
-from profiler.inside.recorder import Recorder, Region, now
+from profiler.inside.recorder import Region, now
 from profiler.run.tables import BoundaryKind
 
 _NAME: Final = "_recorded_name"
@@ -84,37 +84,27 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
         if recorder is None or asking.now or worker.get(_WORKER) is not None:
             return original(self)
         asking.now = True
+        at, ended, begin, thread, depth = None, 0, 0, recorder.thread, 0
+        name = getattr(self, _NAME, "DataLoader")
         try:
-            if recorder.index:  # the program marks its steps
-                return _timed(original, self, recorder)
-            name = getattr(self, _NAME, "DataLoader")
-            at = recorder.reached(BoundaryKind.LOADER, name)
-            ended = 0
-            try:
-                return _timed(original, self, recorder)
-            except StopIteration:
-                ended = 1
-                raise
-            finally:
-                if at is not None:
-                    recorder.passed(BoundaryKind.LOADER, name, at, ended)
+            if not recorder.index:  # else the program marks its steps
+                at = recorder.reached(BoundaryKind.LOADER, name)
+            if recorder.detailed:
+                depth = thread.depth
+                thread.depth = depth + 1
+                begin = now()
+            return original(self)
+        except StopIteration:
+            ended = 1
+            raise
         finally:
+            if begin:
+                recorder.region("data", begin, depth)
+            if at is not None:
+                recorder.passed(BoundaryKind.LOADER, name, at, ended)
             asking.now = False
 
     return ask
-
-
-def _timed(original: Callable[[Any], Any], iterator: Any, recorder: Recorder) -> Any:
-    if not recorder.detailed:
-        return original(iterator)
-    thread = recorder.thread
-    depth = thread.depth
-    thread.depth = depth + 1
-    begin = now()
-    try:
-        return original(iterator)
-    finally:
-        recorder.region("data", begin, depth)
 
 
 def _received(original: Callable[..., Any], asking: _Asking) -> Callable[..., Any]:

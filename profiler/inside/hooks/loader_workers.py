@@ -6,6 +6,7 @@ import inspect
 import multiprocessing.queues
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, ModuleType
@@ -17,6 +18,18 @@ from profiler.inside.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 
 _origins: Final = Origins()
+_COLLATE: Final = "_recorded_collate"
+"""Attribute of a fetcher: the code of what it collates with."""
+
+
+class _Said(threading.local):
+    """The fetcher whose origins this thread has said last, and in which process."""
+
+    fetcher: Callable[[], Any] = staticmethod(lambda: None)
+    pid = 0
+
+
+_said: Final = _Said()
 
 
 class _Pinning(threading.local):
@@ -53,13 +66,12 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         collate = self.collate_fn
-        code = _code_of(collate)
+        setattr(self, _COLLATE, _code_of(collate))
 
         def timed(batch: Any) -> Any:
             recorder = STATE.recorder
             if recorder is None or not recorder.detailed:
                 return collate(batch)
-            _origins.say(recorder, "collate", code)
             thread = recorder.thread
             depth = thread.depth
             thread.depth = depth + 1
@@ -79,7 +91,10 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(self, *args, **kwargs)
-        _origins.say_of(recorder, "dataset", self.dataset, methods)
+        if _said.fetcher() is not self or _said.pid != recorder.pid:
+            _said.fetcher, _said.pid = weakref.ref(self), recorder.pid
+            _origins.say_of(recorder, "dataset", self.dataset, methods)
+            _origins.say(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread
         depth = thread.depth
         thread.depth = depth + 1

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
-from profiler.inside.hook import STATE, patch, undo_by
+from profiler.inside.hook import STATE, patch
 from profiler.inside.hooks._optimizer_names import OptimizerNames
-from profiler.inside.hooks._optimizer_steps import Arguments, OptimizerSteps
+from profiler.inside.hooks._optimizer_steps import OptimizerSteps
 from profiler.inside.hooks._waits import OPEN
 from profiler.run.tables import BoundaryKind
 
@@ -34,18 +34,8 @@ class Optimizers:
         if module.__name__.endswith("grad_scaler"):
             patch(module.GradScaler, "step", self._scaled)
             return
-        torch, steps = module.torch, self._steps
-
-        def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-            return None if torch.compiler.is_compiling() else steps.begin(args, kwargs)
-
-        def after(optimizer: Any, *_: Any) -> None:
-            if not torch.compiler.is_compiling():
-                steps.end(optimizer)
-
         patch(module.Optimizer, "__init__", self._made)
-        undo_by(module.register_optimizer_step_pre_hook(before).remove)
-        undo_by(module.register_optimizer_step_post_hook(after).remove)
+        self._steps.install(module)
 
     def _made(self, original: Callable[..., None]) -> Callable[..., None]:
         names = self._names

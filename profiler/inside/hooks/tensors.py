@@ -19,6 +19,7 @@ from profiler.inside.hook import STATE, patch
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.recorder import now
+from profiler.run.tables import CallKind
 
 # method: the name that the user knows it by
 WAITS: Final = {
@@ -45,6 +46,7 @@ LEAVES: Final = frozenset(
     {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
 )
 """Of these those within which torch calls none of them."""
+_WOULD_SYNC: Final = (_waits.WOULD_SYNC,)
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
 Make = Callable[[Any], Callable[..., Any]]
@@ -99,7 +101,7 @@ def _waiting(torch: ModuleType, name: str) -> Make:
                 result = original(self, *args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, self, begin)
+            _waits.waited(recorder, name, self, begin, sys._getframe(1))
             return result
 
         return wrapper
@@ -108,21 +110,31 @@ def _waiting(torch: ModuleType, name: str) -> Make:
 
 
 def _leaf(torch: ModuleType, name: str) -> Make:
-    """As `_waiting`, with less around it: of methods that a program calls thousands of times a second."""
+    """As `_waiting`, with less around it: of methods that a program calls thousands of times a second.
+
+    Between a program's own steps nothing of ours is in a cache: each function that is called here takes 1 us more.
+    """
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
-    waited, frame_at = _waits.waited_in, sys._getframe
+    waited, frame_at, plain = _waits.waited, sys._getframe, torch.Tensor
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            frame = frame_at(1)
+            if frame.f_code is _step_count[0]:
+                return original(self, *args, **kwargs)
             if overridden(self):
                 return handle(wrapper, (self,), self, *args, **kwargs)
             recorder = STATE.recorder
-            frame = frame_at(1)
-            if recorder is None or OPEN.inside or frame.f_code is _step_count[0]:
+            if recorder is None or OPEN.inside:
                 return original(self, *args, **kwargs)
             begin = now()
             result = original(self, *args, **kwargs)
-            waited(recorder, name, self, begin, frame)
+            if type(self) is not plain or _waits.on_device(self) or OPEN.on_cpu_already:
+                waited(recorder, name, self, begin, frame)
+            elif self.is_cpu:
+                recorder.count_quickly(_WOULD_SYNC)
+                if recorder.detailed:
+                    recorder.call(CallKind.WOULD_SYNC, name, begin, site=_waits.site(recorder, frame))
             return result
 
         return wrapper
@@ -156,7 +168,7 @@ def repeating(torch: ModuleType) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin)
+            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin, sys._getframe(1))
             return result
 
         return wrapper

@@ -21,6 +21,8 @@ _SETTLE_S: Final = 0.1  # py-spy starts (10 to 20 ms) undisturbed by our convers
 _RETRY_S: Final = (0.05, 1.0)  # first and longest pause after a py-spy that could not attach
 _PATIENCE_S: Final = 3.0  # for py-spy to notice that its process has ended, before it is told
 _COST: Final = 0.02  # share of a core that sampling one process may take; the target's own core, where it preempts
+_LATER: Final = 0.01  # the same once there are _ENOUGH samples: caches that a sample empties cost as much again
+_ENOUGH: Final = 500  # of them a share of a half has an error of 4.5 points
 _LOWEST: Final = 20  # samples a second: fewer leave a run of some seconds without an answer
 _LENGTHS: Final = ((2, 1), (2, 2), (4, 3))  # s of the first windows: so a short run has both kinds
 _LONGEST: Final = (8, 5)  # what a kill -9 of the recorder loses
@@ -48,6 +50,7 @@ class Lane:
         self.lost_seat = False
         self._equipment = equipment
         self._rate = self._highest = rate
+        self._taken = 0
         self._known: frozenset[int] = frozenset()
         self._sources = Sources(pid)
         self._window: Window | None = None
@@ -84,9 +87,17 @@ class Lane:
             self._record()
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._abandon()
         finally:
             self.cost_s += time.thread_time()
             self._sources, self._known = Sources(self.pid), frozenset()  # of processes without end, none is remembered
+
+    def _abandon(self) -> None:
+        """After an error the window that was open then is not left behind."""
+        window = self._window
+        if window is not None and window.process.returncode is None:
+            window.signal(signal.SIGKILL)
+            window.process.wait()
 
     def _record(self) -> None:
         """While one window records, the one before is converted."""
@@ -102,7 +113,10 @@ class Lane:
                 done = None
             if window.wait():
                 done, pause = window, _RETRY_S[0]
-                self._rate = affordable(window.cpu_s - window.start_s, plan.seconds * plan.rate, self._highest)
+                samples = plan.seconds * plan.rate
+                self._taken += 0 if plan.gil else samples
+                share = _COST if self._taken < _ENOUGH else _LATER
+                self._rate = affordable(window.cpu_s - window.start_s, samples, self._highest, share)
                 plan = next(plans)
             else:
                 reason = window.reason()
@@ -146,9 +160,9 @@ def _torn(row: Span) -> bool:
     return any("\0" in file or "\0" in function for file, _, function in row.frames)
 
 
-def affordable(cpu_s: float, samples: int, highest: int) -> int:
-    """The rate at which sampling, its start left out, stays within its share.
+def affordable(cpu_s: float, samples: int, highest: int, share: float) -> int:
+    """The rate at which sampling, its start left out, stays within `share` of a core.
 
     A sample took 0.25 ms, and 0.015 ms more for every frame.
     """
-    return max(min(_LOWEST, highest), min(highest, int(_COST * samples / max(cpu_s, 1e-6))))
+    return max(min(_LOWEST, highest), min(highest, int(share * samples / max(cpu_s, 1e-6))))
