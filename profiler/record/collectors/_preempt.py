@@ -60,3 +60,13 @@ class Seat:
                 continue
             except OSError:
                 self.refused = True
+
+    def leave(self) -> None:
+        """Any core again, and no place before others: what it does now it need not do on the target's core."""
+        for tid in self._threads:
+            try:
+                os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0))
+                os.sched_setaffinity(tid, os.sched_getaffinity(0))
+            except OSError:  # it ended meanwhile
+                continue
+        self._core, self._threads = None, []
