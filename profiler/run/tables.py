@@ -16,7 +16,8 @@ from typing import Final
 SCHEMA: Final = 2
 HISTORY: Final = {
     1: "first layout",
-    2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU",
+    2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
+    "CPU times of a boundary may be NOT_READ",
 }
 
 
