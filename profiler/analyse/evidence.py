@@ -150,7 +150,7 @@ def _working(kinds: _Kinds, raw: Floats, doing: Numbers) -> float:
 def _on_cpu(run: Run, window: Window, number: Numbers, weight: Floats, known: npt.NDArray[np.int32]) -> Floats:
     """The chance of each sample to have been on a CPU.
 
-    Where the sampler cannot tell, the thread's own CPU clock, read at every step, says how much was in all.
+    Where the sampler cannot tell, the thread's own CPU clock, read each step or 10 ms, says how much was in all.
     """
     active = known.astype(np.float64)
     unknown = known < 0

@@ -161,6 +161,14 @@ def is_user_code(code: CodeType) -> bool:
     return known
 
 
+def caller(depth: int) -> FrameType | None:
+    """The frame so many callers out from who asks; None where C called from the outside (atexit, a new thread)."""
+    try:
+        return sys._getframe(depth + 1)
+    except ValueError:
+        return None
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's own code, from `frame` outward; `frame` itself where there is none."""
     at = frame

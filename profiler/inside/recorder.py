@@ -33,8 +33,11 @@ _LOOK_NS: Final = 5_000_000_000  # a look whether the run goes on takes 0.1 ms
 _MOST_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
 _MOST_CODES: Final = 10_000  # of which lines are known: a program may make code as it goes
 _CPU_NS: Final = 10_000_000  # CPU clocks are read so seldom where steps are found: each is a system call, 1 to 3 us
+_EARLY: Final = 100  # boundaries at which they are: a short run has its CPU times
 _COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
 _SLOT: Final = "_training_profiler_recorder"  # in sys: one recorder a process, however many copies of us it has loaded
+
+_serials: Final = count(1)
 
 Clocks = tuple[int, int, int, int]
 """Now, CPU of this thread, CPU of this process, CPU of the threads that are a device: ns."""
@@ -145,6 +148,8 @@ class Recorder:
         self.level = level
         self.detailed = level != "light"
         self.pid = os.getpid()
+        self.serial = next(_serials)
+        """Another for each recorder that this process, or one that it was forked from, has had."""
         self.directory = directory / tables.source_name(self.pid)
         """Known for good with the first record."""
         self.failed = ""
@@ -182,6 +187,7 @@ class Recorder:
         self.gauges: dict[str, float] = {}
         self._read = 0, 0
         """Thread whose CPU clock was read last at a boundary that a hook saw, and when."""
+        self._early = _EARLY
         self.boundary = self.clocks()
         self._flushed = self._looked = self.boundary[0]
         allow_tracing()
@@ -235,7 +241,7 @@ class Recorder:
                 say(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
     def clocks(self) -> Clocks:
-        """Read at a boundary; about 1 µs."""
+        """Read at a boundary; 1 to 3 µs."""
         return now(), time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
 
     def open_step(self) -> None:
@@ -279,7 +285,8 @@ class Recorder:
     def reached(self, kind: BoundaryKind, name: str) -> Clocks | None:
         """The first half of `found`, at the moment itself: what was counted until now belongs to the step that may end.
 
-        CPU clocks that were read within the last 10 ms are not read again: the boundary says -1 (NOT_READ).
+        But for the first ones, CPU clocks that were read within the last 10 ms are not read again: the boundary says
+        -1 (NOT_READ).
 
         :returns: what `passed` is to be called with; None: it went wrong, which is reported.
         """
@@ -289,8 +296,9 @@ class Recorder:
                 callback()
             when, tid = now(), self.thread.tid
             last_tid, last = self._read
-            if tid != last_tid or when - last > _CPU_NS:
+            if tid != last_tid or when - last > _CPU_NS or self._early:
                 self._read = tid, when
+                self._early = max(0, self._early - 1)
                 at = when, time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
             else:
                 at = when, NOT_READ, NOT_READ, NOT_READ

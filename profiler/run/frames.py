@@ -131,7 +131,7 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
     if name in _MOMENTS:
         return (values - run.info.begin) * _NS
     if name in _DURATIONS:
-        return values * _NS
+        return np.where(values == tables.NOT_READ, np.nan, values * _NS) if table == "boundaries" else values * _NS
     if name == "name":
         return _texts(values, run.names)
     if name == "site":

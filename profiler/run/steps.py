@@ -48,7 +48,8 @@ def with_steps(run: Run) -> Run:
     """
     if len(run.steps):
         return replace(run, step_source=MARKED)
-    optimizer, loader = _of_kind(run, BoundaryKind.OPTIMIZER), _of_kind(run, BoundaryKind.LOADER)
+    boundaries = with_cpu(run.boundaries)
+    optimizer, loader = (_of_kind(run, boundaries, kind) for kind in (BoundaryKind.OPTIMIZER, BoundaryKind.LOADER))
     if optimizer and not (loader and _aside(optimizer[0], loader[0])):
         return _built(run, optimizer, _optimizer_words(run, optimizer[0]))
     if loader:
@@ -58,9 +59,8 @@ def with_steps(run: Run) -> Run:
     return _whole(run)
 
 
-def _of_kind(run: Run, kind: BoundaryKind) -> list[_Found]:
-    rows = with_cpu(run.boundaries)
-    rows = rows[rows["kind"] == kind]
+def _of_kind(run: Run, boundaries: Table, kind: BoundaryKind) -> list[_Found]:
+    rows = boundaries[boundaries["kind"] == kind]
     rows = rows[np.argsort(rows["time"], kind="stable")]
     found = []
     for pid in np.unique(rows["pid"]).tolist():
@@ -69,7 +69,8 @@ def _of_kind(run: Run, kind: BoundaryKind) -> list[_Found]:
 
 
 def with_cpu(boundaries: Table) -> Table:
-    """`boundaries` with CPU times where none were read: as between the readings before and behind, evenly.
+    """`boundaries` with CPU times where none were read: as between the readings before and behind, evenly; behind the
+    last reading as between the last two.
 
     Those of a thread are its own; those of the process and its device any thread's.
     """
@@ -80,9 +81,18 @@ def with_cpu(boundaries: Table) -> Table:
         for own in (np.flatnonzero(filled[of] == number) for number in np.unique(filled[of])):
             read = own[filled[column][own] != NOT_READ]
             read = read[np.argsort(filled["time"][read], kind="stable")]
-            known = np.interp(filled["time"][own], filled["time"][read], filled[column][read]) if len(read) else 0
-            filled[column][own] = known
+            filled[column][own] = _between(filled["time"][own], filled["time"][read], filled[column][read])
     return filled
+
+
+def _between(at: Table, read_at: Table, read: Table) -> npt.NDArray[np.float64]:
+    if not len(read):
+        return np.zeros(len(at))
+    found = np.interp(at, read_at, read)
+    if len(read) > 1 and read_at[-1] > read_at[-2]:
+        slope = max(0.0, float(read[-1] - read[-2]) / float(read_at[-1] - read_at[-2]))
+        found += np.maximum(0, at - read_at[-1]) * slope
+    return found
 
 
 def _chosen(rows: Table, kind: BoundaryKind) -> _Found:

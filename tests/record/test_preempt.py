@@ -61,7 +61,7 @@ def test_it_looks_often_enough_however_long_nothing_moves(system: System) -> Non
     seat = Seat(SAMPLER, TARGET)
     for _ in range(20):
         seat.take()
-    assert seat.pause_s <= 0.04
+    assert seat.pause_s <= 0.02
 
 
 def test_it_leaves_to_where_it_came_from(system: System) -> None:

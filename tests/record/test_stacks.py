@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from profiler.record.collector import Context
@@ -130,10 +131,10 @@ def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path
 
 
 def test_deep_stacks_are_sampled_less_often() -> None:
-    assert affordable(0.02, 1000, 100, 0.02) == 100, "20 us a sample"
-    assert affordable(0.5, 1000, 100, 0.02) == 40, "0.5 ms a sample, at 2% of a core"
-    assert affordable(5, 1000, 100, 0.02) == 20, "it is never without samples"
-    assert affordable(5, 1000, 5, 0.02) == 5
+    assert affordable(0.02, 1000, 100, 0.015) == 100, "20 us a sample"
+    assert affordable(0.5, 1000, 100, 0.015) == 30, "0.5 ms a sample, at 1.5% of a core"
+    assert affordable(5, 1000, 100, 0.015) == 20, "it is never without samples"
+    assert affordable(5, 1000, 5, 0.015) == 5
 
 
 @pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
@@ -164,15 +165,15 @@ def test_a_trace_that_cannot_be_read_ends_the_collector(tmp_path: Path) -> None:
 
 def test_after_an_error_no_py_spy_is_left(tmp_path: Path) -> None:
     broken_then_endless = f"""#!/bin/sh
-if [ -e {tmp_path}/again ]; then echo $$ > {tmp_path}/endless; exec sleep 600; fi
+if [ -e {tmp_path}/again ]; then kill -STOP $$; fi
 touch {tmp_path}/again
 while [ "$1" != --output ]; do shift; done
 echo "[{{" > "$2"
 """
     status, _ = collect(tmp_path, broken_then_endless, 3)
     assert "JSONDecodeError" in status.reason
-    pid = int((tmp_path / "endless").read_text() or 0) if (tmp_path / "endless").exists() else 0
-    assert not pid or not Path(f"/proc/{pid}").exists()
+    lines = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+    assert not [line for line in lines if any(str(tmp_path / "py-spy") in word for word in line)]
 
 
 def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:

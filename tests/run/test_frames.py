@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profiler.base.errors import ProfilerError
 from profiler.run.frames import frame, measures, rows, series, steps, thread_cpu
 from profiler.run.model import Analysis, HotSite, Measure, Run, RunInfo, Series, Site
-from profiler.run.tables import TABLES, ActivityKind, CallKind
-from tests.recorded.builders import MS, RunBuilder, S
+from profiler.run.tables import NOT_READ, TABLES, ActivityKind, CallKind
+from tests.recorded.builders import MS, RunBuilder, S, dtype_of
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +146,11 @@ def test_rows_of_values() -> None:
     assert [*found][:5] == ["site", "kind", "calls_per_step", "seconds_per_step", "blocked_per_step"]
     assert [*found][5:] == ["bytes_per_step", "operation"]
     assert rows(()).empty
+
+
+def test_cpu_times_that_were_not_read_are_missing(run: Run) -> None:
+    rows = np.zeros(2, dtype_of("boundaries"))
+    rows["time"], rows["thread_cpu"] = [2 * S, 2 * S + MS], [MS, NOT_READ]
+    boundaries = frame(replace(run, boundaries=rows, names=(*run.names, "SGD")), "boundaries")
+    assert boundaries["thread_cpu"].isna().tolist() == [False, True]
+    assert boundaries["thread_cpu"][0] == pytest.approx(1e-3)

@@ -55,14 +55,14 @@ def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> No
     of_another = rows[:1].copy()
     of_another["tid"], of_another["thread_cpu"], of_another["time"] = TID + 1, 0, 12 * MS
     for column in ("thread_cpu", "process_cpu", "device_cpu"):
-        rows[column][[1, 2, 4]] = NOT_READ  # behind the last reading nothing is known
+        rows[column][[1, 2, 4]] = NOT_READ  # behind the last reading it goes on as before
     of_another["process_cpu"] = 20 * MS
     filled = with_cpu(np.concatenate([rows, of_another]))
-    assert (filled["thread_cpu"] / MS).tolist() == [5, 5.5, 6.5, 7, 7, 0]
-    assert (filled["process_cpu"] / MS).tolist() == [15, 17.5, 20.5, 21, 21, 20]
+    assert (filled["thread_cpu"] / MS).tolist() == [5, 5.5, 6.5, 7, 7.5, 0]
+    assert (filled["process_cpu"] / MS).tolist() == [15, 17.5, 20.5, 21, 21.5, 20]
     assert (filled["device_cpu"] == 0).all()
     steps = with_steps(replaced(run, boundaries=rows)).steps
-    assert (steps["thread_cpu"] / MS).tolist() == [0.5, 1, 0.5, 0]
+    assert (steps["thread_cpu"] / MS).tolist() == [0.5, 1, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("cut", range(3))

@@ -36,7 +36,7 @@ class Origins:
 
     def say(self, recorder: Recorder, name: str, code: CodeType | None) -> None:
         """From now on this thread's regions of that name come from `code`; None: from no code of the user's."""
-        origin = recorder.pid, code
+        origin = recorder.serial, code
         if self._said.last.get(name) == origin:
             return
         self._said.last[name] = origin
@@ -48,31 +48,14 @@ class Origins:
         self.say(recorder, name, _code_of(dataset, methods))
 
 
-_MOST_KNOWN: Final = 1000
-_known: Final[dict[tuple[type, tuple[str, ...]], CodeType | None]] = {}
-"""What a class has of its own: asking it takes 1 us."""
-
-
 def _code_of(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
     for _ in range(_LAYERS):
-        key = type(dataset), methods
-        code = _known[key] if key in _known else _learn(key)
-        if code is not None:
-            return code
-        inner = getattr(dataset, "__dict__", _NOTHING).get("dataset")  # no getattr: a dataset may answer to any name
+        for method in methods:
+            code = getattr(getattr(type(dataset), method, None), "__code__", None)
+            if isinstance(code, CodeType) and is_user_code(code):
+                return code
+        inner = getattr(dataset, "__dict__", {}).get("dataset")  # no getattr: a dataset may answer to any name
         if inner is None:
             return None
         dataset = inner
     return None
-
-
-def _learn(key: tuple[type, tuple[str, ...]]) -> CodeType | None:
-    if len(_known) >= _MOST_KNOWN:  # a program that makes classes as it goes
-        _known.clear()
-    kind, methods = key
-    codes = (getattr(getattr(kind, method, None), "__code__", None) for method in methods)
-    found = _known[key] = next((code for code in codes if isinstance(code, CodeType) and is_user_code(code)), None)
-    return found
-
-
-_NOTHING: Final[dict[str, Any]] = {}

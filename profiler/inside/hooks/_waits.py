@@ -6,14 +6,13 @@ not on the CPU either (meta and fake tensors, another vendor's accelerator) is n
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.inside.hook import is_user_code
+from profiler.inside.hook import caller, is_user_code
 from profiler.inside.recorder import Recorder, now
 from profiler.run.tables import CallKind
 
@@ -64,7 +63,7 @@ def size_of(tensor: Any) -> int:
         return 0
 
 
-def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
+def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
     """The host needed values of `tensor` in a call that `frame` made: on a GPU it waited for them from `begin` until
     now."""
     if not (_plain.get(type(tensor)) or has_values(tensor)):
@@ -77,7 +76,7 @@ def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameT
         would_wait(recorder, name, tensor, begin, frame)
 
 
-def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType) -> None:
+def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
     """A tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
     already = OPEN.on_cpu_already
     if already or name == "cpu":
@@ -108,7 +107,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
             begin,
             blocked=now() - begin if waits else 0,
             size=size,
-            site=site(recorder, sys._getframe(2)),
+            site=site(recorder, caller(2)),
         )
 
 
@@ -118,7 +117,7 @@ def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
         recorder.count("syncs")
     if recorder.detailed:
         blocked = now() - begin if kind is CallKind.SYNC else 0
-        recorder.call(kind, name, begin, blocked=blocked, site=site(recorder, sys._getframe(2)))
+        recorder.call(kind, name, begin, blocked=blocked, site=site(recorder, caller(2)))
 
 
 _OURS, _LIBRARY, _USER = range(3)
@@ -127,9 +126,9 @@ _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 """Whose code it is, by its id: a hash of code takes longer (1 µs) than all else here. Kept alive, so that ids hold."""
 
 
-def site(recorder: Recorder, inner: FrameType) -> int:
+def site(recorder: Recorder, inner: FrameType | None) -> int:
     """The line of the user's that led to `inner`; where there is none, the library's."""
-    frame: FrameType | None = inner
+    frame = inner
     innermost = None
     while frame is not None:
         code = frame.f_code

@@ -7,12 +7,11 @@ How long the device took for a collective is not known here: the host only puts 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE, patch
+from profiler.inside.hook import STATE, caller, patch
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.hooks.tensors import Make, repeating
@@ -131,7 +130,7 @@ def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, given[0], begin, sys._getframe(1))
+            _waits.waited(recorder, name, given[0], begin, caller(1))
             return result
 
         return wrapper

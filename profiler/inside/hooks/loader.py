@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE, patch
+from profiler.inside.hook import STATE, caller, patch
 from profiler.inside.hooks._loader_names import LoaderNames
 from profiler.inside.recorder import Region, now
 from profiler.run.tables import BoundaryKind
@@ -53,7 +52,7 @@ def _made(original: Callable[..., None], names: LoaderNames) -> Callable[..., No
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if STATE.recorder is not None:
-            names.made(self, sys._getframe(1))
+            names.made(self, caller(1))
 
     return init
 
@@ -83,9 +82,9 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
         recorder = STATE.recorder
         if recorder is None or asking.now or worker.get(_WORKER) is not None:
             return original(self)
-        asking.now = True
         at, ended, begin, thread, depth = None, 0, 0, recorder.thread, 0
         name = getattr(self, _NAME, "DataLoader")
+        asking.now = True
         try:
             if not recorder.index:  # else the program marks its steps
                 at = recorder.reached(BoundaryKind.LOADER, name)
@@ -98,11 +97,11 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
             ended = 1
             raise
         finally:
+            asking.now = False
             if begin:
                 recorder.region("data", begin, depth)
             if at is not None:
                 recorder.passed(BoundaryKind.LOADER, name, at, ended)
-            asking.now = False
 
     return ask
 

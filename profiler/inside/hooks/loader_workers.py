@@ -23,10 +23,10 @@ _COLLATE: Final = "_recorded_collate"
 
 
 class _Said(threading.local):
-    """The fetcher whose origins this thread has said last, and in which process."""
+    """The fetcher whose origins this thread has said last, and to which recorder."""
 
-    fetcher: Callable[[], Any] = staticmethod(lambda: None)
-    pid = 0
+    fetcher: Callable[[], Any] | None = None
+    serial = 0
 
 
 _said: Final = _Said()
@@ -66,12 +66,15 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         collate = self.collate_fn
-        setattr(self, _COLLATE, _code_of(collate))
+        code, me = _code_of(collate), weakref.ref(self)
+        setattr(self, _COLLATE, code)
 
         def timed(batch: Any) -> Any:
             recorder = STATE.recorder
             if recorder is None or not recorder.detailed:
                 return collate(batch)
+            if _said.fetcher is not me:  # a loader within the data set has said its own since
+                _origins.say(recorder, "collate", code)
             thread = recorder.thread
             depth = thread.depth
             thread.depth = depth + 1
@@ -91,8 +94,9 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(self, *args, **kwargs)
-        if _said.fetcher() is not self or _said.pid != recorder.pid:
-            _said.fetcher, _said.pid = weakref.ref(self), recorder.pid
+        me = weakref.ref(self)  # the same one each time
+        if _said.fetcher is not me or _said.serial != recorder.serial:
+            _said.fetcher, _said.serial = me, recorder.serial
             _origins.say_of(recorder, "dataset", self.dataset, methods)
             _origins.say(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread

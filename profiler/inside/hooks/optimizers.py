@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
-from profiler.inside.hook import STATE, patch
+from profiler.inside.hook import STATE, caller, patch
 from profiler.inside.hooks._optimizer_names import OptimizerNames
 from profiler.inside.hooks._optimizer_steps import OptimizerSteps
 from profiler.inside.hooks._waits import OPEN
@@ -43,7 +42,7 @@ class Optimizers:
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if STATE.recorder is not None:
-                names.made(self, sys._getframe(1))
+                names.made(self, caller(1))
 
         return init
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.inside.hook import STATE, patch
+from profiler.inside.hook import STATE, caller, patch
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.recorder import now
@@ -101,7 +101,7 @@ def _waiting(torch: ModuleType, name: str) -> Make:
                 result = original(self, *args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, self, begin, sys._getframe(1))
+            _waits.waited(recorder, name, self, begin, caller(1))
             return result
 
         return wrapper
@@ -119,11 +119,14 @@ def _leaf(torch: ModuleType, name: str) -> Make:
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            frame = frame_at(1)
-            if frame.f_code is _step_count[0]:
-                return original(self, *args, **kwargs)
             if overridden(self):
                 return handle(wrapper, (self,), self, *args, **kwargs)
+            try:
+                frame = frame_at(1)
+                if frame.f_code is _step_count[0] and self.is_cpu:
+                    return original(self, *args, **kwargs)
+            except ValueError:  # C calls from the outside: atexit, a new thread
+                frame = None
             recorder = STATE.recorder
             if recorder is None or OPEN.inside:
                 return original(self, *args, **kwargs)
@@ -144,7 +147,8 @@ def _leaf(torch: ModuleType, name: str) -> Make:
 
 _step_count: Final[list[CodeType | None]] = [None]
 """torch's function by which its optimizers read their count of steps. That lies on the CPU wherever the model does: so
-it is no wait, and on a CPU none that would be."""
+it is no wait, and on a CPU none that would be. (ASGD's lies with the model: on a GPU it counts, on a CPU it does not.)
+"""
 
 
 def repeating(torch: ModuleType) -> Make:
@@ -168,7 +172,7 @@ def repeating(torch: ModuleType) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin, sys._getframe(1))
+            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin, caller(1))
             return result
 
         return wrapper
@@ -195,7 +199,7 @@ def _copying(torch: ModuleType, name: str) -> Make:
                 OPEN.inside = False
             if name == "cpu" and result is self:
                 if _waits.on_cpu(self) and _waits.has_values(self):
-                    _waits.would_wait(recorder, name, self, begin, sys._getframe(1))
+                    _waits.would_wait(recorder, name, self, begin, caller(1))
                 return result
             source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
             if source is not result and on_device(source) is not on_device(result) and _waits.has_values(source):

@@ -112,7 +112,9 @@ class Lane:
                 wait_exit(window.process.pid, _SETTLE_S)
                 self._write(done)
                 done = None
-            if window.wait():
+            wrote = window.wait()
+            self.lost_seat = self.lost_seat or window.refused
+            if wrote:
                 done, pause = window, _RETRY_S[0]
                 samples = plan.seconds * plan.rate
                 self._taken += 0 if plan.gil else samples
@@ -127,7 +129,6 @@ class Lane:
                 self._ended.wait(pause)
                 pause = min(_RETRY_S[1], pause * 2)
             self.cost_s += window.cpu_s
-            self.lost_seat = self.lost_seat or window.refused
         if done:
             self._write(done)
 

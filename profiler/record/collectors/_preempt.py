@@ -13,7 +13,7 @@ import os
 
 from profiler.record.processes import last_core, thread_ids
 
-_FOLLOW_S = (0.01, 0.04)  # a thread that moves some times a second leaves 6% of samples behind a look at 20 Hz
+_FOLLOW_S = (0.01, 0.02)  # a thread that moves some times a second leaves 6% of samples behind a look at 20 Hz
 _PRIORITY = 1  # the lowest of the real-time ones
 
 
@@ -63,7 +63,7 @@ class Seat:
 
     def leave(self) -> None:
         """Any core again, and no place before others: what it does now it need not do on the target's core."""
-        for tid in self._threads:
+        for tid in thread_ids(self._sampler) if self._threads else ():
             try:
                 os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0))
                 os.sched_setaffinity(tid, os.sched_getaffinity(0))

@@ -87,10 +87,10 @@ class Window:
                 self.sampling = time.monotonic_ns()
                 self.start_s = sum(thread_cpu(self.process.pid, thread_ids(self.process.pid)).values()) / 1e9
             if seat and self.sampling:  # it starts, and writes in the end, on a core of its own: some 20 ms each time
-                if time.monotonic_ns() - self.sampling < self.plan.seconds * 1_000_000_000:
-                    seat.take()
-                else:
+                if self.output.exists():  # made behind the last sample, and written then
                     seat.leave()
+                else:
+                    seat.take()
         self.refused = seat is not None and seat.refused
         self.end = time.monotonic_ns()
         _, status, usage = os.wait4(self.process.pid, 0)

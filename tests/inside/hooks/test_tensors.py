@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import pickle
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
+from itertools import chain
+from operator import methodcaller
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -245,8 +250,9 @@ def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatc
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.Adamax])
 def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
-    recorder: Recorder, kind: type[torch.optim.Optimizer]
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Optimizer]
 ) -> None:
+    monkeypatch.setattr(tensors, "_step_count", [None])
     tensors.PLUGIN.install(sys.modules["torch.optim.optimizer"])
     weight = torch.ones(3, requires_grad=True)
     optimizer = kind([weight])
@@ -255,6 +261,25 @@ def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
     assert recorder.counters == {}
     weight.sum().item()
     assert recorder.counters == {"would_sync": 1}
+
+
+def test_calls_without_a_python_caller_go_on(recorder: Recorder) -> None:
+    """As in atexit, or in a thread that begins with one: no frame of Python's is around the wrapper."""
+    for call, tensor in (
+        (torch.Tensor.item, torch.ones(())),
+        (torch.Tensor.nonzero, torch.ones(2)),
+        (torch.nonzero, torch.ones(2)),
+        (torch.Tensor.cpu, torch.ones(2)),
+    ):
+        done = threading.Lock()
+        done.acquire()
+        work = chain(map(call, [tensor]), map(methodcaller("release"), [done]))
+        _thread.start_new_thread(deque, (work, 0))  # all of it in C
+        assert done.acquire(timeout=60), call
+    assert recorder.counters == {"would_sync": 4}
+    assert recorder.failed == ""
+    if recorder.detailed:
+        assert (hooks.call_rows(recorder)["site"] == -1).all()
 
 
 def test_no_tensor_is_kept(recorder: Recorder) -> None:
