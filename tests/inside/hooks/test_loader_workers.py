@@ -181,6 +181,50 @@ def test_in_one_process_they_are_within_the_wait(tmp_path: Path) -> None:
     assert [site.function for site in run.sites] == ["Doubles.__getitem__", "gathered"]
 
 
+def joined(rows: list[int]) -> list[int]:
+    return rows
+
+
+class Nested(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    """Its items come from a loader of its own, which collates with a function of its own."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> list[int]:
+        (row,) = DataLoader(Doubles(), batch_size=4, collate_fn=functools.partial(gathered, extra=index))
+        return list(row)
+
+
+def origins(run: Run, region: str) -> list[str]:
+    """Of each region of that name the function that was said last before."""
+    said = run.calls[[run.names[name] == region for name in run.calls["name"]]]
+    found = []
+    for row in named(run, region):
+        before = said[said["begin"] <= row["begin"]]
+        found.append(run.sites[before["site"][-1]].function)
+    return found
+
+
+def test_a_loader_within_a_data_set_says_its_own(tmp_path: Path) -> None:
+    with watched(tmp_path, *HOOKS) as loaded:
+        batches = list(DataLoader(Nested(), batch_size=1, collate_fn=joined))
+        run = loaded()
+    assert batches == [[[0, 2, 4, 6, 0]], [[0, 2, 4, 6, 1]]]
+    assert origins(run, "collate") == ["gathered", "joined", "gathered", "joined"]
+    assert origins(run, "dataset") == ["Doubles.__getitem__", "Nested.__getitem__"] * 2, "the inner one ends first"
+
+
+def test_each_recorder_is_told_the_origins(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with watched(tmp_path / name, *HOOKS) as loaded:
+            list(DataLoader(Doubles(), batch_size=4, collate_fn=joined))
+            run = loaded()
+        assert origins(run, "dataset") == ["Doubles.__getitem__"]
+        assert origins(run, "collate") == ["joined"]
+
+
 def test_pinning_is_one_region_whatever_the_batch_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Page:
         def pin_memory(self) -> str:
