@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.run.cycles import phase_starts, round_ends, side_by_side
+from profiler.run.cycles import Numbers, phase_starts, round_ends, side_by_side
 from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
 from profiler.run.tables import NOT_READ, BoundaryKind
 
@@ -81,11 +81,13 @@ def with_cpu(boundaries: Table) -> Table:
         for own in (np.flatnonzero(filled[of] == number) for number in np.unique(filled[of])):
             read = own[filled[column][own] != NOT_READ]
             read = read[np.argsort(filled["time"][read], kind="stable")]
-            filled[column][own] = _between(filled["time"][own], filled["time"][read], filled[column][read])
+            moments = filled["time"].astype(np.int64)
+            at, read_at, cpu = moments[own], moments[read], filled[column][read].astype(np.int64)
+            filled[column][own] = _between(at, read_at, cpu)
     return filled
 
 
-def _between(at: Table, read_at: Table, read: Table) -> npt.NDArray[np.float64]:
+def _between(at: Numbers, read_at: Numbers, read: Numbers) -> npt.NDArray[np.float64]:
     if not len(read):
         return np.zeros(len(at))
     found = np.interp(at, read_at, read)
