@@ -11,6 +11,8 @@ import fcntl
 import hashlib
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,9 @@ from numba.core.caching import IndexDataCacheFile
 __all__ = ["cfunc", "njit"]
 
 _COMPILED = ("devices", "kernels")
+_NEEDED = ("_load_index", "_save_data", "_save_index", "_data_name", "_cache_path")
+"""Names of Numba's own that `_save` needs: a later Numba may do without one."""
+_usual_save = IndexDataCacheFile.save
 
 
 def _cache_directory() -> Path:
@@ -33,14 +38,28 @@ def _cache_directory() -> Path:
     return base / "training-profiler" / "numba" / digest.hexdigest()[:16]
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out, where it can be: not every file system has locks; `.lock` may be another user's."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            lock = stack.enter_context(open(folder / ".lock", "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # closing does not unlock it where another thread forked meanwhile: the child has the file too
+            stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+        yield
+
+
 def _save(file: Any, key: Any, data: Any) -> None:
     """What Numba has, for one process at a time, and the code before the index that names it.
 
     Two processes that compile a function for different arguments at the same moment would else take the same file, and
     the next one would call the code of the one with the arguments of the other.
     """
-    with open(Path(file._cache_path) / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    if not all(hasattr(file, name) for name in _NEEDED):
+        _usual_save(file, key, data)
+        return
+    with _alone(Path(file._cache_path)):
         names = file._load_index()
         if key not in names:
             taken = set(names.values())
