@@ -41,6 +41,7 @@ def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
 def _guarded(work: Callable[[], int], interrupted: str) -> int:
     try:
         code = work()
+        obey()
         sys.stdout.flush()  # here, so that a full disk is met below and not at the interpreter's exit
         return code
     except TrainerError as error:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import Samples
 from reference_trainer.lm.encode_workers import EncodedSamples
@@ -78,6 +79,7 @@ def write_shards(
     output = _Output(directory, index)
     try:
         for counts, ids in encoded:
+            obey()
             output.add(counts, ids)
             if progress:
                 progress(output.samples, output.tokens)

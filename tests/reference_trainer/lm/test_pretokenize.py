@@ -11,10 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from reference_trainer.lm import shard_writer
 from reference_trainer.lm.chunks import Chunks, sample_chars
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.pretokenize import main
@@ -217,6 +219,29 @@ def test_ctrl_c_is_130_and_leaves_finished_shards_only(
     assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
     assert contents(tmp_path) == undisturbed
     assert f"(5 kept, {finished(tmp_path) - 5} made); " in capsys.readouterr().out
+
+
+def test_a_swallowed_ctrl_c_ends_it_at_the_next_block(
+    long_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python ignores what is raised in a `__del__`."""
+    add, blocks = shard_writer._Output.add, []
+
+    class Buffer:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def swallowing(*given: Any) -> None:
+        add(*given)
+        blocks.append(finished(tmp_path))
+        if len(blocks) == 2:
+            Buffer()
+
+    monkeypatch.setattr(shard_writer._Output, "add", swallowing)
+    assert main(["--corpus", str(long_file), "--out", str(tmp_path), "--shard-tokens", "200", "--workers", "1"]) == 130
+    assert capsys.readouterr().err == "interrupted: finished shards are kept, the same command goes on from there\n"
+    assert len(blocks) == 2
+    assert finished(tmp_path) == blocks[-1] > 0
 
 
 def test_killed_between_a_shard_and_the_index(
