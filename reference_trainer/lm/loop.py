@@ -102,16 +102,20 @@ class _Loop:
 
     def run(self, say: Callable[[str], None]) -> Summary:
         marks.open_step()
-        self._warm_up()
-        self._begin()
+        measured = False
         try:
-            summary = self._measure(say)
+            self._warm_up()
+            self._begin()
+            measured = True
+            return self._finish(self._measure(say))
+        except NotWrittenError:
+            raise  # all was kept that can be
         except BaseException as error:
-            kept = self._rescue()
+            kept = self._rescue(measured=measured)
             if isinstance(error, KeyboardInterrupt) and kept:
-                raise KeyboardInterrupt(f"interrupted after step {self._step_number}; {kept}") from None
+                when = f"after step {self._step_number}" if measured else "in the warm-up"
+                raise KeyboardInterrupt(f"interrupted {when}; {kept}") from None
             raise
-        return self._finish(summary)
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """All measured steps, and of a model that learned, what it reached."""
@@ -192,9 +196,12 @@ class _Loop:
             raise NotWrittenError("; ".join(faults), summary)
         return summary
 
-    def _rescue(self) -> str:
-        """Of a run that ends early keep what there is; in words what that is."""
-        kept = self._history.rescue(), self._learning.rescued() if self._learning else ""
+    def _rescue(self, *, measured: bool) -> str:
+        """Of a run that ends early keep what there is; in words what that is.
+
+        :param measured: it came to the measured steps. Before, a file of metrics may have more rows than a checkpoint.
+        """
+        kept = self._history.rescue() if measured else "", self._learning.rescued() if self._learning else ""
         return ", ".join(filter(None, kept))
 
     # ------------------------------------------------------------ a step

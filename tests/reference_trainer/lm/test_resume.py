@@ -112,6 +112,45 @@ def test_an_interrupt_while_a_checkpoint_is_handed_over(
     assert step_of(settings) == 5
 
 
+def test_an_interrupt_while_the_last_checkpoint_is_written(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written all the same, and said."""
+    end, kept = snapshots.Snapshots._end, f"metrics in {tmp_path}/it.json, checkpoint of step 7 in {tmp_path}/it"
+
+    def interrupted(self: snapshots.Snapshots) -> str:
+        if self._writing is None:
+            return end(self)
+        self._writing = None
+        raise KeyboardInterrupt
+
+    settings = learner(corpus_file, max_chunks=7, checkpoint=tmp_path / "it", metrics=tmp_path / "it.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots.Snapshots, "_end", interrupted)
+        with pytest.raises(KeyboardInterrupt, match=f"^interrupted after step 7; {re.escape(kept)}$"):
+            train(settings)
+    assert len(curve(tmp_path / "it.json")) == step_of(settings) == 7
+
+
+def test_an_interrupt_in_the_warm_up_says_which_checkpoint_stays(
+    corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves the metrics alone, of steps that may be after it."""
+    settings = learner(corpus_file, max_chunks=5, checkpoint=tmp_path / "it", metrics=tmp_path / "it.json")
+    train(settings)
+    (tmp_path / "it.json").write_text("of more steps")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    said = f"^interrupted in the warm-up; checkpoint of step 5 in {re.escape(str(tmp_path))}/it$"
+    monkeypatch.setattr(LearnChunk, "collect", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=said):
+        train(replace(settings, resume=True, max_chunks=9))
+    assert step_of(settings) == 5
+    assert (tmp_path / "it.json").read_text() == "of more steps"
+
+
 @pytest.mark.slow
 def test_killed_at_any_time_again_and_again(corpus_file: Path, tmp_path: Path) -> None:
     settings = learner(
