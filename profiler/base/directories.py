@@ -25,15 +25,23 @@ def refusal(path: Path, manifest: str) -> str:
     else:
         if not names:
             return ""
-        why = "there is a run in it" if manifest in names else f"it is not empty ({min(names)} is in it)"
+        why = "there is a run in it" if manifest in names else f"it is not empty ({_shown(min(names))} is in it)"
+    free = _free_beside(path)
     return (
-        f"cannot use {path}: {why}, and a run is never overwritten. Nothing was recorded or changed; "
-        f"{_free_beside(path)} is free"
+        f"cannot use {_shown(str(path))}: {why}, and a run is never overwritten. Nothing was recorded or changed"
+        f"{f'; {_shown(free)} is free' if free else ''}"
     )
 
 
+def _shown(name: str) -> str:
+    """Escaped where it would break the line or command the terminal."""
+    return name if name.isprintable() else repr(name)
+
+
 def _free_beside(path: Path) -> str:
-    """A free name like that of `path`, told from where the program is as `path` is."""
-    whole = path.absolute()
+    """A free name like that of `path`, told from where the program is as `path` is; empty beside the root."""
+    whole = Path(os.path.normpath(path.absolute()))
+    if not whole.name:
+        return ""
     free = next(free for n in count(2) if not (free := whole.with_name(f"{whole.name}-{n}")).exists())
     return str(free) if path.is_absolute() else os.path.relpath(free)

@@ -41,3 +41,20 @@ def test_a_free_one_is_told_as_the_path_was(
     monkeypatch.chdir(here)
     assert refusal(Path(given), "run.json").endswith(f"; {free} is free")
     assert refusal(here / "run", "run.json").endswith(f"; {here}/run-3 is free")
+
+
+@pytest.mark.parametrize("given", ["/", "/.", "/usr/.."])
+def test_nothing_is_free_beside_the_root(given: str) -> None:
+    said = refusal(Path(given), "run.json")
+    assert said.startswith(f"cannot use {Path(given)}: it is not empty (")
+    assert said.endswith("Nothing was recorded or changed")
+
+
+def test_names_that_would_break_the_line_are_escaped(tmp_path: Path) -> None:
+    run = tmp_path / "a\nb"
+    run.mkdir()
+    (run / "\x1b[31m").touch()
+    said = refusal(run, "run.json")
+    assert said.isprintable()
+    assert "('\\x1b[31m' is in it)" in said
+    assert "a\\nb-2' is free" in said
