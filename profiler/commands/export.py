@@ -35,33 +35,40 @@ class ExportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.report.write import write_chunks
+        from profiler.run import tables
         from profiler.run.load import load
         from profiler.run.part import of
 
         if args.threads and args.format != "collapsed":
             raise ProfilerError(f"--threads: format {args.format} has its threads apart as it is")
-        run = of(load(args.directory), pids=args.pid, tids=args.thread)
-        chunks = _timeline(run, args) if args.format == "perfetto" else _stacks(run, args.format, args.threads)
+        given: Path = args.directory
+        directory = given.parent if given.name == tables.MANIFEST else given
+        run = load(directory)
+        if args.format == "perfetto":
+            chunks = _timeline(run, directory, args)
+        else:
+            chunks = _stacks(of(run, pids=args.pid, tids=args.thread), args.format, args.threads)
         if args.out == "-":
             sys.stdout.writelines(chunks)
             return int(Exit.OK)
-        directory: Path = args.directory
-        beside = directory.parent if directory.name == "run.json" else directory
-        default = beside / FILES[args.format] if beside.is_dir() else beside.with_suffix(f".{FILES[args.format]}")
+        file = FILES[args.format]
+        default = directory / file if directory.is_dir() else directory.with_suffix(f".{file}")
         out = Path(args.out) if args.out else default
         write_chunks(out, chunks)
         print(out)
         return int(Exit.OK)
 
 
-def _timeline(run: Run, args: argparse.Namespace) -> Iterator[str]:
+def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[str]:
     """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
     from profiler.base import units
     from profiler.report.render import perfetto, window
     from profiler.run.ingest.operators import read_traced
-    from profiler.run.part import of_traced
+    from profiler.run.part import of, of_traced
+    from profiler.run.tables import pid_of
 
-    traced = read_traced(args.directory)
+    traced = read_traced(directory)
+    run = of(run, pids=args.pid, tids=args.thread, traced=traced)
     if traced is None:
         return perfetto.render(run)
     run, traced, left_out = window.held(run, of_traced(traced, pids=args.pid, tids=args.thread), window.MOST)
@@ -72,7 +79,8 @@ def _timeline(run: Run, args: argparse.Namespace) -> Iterator[str]:
     for one in left_out:
         print(f"left out: {one.words()}", file=sys.stderr)
     if left_out:
-        print(f"the whole trace: {', '.join(f'{args.directory}/{name}' for name in traced.files)}", file=sys.stderr)
+        files = [name for name in traced.files if args.pid is None or pid_of(name.partition("/")[0]) in args.pid]
+        print(f"the whole trace: {', '.join(f'{directory}/{name}' for name in files)}", file=sys.stderr)
     return perfetto.render(run, traced, left_out)
 
 

@@ -13,19 +13,27 @@ from profiler.run import tables
 from profiler.run.model import Run, Table, Traced
 
 
-def of(run: Run, *, pids: Collection[int] | None = None, tids: Collection[int] | None = None) -> Run:
+def of(
+    run: Run,
+    *,
+    pids: Collection[int] | None = None,
+    tids: Collection[int] | None = None,
+    traced: Traced | None = None,
+) -> Run:
     """`run` with the records of these processes and threads; those of no thread, and of the machine, stay.
 
+    :param traced: operators that are shown with it: their processes and threads are known too.
     :raises ProfilerError: it has no record of one of them.
     """
     for what, column, wanted in (("process", "pid", pids), ("thread", "tid", tids)):
         if wanted is not None:
-            run = _only(run, what, column, wanted)
+            also = () if traced is None else np.unique(traced.operators[column]).tolist()
+            run = _only(run, what, column, wanted, also)
     return run
 
 
-def _only(run: Run, what: str, column: str, wanted: Collection[int]) -> Run:
-    there: set[int] = set()
+def _only(run: Run, what: str, column: str, wanted: Collection[int], also: Collection[int]) -> Run:
+    there: set[int] = set(also)
     parts: dict[str, Any] = {}
     for name in tables.TABLES:
         rows: Table = getattr(run, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -14,7 +15,7 @@ from profiler.report.render import window
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
 from tests.report.render.trace_rules import complaints
-from tests.run.ingest.made_up import written
+from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, PID, recorded
 from tests.run.ingest.test_operators import NESTED
 
@@ -92,8 +93,45 @@ def test_the_operators_of_a_trace_are_in_it_and_what_is_left_out_is_said(
     ]
     assert out.read_text().count('"cat":"operator"') == 2
     assert complaints(out.read_text()) == []
+    assert main(["export", str(run / "run.json"), "--out", str(out)]) == Exit.OK
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == f"the whole trace: {run}/source-{PID}/kineto.json.gz", "the directory, not the file that was given"
     assert main(["export", str(run), "--out", str(out), "--thread", "99"]) == Exit.OK
     assert out.read_text().count('"cat":"operator"') == 0
+
+
+def test_only_the_traces_of_the_processes_that_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = recorded(tmp_path, FACT), tmp_path / "t.json"
+    written(run / f"source-{PID}" / "kineto.json.gz", [*EVENTS, *NESTED], baseTimeNanoseconds=DAY)
+    copytree(run / f"source-{PID}", run / "source-8")
+    (run / "source-8" / "source.json").write_text(
+        (run / f"source-{PID}" / "source.json").read_text().replace(f'"pid": {PID}', '"pid": 8')
+    )
+    monkeypatch.setattr(window, "MOST", 2)
+    assert main(["export", str(run), "--out", str(out), "--pid", "8"]) == Exit.OK
+    assert capsys.readouterr().err.splitlines()[-1] == f"the whole trace: {run}/source-8/kineto.json.gz"
+
+
+def test_a_thread_that_only_the_trace_knows(tmp_path: Path) -> None:
+    run, out = recorded(tmp_path, FACT), tmp_path / "t.json"
+    lone = [event("cpu_op", "aten::mm", 30, 5, tid=123)]
+    written(run / f"source-{PID}" / "kineto.json.gz", [*EVENTS, *lone], baseTimeNanoseconds=DAY)
+    assert main(["export", str(run), "--out", str(out), "--thread", "123"]) == Exit.OK
+    begun = [one["name"] for one in json.loads(out.read_text())["traceEvents"] if one.get("cat") == "operator"]
+    assert begun == ["aten::mm"]
+
+
+def test_a_run_with_nothing_but_operators(tmp_path: Path) -> None:
+    run, out = recorded(tmp_path, FACT), tmp_path / "t.json"
+    for file in (run / f"source-{PID}").glob("*.bin"):
+        file.unlink()
+    written(
+        run / f"source-{PID}" / "kineto.json.gz", [event("cpu_op", "aten::mm", 30, 5, tid=7)], baseTimeNanoseconds=DAY
+    )
+    assert main(["export", str(run), "--out", str(out)]) == Exit.OK
+    assert out.read_text().count('"cat":"operator"') == 1
 
 
 def test_only_one_process(run: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...]
     :raises ProfilerError: nothing was recorded.
     """
     tables = (run.steps, run.regions, run.calls, run.activities, run.values, run.samples, run.stacks)
-    if not any(map(len, tables)):
+    if not any(map(len, tables)) and (traced is None or not len(traced.operators)):
         raise ProfilerError("there is nothing to export: this run has no records at all")
     return _Trace(run, traced, left_out).text()
 
