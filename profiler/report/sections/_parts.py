@@ -69,7 +69,8 @@ def _line_and_time(line: LineCost | None) -> tuple[Cell, Cell]:
 
 
 def _of_pass(sides: tuple[View, ...]) -> str:
-    return next(filter(None, map(of_pass, sides)), "")
+    said = {of_pass(view) for view in sides}
+    return said.pop() if len(said) == 1 else ""
 
 
 def _cell(value: float) -> Cell:

@@ -54,6 +54,9 @@ def test_the_breakdown_pass_is_named_where_there_was_one() -> None:
     same = tuple(replace(side, runs=(side.detail,)) for side in comparison.sides if side.detail is not None)
     (parts,) = parts_table(views(replace(comparison, sides=same)))
     assert parts.caption == "The parts of a step"
+    mixed = replace(comparison, sides=(comparison.sides[0], same[1]))
+    (parts,) = parts_table(views(mixed))
+    assert parts.caption == "The parts of a step", "only one had a pass of its own"
 
 
 def test_the_terminal_shows_each_once() -> None:
