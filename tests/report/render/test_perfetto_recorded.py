@@ -39,6 +39,7 @@ for step in range({STEPS}):
     recorder.raw("calls", packer("calls").pack(*row))
     row = begin + 500, begin + 2500, 64, step + 1, ActivityKind.H2D, name, 1, 0
     recorder.raw("activities", packer("activities").pack(*row))
+    time.sleep(0.02 + 0.003 * step)  # far apart, and each from its neighbours by another time
 """
 
 
@@ -103,12 +104,10 @@ def test_operators_are_on_the_clock_of_the_regions(exported: Exported) -> None:
     """torch's annotation of a step of the optimizer lies around what our hook wrote of the same call."""
     ours = [one for one in exported.slices("region") if one[0] == "optimizer"]
     theirs = [one for one in exported.slices("annotation") if one[0].startswith("Optimizer.step")]
-    assert theirs
-    off = []
-    for _, begin, end in theirs:
-        middles = [abs((begin + end) / 2 - (first + last) / 2) for _, first, last in ours]
-        off.append(min(middles))
-    assert min(off) < 1_000, "more than a millisecond apart in the best of some steps"
+    assert len(theirs) > 1
+    for _, begin, end in theirs:  # within, and not near: a busy machine makes either longer, and parts neither
+        held = [begin - 1_000 < first and last < end + 1_000 for _, first, last in ours]
+        assert any(held), "more than a millisecond beside it"
     names = {name for name, *_ in exported.slices("operator")}
     assert {"aten::linear", "aten::addmm"} <= names, "the nested ones too"
 
