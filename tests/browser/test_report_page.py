@@ -96,6 +96,20 @@ def test_on_a_phone_a_line_stands_over_its_bar_and_its_numbers(chromium: Any, fi
         assert row.evaluate("(r) => getComputedStyle(r, '::before').content") == "none"
 
 
+def test_a_row_that_goes_on_shows_its_name_where_it_may_stand_elsewhere(chromium: Any, files: dict[str, Path]) -> None:
+    names = "(t) => [...t.querySelectorAll('.again')].map((one) => one.getBoundingClientRect().width > 40)"
+    for width, shown in ((1440, False), (420, True)):
+        with browsing.opened(chromium, files["found steps"], width=width) as watched:
+            table = watched.page.locator("#outside table").first
+            assert table.evaluate(names) == [shown] * 2
+            table.locator("thead button", has_text="Line").click()
+            assert table.evaluate(names) == [True] * 2, "sorted, the row above is another's"
+            rows = "(t) => [...t.tBodies[0].rows].map((r) => r.cells[0].textContent)"
+            table.locator("thead button", has_text="Stretch").click()
+            assert table.evaluate(rows) == ["after the last step"] + ["before the first step"] * 3
+            assert watched.overflow() <= 0
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", ["comparison", "empty", "ladder", "learning"])
 def test_contrast_of_text(chromium: Any, files: dict[str, Path], name: str, scheme: str) -> None:

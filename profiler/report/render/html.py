@@ -47,9 +47,9 @@ def render(report: Report) -> str:
         stacked=narrow.stacked,
         stack_layout=narrow.layout,
         share=narrow.share,
-        brief=narrow.brief,
+        briefs=narrow.briefs,
         nothing=NOTHING,
-        unit_width=unit_width,
+        unit_widths=unit_widths,
     )
     css, js = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in ("page.css", "page.js"))
     text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
@@ -69,6 +69,11 @@ def unit_width(table: Table, column: int) -> float:
     """Room for the longest unit of a column in em, so that the numbers before the units align."""
     longest = max((len(row[column].unit) for row in table.rows if not row[column].missing), default=0)
     return 0.25 + 0.62 * longest if longest else 0.0
+
+
+def unit_widths(table: Table) -> tuple[float, ...]:
+    """Of each column: once for all rows."""
+    return tuple(unit_width(table, at) for at in range(len(table.columns)))
 
 
 def flame_tint(frame: Frame, difference: bool) -> str:

@@ -46,6 +46,11 @@ def brief(table: Table, at: int) -> bool:
     return all(not cell.code and not cell.note and len(cell.text) <= _SLOT for cell in cells)
 
 
+def briefs(table: Table) -> tuple[bool, ...]:
+    """Of each column whether it is brief: once for all rows."""
+    return tuple(brief(table, at) for at in range(len(table.columns)))
+
+
 def _longest(text: str) -> int:
     return max(map(len, text.split()), default=0)
 

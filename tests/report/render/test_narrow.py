@@ -65,12 +65,28 @@ def test_four_short_cells_make_two_by_two() -> None:
 
 
 def test_the_page_names_each_number_of_a_stacked_row_and_drops_what_says_nothing() -> None:
-    again = (Cell("", title="train.py:41"), Cell("–"), *ROW[2:])
+    again = (Cell("", title="train.py:41"), Cell("–"), Cell("", sort=0.06), ROW[3])
     text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, again), SMALL)),)))
     stacked, plain = (one.split("</table>")[0] for one in text.split("<table")[1:])
     assert 'data-label="Time a step"' in stacked
     assert 'class="part" style="--part:57.5%"' in stacked
-    assert stacked.count('role="row"') == 2, "laid out as a grid, rows would be none to readers who listen"
+    assert stacked.count('role="row"') == 3, "laid out as a grid, rows would be none to readers who listen"
+    assert stacked.count('role="columnheader"') == len(LINES)
+    assert stacked.count('role="rowgroup"') == 2
     assert stacked.count('gone"') == 2
+    assert '<span class="again">train.py:41</span></th>' in stacked, "wherever the row is sorted to, it has its name"
     assert "data-label" not in plain
     assert "role=" not in plain
+
+
+def test_a_name_that_says_nothing_still_parts_its_card_from_the_one_above() -> None:
+    text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, (Cell("–"), *ROW[1:])),)),)))
+    assert text.count('gone"') == 0
+    assert 'role="rowheader"><span class="n">–</span></th>' in text
+
+
+def test_a_column_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(narrow, "brief", lambda _, at: bool(looked.append(at)))
+    html.render(Report("t", "s", (Section("k", "k", (lines(*(ROW,) * 20),)),)))
+    assert len(looked) <= 2 * len(LINES), "for the layout and for the cells, however many rows"
