@@ -87,6 +87,11 @@ def test_a_name_that_says_nothing_still_parts_its_card_from_the_one_above() -> N
 
 def test_a_column_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    monkeypatch.setattr(narrow, "brief", lambda _, at: bool(looked.append(at)))
+
+    def brief(_: Table, at: int) -> bool:
+        looked.append(at)
+        return False
+
+    monkeypatch.setattr(narrow, "brief", brief)
     html.render(Report("t", "s", (Section("k", "k", (lines(*(ROW,) * 20),)),)))
     assert len(looked) <= 2 * len(LINES), "for the layout and for the cells, however many rows"
