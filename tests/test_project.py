@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import shutil
 import subprocess
 import sys
@@ -139,9 +140,13 @@ def test_links_of_the_documents_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name} links to {target}, which is not there"
 
 
+ENDED = (128 + signal.SIGPIPE, 128 + signal.SIGTERM)
+"""As shells say that a signal ended a program."""
+
+
 def test_exit_codes_of_the_readme_are_those_of_the_program() -> None:
     table = README.partition("## Exit codes")[2].partition("\n## ")[0]
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted(Exit)
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted([*Exit, *ENDED])
 
 
 def test_report_template_needs_no_declaration() -> None:
