@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
