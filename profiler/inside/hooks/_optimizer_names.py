@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from profiler.inside.hook import user_frame
+from profiler.inside.hook import caller, user_frame
 
 
 class OptimizerNames:
@@ -35,7 +34,7 @@ class OptimizerNames:
         known = self._of.get(id(optimizer))
         if known is not None and known[0]() is optimizer:
             return known[1]
-        return self.made(optimizer, sys._getframe(depth + 1))
+        return self.made(optimizer, caller(depth + 1))
 
     def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
         if key in self._of and self._of[key][0] is gone:

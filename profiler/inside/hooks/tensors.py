@@ -122,11 +122,11 @@ def _leaf(torch: ModuleType, name: str) -> Make:
             if overridden(self):
                 return handle(wrapper, (self,), self, *args, **kwargs)
             try:
-                frame = frame_at(1)
-                if frame.f_code is _step_count[0] and self.is_cpu:
-                    return original(self, *args, **kwargs)
-            except ValueError:  # C calls from the outside: atexit, a new thread
+                frame = frame_at(1)  # as `caller`, without its call
+            except ValueError:
                 frame = None
+            if frame is not None and frame.f_code is _step_count[0] and self.is_cpu:
+                return original(self, *args, **kwargs)
             recorder = STATE.recorder
             if recorder is None or OPEN.inside:
                 return original(self, *args, **kwargs)
