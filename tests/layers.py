@@ -26,6 +26,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.__main__": ("profiler.base",),
     "profiler.commands": (
+        "profiler.gate",
         "profiler.report",
         "profiler.diagnose",
         "profiler.analyse",
@@ -33,7 +34,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.record",
         "profiler.base",
     ),
+    "profiler.gate": (
+        "profiler.run.model",
+        "profiler.run.tables",
+        "profiler.analyse.stats",
+        "profiler.analyse.window",
+        "profiler.analyse.counters",
+        "profiler.base",
+    ),
+    "profiler.gate.model": (),
     "profiler.report": (
+        "profiler.gate.model",
+        "profiler.gate.raw",
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.run.part",
@@ -43,6 +55,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.diagnose": ("profiler.run.model", "profiler.run.tables", "profiler.base", "profiler.analyse.timeline"),
     "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.run.groups", "profiler.base"),
     "profiler.record": (
+        "profiler.gate.model",
         "profiler.run.model",
         "profiler.run.store",
         "profiler.run.tables",
@@ -85,7 +98,7 @@ STANDARD_LIBRARY_ONLY = (
 """What a recorded program imports, and what `--help` does: their start-up is someone's waiting time."""
 HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
 """In profiler/ imported inside the function that uses them (below TYPE_CHECKING they cost nothing)."""
-NUMPY_AT_THE_TOP = ("profiler.run", "profiler.analyse", "profiler.diagnose", "profiler.report")
+NUMPY_AT_THE_TOP = ("profiler.run", "profiler.analyse", "profiler.diagnose", "profiler.gate", "profiler.report")
 """Right of the wall; elsewhere in profiler/ NumPy counts as heavy too."""
 
 
