@@ -62,6 +62,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.marks",
         "profiler.base",
     ),
+    "profiler.record.turns": (
+        "profiler.record",
+        "profiler.gate.model",
+        "profiler.run.cycles",
+        "profiler.run.model",
+        "profiler.run.store",
+        "profiler.run.tables",
+        "profiler.base",
+    ),
     "profiler.record.session": (
         "profiler.record",
         "profiler.inside",

@@ -17,12 +17,15 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.inside.appended import Appended
 from profiler.inside.boot import allow_tracing, say
 from profiler.run import tables
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, ValueKind
+
+if TYPE_CHECKING:
+    from profiler.inside.turns import Turns
 
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
@@ -181,6 +184,11 @@ class Recorder:
         self.seen: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary that was found; None: the program marked it."""
         self.device_cpu: Callable[[], int] = lambda: 0
+        self.drains: list[Callable[[], object]] = []
+        """Each waits until a device of the program's own is idle, and counts as no wait of the program's."""
+        self.prefetch = 0
+        """Batches that the program's loaders make ahead, at most."""
+        self._turns = _turns()
         self.thread = _Thread()
         self.index = 0
         self.counters: dict[str, float] = {}
@@ -268,6 +276,8 @@ class Recorder:
         self.flush_if_due(after[0])
         if self.detailed:
             self._own_time(after[0], tid)
+        if self._turns is not None and self._turns.boundary(self, "mark", tokens):
+            self.open_step()
 
     def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
         """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.
@@ -304,6 +314,8 @@ class Recorder:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges:
                 self._write_values(when, -1)
+            if self._turns is not None:
+                self._turns.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - a hook's call, in the middle of the program's own; it reports
             self.fail(error)
             return None
@@ -461,6 +473,16 @@ class Recorder:
     def raw(self, table: str, records: bytes | bytearray | memoryview) -> None:
         """Append whole records of `table` in the layout of `profiler.run.tables`."""
         self._streams[table].raw(records)
+
+
+def _turns() -> Turns | None:
+    """What lets the program run by turns, where a gate asks for that."""
+    path = os.environ.get(tables.ENV_TURNS)
+    if not path:
+        return None
+    from profiler.inside.turns import Turns
+
+    return Turns(path)
 
 
 class _Thread(threading.local):

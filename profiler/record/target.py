@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -50,15 +50,16 @@ def find_program(argv: tuple[str, ...]) -> str:
     raise ProfilerError(f"cannot start {argv[0]}: there is no such program")
 
 
-def environment_of(spec: RunSpec) -> dict[str, str]:
-    """The target's environment: ours, and what tells it that it is recorded."""
+def environment_of(spec: RunSpec, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The target's environment: ours or the one that is `given`, and what tells it that it is recorded."""
     environment = {
-        **os.environ,
+        **(os.environ if given is None else given),
         tables.ENV_RUN: str(spec.out),
         tables.ENV_LEVEL: spec.level,
         tables.ENV_RECORDER: str(os.getpid()),
     }
     environment.pop(tables.ENV_HOOKS, None)
+    environment.pop(tables.ENV_TURNS, None)
     before = environment.pop("PYTHONPATH", "")
     paths = [path for path in before.split(os.pathsep) if path != SITE] if before else []
     if spec.inside:

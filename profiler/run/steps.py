@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from profiler.run.cycles import Numbers, phase_starts, round_ends, side_by_side
 from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
-from profiler.run.tables import NOT_READ, BoundaryKind
+from profiler.run.tables import NOT_READ, PAUSED, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 WARMUP_MOST: Final = 5
@@ -27,7 +27,7 @@ ASIDE_BATCHES: Final = 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Found:
+class _Moments:
     """The steps of one thread, or of one process where its threads take turns."""
 
     rows: Table
@@ -47,7 +47,27 @@ def with_steps(run: Run) -> Run:
     The process with the most steps comes first; of equal ones the one whose first step ended first.
     """
     if len(run.steps):
-        return replace(run, step_source=MARKED)
+        return replace(run, step_source=MARKED)  # their recorder begins the next one behind a pause
+    return _without_pauses(_found(run))
+
+
+def _without_pauses(run: Run) -> Run:
+    """Steps begin behind a pause that the gate made at their begin: it is no part of them."""
+    if PAUSED not in run.names or not len(run.steps):
+        return run
+    pauses = run.regions[run.regions["name"] == run.names.index(PAUSED)]
+    steps = run.steps.copy()
+    for pid in np.unique(pauses["pid"]).tolist():
+        own = pauses[pauses["pid"] == pid]
+        rows = np.flatnonzero(steps["pid"] == pid)
+        rows = rows[np.argsort(steps["begin"][rows], kind="stable")]
+        at = np.searchsorted(steps["begin"][rows], own["begin"], "right") - 1
+        held = (at >= 0) & (own["end"] <= steps["end"][rows[at]])
+        steps["begin"][rows[at[held]]] = own["end"][held]
+    return replace(run, steps=_frozen(steps))
+
+
+def _found(run: Run) -> Run:
     boundaries = with_cpu(run.boundaries)
     optimizer, loader = (_of_kind(run, boundaries, kind) for kind in (BoundaryKind.OPTIMIZER, BoundaryKind.LOADER))
     if optimizer and not (loader and _aside(optimizer[0], loader[0])):
@@ -59,7 +79,7 @@ def with_steps(run: Run) -> Run:
     return _whole(run)
 
 
-def _of_kind(run: Run, boundaries: Table, kind: BoundaryKind) -> list[_Found]:
+def _of_kind(run: Run, boundaries: Table, kind: BoundaryKind) -> list[_Moments]:
     rows = boundaries[boundaries["kind"] == kind]
     rows = rows[np.argsort(rows["time"], kind="stable")]
     found = []
@@ -97,7 +117,7 @@ def _between(at: Numbers, read_at: Numbers, read: Numbers) -> npt.NDArray[np.flo
     return found
 
 
-def _chosen(rows: Table, kind: BoundaryKind) -> _Found:
+def _chosen(rows: Table, kind: BoundaryKind) -> _Moments:
     names = rows["name"].astype(np.int64)
     starts = phase_starts(names).tolist()
     picked, last = [], []
@@ -108,10 +128,10 @@ def _chosen(rows: Table, kind: BoundaryKind) -> _Found:
             ends = ends[(rows["flag"][ends] == 0) | (ends == ends[-1])]
         picked.append(ends)
         last += [False] * (len(ends) - 1) + [True]
-    return _Found(rows, rows[np.concatenate(picked)], np.array(last[:-1], np.bool_))
+    return _Moments(rows, rows[np.concatenate(picked)], np.array(last[:-1], np.bool_))
 
 
-def _aside(optimizer: _Found, loader: _Found) -> bool:
+def _aside(optimizer: _Moments, loader: _Moments) -> bool:
     """Whether the optimizer's steps are a small matter beside the loader's batches."""
     begin, end = int(optimizer.chosen["time"][0]), int(optimizer.chosen["time"][-1])
     begin -= (end - begin) // len(optimizer)  # its first step began about so long before it ended
@@ -121,13 +141,13 @@ def _aside(optimizer: _Found, loader: _Found) -> bool:
     return end - begin < ASIDE_SPAN * whole and ASIDE_BATCHES * len(optimizer) < outside
 
 
-def _built(run: Run, found: list[_Found], words: str) -> Run:
+def _built(run: Run, found: list[_Moments], words: str) -> Run:
     parts = [_steps_of(one, run.steps.dtype) for one in found]
     steps = np.concatenate([_numbered(parts, pid) for pid in dict.fromkeys(int(part["pid"][0]) for part in parts)])
     return replace(run, steps=_frozen(steps), values=_assigned(run, steps), step_source=words)
 
 
-def _steps_of(found: _Found, dtype: np.dtype[np.void]) -> Table:
+def _steps_of(found: _Moments, dtype: np.dtype[np.void]) -> Table:
     """One step between each boundary and the next."""
     count, chosen = len(found), found.chosen
     steps = np.zeros(count, dtype)
@@ -162,7 +182,7 @@ def _assigned(run: Run, steps: Table) -> Table:
     return _frozen(values)
 
 
-def _optimizer_words(run: Run, found: _Found) -> str:
+def _optimizer_words(run: Run, found: _Moments) -> str:
     text = f"steps of {_used(run, found)}"
     skipped = int((found.chosen["flag"][1:] == 1).sum())
     if skipped:
@@ -175,7 +195,7 @@ def _optimizer_words(run: Run, found: _Found) -> str:
     return text
 
 
-def _used(run: Run, found: _Found) -> str:
+def _used(run: Run, found: _Moments) -> str:
     """What ends the steps: one in each phase, or several of it in turns."""
     phases = np.split(found.chosen["name"], np.flatnonzero(found.joins) + 1)
     texts = list(dict.fromkeys(_in_turns([run.names[name] for name in dict.fromkeys(one.tolist())]) for one in phases))

@@ -42,6 +42,10 @@ WORKER_OF: Final = "worker of"
 """Name of the OTHER call in which a loader's worker says whose it is: its `bytes` are the pid of that process."""
 
 
+PAUSED: Final = "paused by the gate"
+"""Name of the region in which a program stood still at the word of the gate: no step has a part of it."""
+
+
 class ActivityKind(IntEnum):
     """What occupied a device's queue."""
 
@@ -182,6 +186,7 @@ HOOKED: Final = (
 ENV_RUN: Final = "PROFILER_RUN_DIR"
 ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
+ENV_TURNS: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")
 

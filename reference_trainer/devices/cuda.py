@@ -98,7 +98,9 @@ class CudaDevice:
         self._launches = self._allocations = self._crossings = self._reserved = 0
         self._capturing: CudaGraph | None = None
         self._launching = ("", _UNRECORDED)  # kernel and site of the launch in progress
-        active = marks.recorder()
+        active = self._active = marks.recorder()
+        if active:
+            active.drains.append(self.synchronize)
         recorder = CudaRecorder(active, self.counts) if active else None
         self._records = recorder if recorder and recorder.detailed else None
 
@@ -396,6 +398,8 @@ class CudaDevice:
         return blocked_from
 
     def close(self) -> None:
+        if self._active and self.synchronize in self._active.drains:
+            self._active.drains.remove(self.synchronize)
         self._stream.synchronize()
 
     def counts(self) -> Counts:

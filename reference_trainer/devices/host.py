@@ -157,7 +157,9 @@ class HostDevice:
         self._reserved = 0
         self._worker = threading.Thread(target=queue.work, args=(self._queue,), name="host-device", daemon=True)
         self._worker.start()
-        active = marks.recorder()
+        active = self._active = marks.recorder()
+        if active:
+            active.drains.append(self.synchronize)
         records = Recorder(active, self._words, self.counts, self._worker) if active else None
         # Any: it is there whenever `begin` is not 0, and to ask twice would cost every call.
         self._records: Any = records if records and records.detailed else None
@@ -310,6 +312,8 @@ class HostDevice:
             self._records.ended()
 
     def close(self) -> None:
+        if self._active and self.synchronize in self._active.drains:
+            self._active.drains.remove(self.synchronize)
         if self._worker.is_alive():
             queue.stop(self._queue)
             self._worker.join()

@@ -60,8 +60,11 @@ def _made(original: Callable[..., None], names: LoaderNames) -> Callable[..., No
 def _named(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
     def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         original(self, loader, *args, **kwargs)
-        if STATE.recorder is not None:
+        recorder = STATE.recorder
+        if recorder is not None:
             setattr(self, _NAME, names.asked(loader))
+            ahead = getattr(self, "_num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 1)
+            recorder.prefetch = max(recorder.prefetch, ahead)
 
     return init
 

@@ -1,0 +1,142 @@
+"""Lets a program run so many steps at a time, at the word of the gate, and stand still in between, its device idle.
+
+It connects to the socket that the environment names at the first moment at which a step may end. First the gate hears
+which moments there are and says which of them ends a step; then it says how many steps to run, and hears how long each
+took. One line of JSON each way. While the program stands still the gate stops its processes; nothing here sleeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler.inside.boot import say
+from profiler.inside.recorder import now
+from profiler.run.tables import PAUSED
+
+if TYPE_CHECKING:
+    from profiler.inside.recorder import Recorder
+
+MARK: Final = "mark"
+"""What a step that the program marks itself is called."""
+FIRST_LOOK: Final = 4
+"""Moments after which the gate hears of them for the first time."""
+
+
+class Turns:
+    """The program's end of the line.
+
+    :param path: of the gate's socket.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._line: Any = None
+        self._seen: list[str] = []
+        self._wanted = FIRST_LOOK
+        self._key = ""
+        self._left = 0
+        self._stamps: list[int] = []
+        self._tokens = 0
+        self._free = False
+        self._lock = threading.RLock()
+
+    def boundary(self, recorder: Recorder, key: str, tokens: int = 0) -> bool:
+        """A step may have ended; returns when the next one may begin.
+
+        :param key: what ends it: MARK, or the kind and name of what a hook saw.
+        :returns: whether the program stood still here.
+        """
+        if self._free or (self._key and key != self._key):
+            return False
+        with self._lock:
+            try:
+                return self._at(recorder, key, tokens)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self._free = True  # the gate is gone: it ends what it has started, or its death does
+                say(f"the gate does not answer: {type(error).__name__}: {error}; the program goes on")
+                return False
+
+    def _at(self, recorder: Recorder, key: str, tokens: int) -> bool:
+        when = now()
+        if not self._key:
+            self._seen.append(key)
+            if len(self._seen) < self._wanted:
+                return False
+            self._choose(recorder)
+            if key != self._key:
+                return False
+        elif self._left:
+            self._left -= 1
+            self._stamps.append(when)
+            self._tokens += tokens
+            if self._left:
+                return False
+        said: dict[str, Any] = {}
+        _drain(recorder)
+        if self._stamps:
+            self._stamps[-1] = now()
+            said = {"stamps": self._stamps, "tokens": self._tokens}
+        recorder.flush()
+        self._left = int(self._ask(recorder, said)["steps"])
+        self._stamps, self._tokens = [now()], 0
+        recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.name[PAUSED], 0)
+        return True
+
+    def _choose(self, recorder: Recorder) -> None:
+        """Tell the gate what was seen until it has seen enough to say what a step is."""
+        answer = self._ask(recorder, {"seen": self._seen})
+        self._key = str(answer.get("key", ""))
+        self._wanted = int(answer.get("look", self._wanted))
+        self._free = bool(answer.get("free", False))
+
+    def _ask(self, recorder: Recorder, said: dict[str, Any]) -> dict[str, Any]:
+        if self._line is None:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            line.connect(self._path)
+            self._line = line.makefile("rw", encoding="utf-8")
+            said = {**said, **_who(recorder)}
+        self._line.write(json.dumps({**said, "prefetch": recorder.prefetch, "queues": _queues(recorder)}) + "\n")
+        self._line.flush()
+        answer = self._line.readline()
+        if not answer:
+            raise ConnectionError("it has closed the line")
+        value: dict[str, Any] = json.loads(answer)
+        return value
+
+
+def _who(recorder: Recorder) -> dict[str, Any]:
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return {"pid": os.getpid(), "rank": recorder.rank, "ranks": int(local) if local.isdecimal() else 1}
+
+
+def _torch() -> Any:
+    """torch where the program uses a GPU through it; never imported here."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return torch if cuda is not None and cuda.is_available() and cuda.is_initialized() else None
+
+
+def _queues(recorder: Recorder) -> bool:
+    """Whether a device works behind the program's back."""
+    return bool(recorder.drains) or _torch() is not None
+
+
+def _drain(recorder: Recorder) -> None:
+    """Wait until all devices are idle, by ways that count as no wait of the program's."""
+    for drain in recorder.drains:
+        drain()
+    torch = _torch()
+    if torch is None:
+        return
+    if torch.cuda.device_count() == 1:
+        torch._C._cuda_synchronize()
+        return
+    for device in range(torch.cuda.device_count()):
+        if torch.cuda.memory_reserved(device):  # to ask another one would make a context there
+            with torch.cuda.device(device):
+                torch._C._cuda_synchronize()

@@ -1,0 +1,1 @@
+"""Programs that run by turns: started, driven step by step, and frozen whole while another one runs."""

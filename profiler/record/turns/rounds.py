@@ -1,0 +1,152 @@
+"""Rounds: fresh programs of all sides that take turns, one running at a time."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from profiler.base.errors import Exit, ProfilerError
+from profiler.gate.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
+from profiler.record.turns import order
+from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
+from profiler.record.turns.weather import Weather
+
+TURN_S: Final = 0.05
+"""A turn lasts about so long, or a step: what changes the machine's speed mostly takes longer."""
+QUEUED_STEPS: Final = 10
+"""Steps of a turn where a device works behind the host: only its ends wait for the device."""
+PREFETCHED: Final = 3
+"""Times the loaders' prefetch depth that a turn has steps: what was made ahead before it is then a small part."""
+MOST_STEPS: Final = 2_000
+WARMUP: Final = 10
+"""Steps before the first turn that counts."""
+PAIRS: Final = 24
+LONG_TURN_S: Final = 0.1
+LONG_PAIRS: Final = 16
+"""Turns of each side in a round, and where a turn takes longer."""
+_PROBE: Final = 3
+"""Steps by which the length of a turn is chosen."""
+_LOOK_S: Final = 0.02
+
+
+class Rounds:
+    """Makes rounds of two programs, and remembers how long their turns are.
+
+    :param programs: by side: BASE and CANDIDATE.
+    :param out: where the runs go: NN-base, NN-candidate, NN-control.
+    :param seed: of the orders of turns.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        out: Path,
+        *,
+        warmup: int = WARMUP,
+        patience: float = PATIENCE_S,
+        seed: int | None = None,
+        gpus: Callable[[], tuple[str, ...]] | None = None,
+    ) -> None:
+        self._programs = {**programs, CONTROL: replace(programs[BASE], side=CONTROL)}
+        self._out = out
+        self._warmup = warmup
+        self._patience = patience
+        self._random = Random(seed)
+        self._gpus = gpus
+        self._pairs = PAIRS
+        self.steps = 0
+        """Of a turn; 0: not chosen yet."""
+        self.step_source: dict[str, str] = {}
+        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], CONTROL: []}
+        """Directories of the runs that are complete."""
+
+    def make(self, number: int, kind: str) -> Round:
+        """One round.
+
+        :raises ProfilerError: a program cannot be started, fails, or takes no step; what it printed is kept.
+        """
+        begin = time.monotonic()
+        sides = (BASE, CANDIDATE, CONTROL) if kind == CONFIRM else (BASE, CANDIDATE)
+        slots = order.starts(sides, number, self._random, swapped=kind == CONFIRM)
+        with ExitStack() as stack:
+            sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
+            residents: dict[str, Resident] = {}
+            try:
+                for side in slots:
+                    folder = self._out / f"{number:02}-{side}"
+                    residents[side] = Resident(self._programs[side], folder, sockets)
+                    stack.callback(residents[side].end)
+                self._settle(residents)
+                self._choose(residents)
+                weather = Weather(self._gpus)
+                turns = self._turns(residents, sides, weather)
+            except EndedError as error:
+                raise self._why(error) from error
+            conditions = weather.conditions()
+        for side, resident in residents.items():
+            self.runs[side].append(resident.folder)
+            self.step_source[side] = resident.step_source
+        return Round(number, kind, slots, turns, time.monotonic() - begin, conditions)
+
+    def _settle(self, residents: Mapping[str, Resident]) -> None:
+        """Until all stand still at the end of a step; they start at the same time, and none waits for another."""
+        waiting, until = dict(residents), time.monotonic() + self._patience
+        while waiting:
+            for side, resident in list(waiting.items()):
+                if resident.settle():
+                    resident.freeze()
+                    del waiting[side]
+            if waiting and time.monotonic() > until:
+                late = next(iter(waiting.values()))
+                raise ProfilerError(
+                    f"{late.program.side}: no step was seen within {self._patience:.0f} s: mark its steps with "
+                    f"profiler.step(), or give it longer with --patience (its output is in {late.folder})",
+                    Exit.USAGE,
+                )
+            time.sleep(_LOOK_S)
+
+    def _choose(self, residents: Mapping[str, Resident]) -> None:
+        """Warm up, and choose how many steps a turn has, once for all rounds."""
+        for resident in residents.values():
+            resident.turn(self._warmup, measured=False)
+        if self.steps:
+            return
+        step_s = min(_middle(resident.turn(_PROBE, measured=False)) for resident in residents.values())
+        prefetch = max(resident.prefetch for resident in residents.values())
+        queued = QUEUED_STEPS if any(resident.queues for resident in residents.values()) else 1
+        wanted = max(math.ceil(TURN_S / step_s - 0.5), PREFETCHED * prefetch, queued, 1)
+        self.steps = min(wanted, MOST_STEPS)
+        self._pairs = LONG_PAIRS if self.steps * step_s > LONG_TURN_S else PAIRS
+
+    def _turns(self, residents: Mapping[str, Resident], sides: Sequence[str], weather: Weather) -> tuple[Turn, ...]:
+        for resident in residents.values():  # the first turn behind the start of others
+            resident.turn(self.steps, measured=False)
+        done = []
+        for side in order.turns(sides, self._pairs, self._random):
+            done.append(residents[side].turn(self.steps))
+            weather.look()
+        return tuple(done)
+
+    def _why(self, error: EndedError) -> ProfilerError:
+        resident = error.resident
+        said = resident.last_words() or "it printed nothing"
+        if error.code == 0:
+            needed = self._warmup + _PROBE + (self._pairs + 1) * max(1, self.steps)
+            return ProfilerError(
+                f"{resident.program.side} ended after {resident.steps} steps and a round needs some {needed}: "
+                f"give it more steps to train (its output is in {resident.folder})"
+            )
+        how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
+        return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder})")
+
+
+def _middle(turn: Turn) -> float:
+    """Seconds of its step of middle length."""
+    return sorted(turn.steps)[len(turn.steps) // 2] / 1e9
