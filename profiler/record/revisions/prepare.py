@@ -1,0 +1,125 @@
+"""Both sides of `check --against REV`: the revision in a worktree of its own, and the working tree as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiler.base.errors import ProfilerError
+from profiler.record.revisions import contents
+from profiler.record.revisions.dependencies import differing
+from profiler.record.revisions.environments import Environment
+from profiler.record.revisions.git import Repository, short
+from profiler.record.revisions.interpreter import Interpreter, asked, interpreter_of
+from profiler.record.revisions.needs import Needs
+from profiler.record.revisions.paths import Mapping as Places
+from profiler.record.revisions.worktree import checked_out
+
+ENVIRONMENTS = ("auto", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A program that is ready to start."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What its environment has otherwise than ours."""
+    what: str = ""
+    """'HEAD~1 (3f2a9c1)' | 'working tree (3f2a9c1+changes)'"""
+    commit: str = ""
+    """In full; empty: it is in no repository."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the result has to know of it, a sentence each."""
+    repository: Path | None = None
+    """Top folder of the user's checkout."""
+
+
+def working(argv: Sequence[str], cwd: Path) -> Side:
+    """The command as the user would start it, with the name of what is checked out at `cwd`."""
+    try:
+        repository = Repository.around(cwd)
+    except ProfilerError:
+        return Side(tuple(argv), cwd, what="working tree")
+    head = repository.head()
+    state = "no commit yet" if not head else short(head) + ("+changes" if repository.changed() else "")
+    return Side(tuple(argv), cwd, what=f"working tree ({state})", commit=head, repository=repository.root)
+
+
+@contextmanager
+def prepared(
+    rev: str,
+    argv: tuple[str, ...],
+    *,
+    cwd: Path,
+    links: Sequence[str],
+    environment: str = "auto",
+    say: Callable[[str], None],
+) -> Iterator[Side]:
+    """`argv` at revision `rev`, ready to start; everything that was laid down for it is gone afterwards.
+
+    :param rev: what git takes for a commit; one that begins with '-' is refused.
+    :param cwd: where the user would start `argv`; its counterpart in the revision is the side's folder.
+    :param links: files and folders that git does not keep, to be seen there too.
+    :param environment: auto: one of its own where what it requires differs; same: the user's in any case.
+    :param say: told what takes long.
+    :raises ProfilerError: no git, no repository, no such revision, folder or link, or pip failed.
+    """
+    if environment not in ENVIRONMENTS:
+        raise ProfilerError(f"--environment {environment}: it is one of {', '.join(ENVIRONMENTS)}")
+    if not argv:
+        raise ProfilerError("no command to check: write it after --, as in: check --against main -- python train.py")
+    repository = Repository.around(cwd)
+    commit = repository.resolve(rev)
+    what = f"{rev} ({short(commit)})"
+    with checked_out(repository, commit, say) as place:
+        notes = list(contents.submodules(repository.root, place.tree, commit))
+        contents.link(links, repository.root, cwd, place.tree)
+        if left := contents.pointers(place.tree):
+            notes.append(contents.pointer_note(left))
+        places = Places.between(repository.root, place.tree, cwd)
+        folder = places.folder(cwd, rev)
+        python = asked(interpreter_of(argv, cwd), cwd)
+        needs = Needs(rev, python, place, folder, argv[0])
+        own = None
+        if different := _different(repository, place.tree, cwd):
+            own, said = needs.met(different, environment, say)
+            notes += said
+        notes += _copies(python, repository.root)
+        words = (places.program(argv[0], cwd, rev), *map(places.word, argv[1:]))
+        yield Side(
+            argv=own.command(words, python) if own else words,
+            cwd=folder,
+            env=_variables(places, python, own),
+            what=what,
+            commit=commit,
+            notes=tuple(dict.fromkeys(notes)),
+            repository=repository.root,
+        )
+
+
+def _different(repository: Repository, tree: Path, cwd: Path) -> tuple[str, ...]:
+    """Files of requirements that differ, without those that git is told to ignore."""
+    names = differing(repository.root, tree, cwd)
+    ignored = repository.ignored(names) if names else frozenset()
+    return tuple(name for name in names if name not in ignored)
+
+
+def _variables(places: Places, python: Interpreter, own: Environment | None) -> dict[str, str]:
+    changes = own.variables() if own else {}
+    path = places.search_path(os.environ.get("PYTHONPATH", ""), python.places)
+    return changes | ({"PYTHONPATH": path} if path else {})
+
+
+def _copies(python: Interpreter, root: Path) -> Iterator[str]:
+    """What both sides would import from one copy of the repository, where neither has its own."""
+    for name, (folder, editable) in sorted(python.local.items()):
+        if not editable and Path(folder).resolve().is_relative_to(root):
+            yield (
+                f"{name} was installed as a copy of {folder}: what a side imports from the copy is the same code in "
+                "both; pip install -e lets each import its own"
+            )

@@ -1,0 +1,74 @@
+"""Runs a program for so many steps, more than once, to count what it does in them: no times, so sites may be recorded."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from profiler.base.errors import ProfilerError
+from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
+from profiler.record.turns.rounds import WARMUP
+
+STEPS: Final = 20
+"""Counted steps of a process: what is done every 10th step is done twice."""
+_LOOK_S: Final = 0.02
+
+
+def count(
+    program: Program,
+    out: Path,
+    names: list[str],
+    *,
+    steps: int = STEPS,
+    warmup: int = WARMUP,
+    level: str = "standard",
+    patience: float = PATIENCE_S,
+    announce: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Runs of fresh processes below `out`, one for each of `names`; a program that ends by itself before that is
+    counted over the steps that it took.
+
+    :raises ProfilerError: it fails, or takes no step.
+    """
+    return [
+        _one(program, out / name, steps, warmup, level=level, patience=patience, announce=announce) for name in names
+    ]
+
+
+def _one(
+    program: Program,
+    folder: Path,
+    steps: int,
+    warmup: int,
+    *,
+    level: str,
+    patience: float,
+    announce: Callable[[str], None],
+) -> Path:
+    announce(folder.name)
+    with ExitStack() as stack:
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
+        resident = Resident(program, folder, sockets, level=level)
+        stack.callback(resident.end)
+        until = time.monotonic() + patience
+        try:
+            while not resident.settle():
+                if time.monotonic() > until:
+                    raise ProfilerError(
+                        f"no step was seen within {patience:.0f} s: mark its steps with profiler.step(), or give it "
+                        f"longer with --patience (its output is in {folder})"
+                    )
+                time.sleep(_LOOK_S)
+            if warmup:
+                resident.turn(warmup, measured=False)
+            resident.turn(steps)
+        except EndedError as error:
+            if error.code:
+                said = resident.last_words() or "it printed nothing"
+                how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
+                raise ProfilerError(f"the program {how}: {said} (its output is in {folder})") from error
+    return folder

@@ -1,0 +1,137 @@
+"""Live gates over programs whose difference is known: real work added, nothing simulated. Appends to one raw file.
+
+    python -m tests.benchmarks.gate_live --gates 10 --into reports/gate/gates.jsonl.gz
+
+Each line is a gate: its experiment, its verdict by the method of that moment, and every turn of its rounds, from which
+any other rule can be computed again (tests/benchmarks/gate_rules.py). Experiments take turns, so that the machine's good
+and bad hours fall on all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from profiler.gate.decide import next_kind, throughput
+from profiler.gate.model import BASE, CANDIDATE, Limits, Round
+from profiler.gate.raw import round_from_json, round_to_json
+from profiler.record.turns.resident import Program
+from profiler.record.turns.rounds import Rounds
+
+SCRIPT = Path(__file__).parent / "gate_scripts" / "passes.py"
+ROOT = Path(__file__).parents[2]
+SCHEMA = "gate-live/1"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Two programs: the base's settings, and what the candidate's have in their place."""
+
+    name: str
+    share: int
+    """Gates of it in a cycle."""
+    base: Mapping[str, str] = field(default_factory=dict)
+    candidate: Mapping[str, str] = field(default_factory=dict)
+
+
+_STEP = {"PASSES": "500", "OMP_NUM_THREADS": "1"}
+_LOADER = {"PASSES": "60", "OMP_NUM_THREADS": "1", "WORKERS": "1"}
+EXPERIMENTS = (
+    Experiment("same", 6, _STEP),
+    Experiment("slower-5", 6, _STEP, {"MORE": "0.05"}),
+    Experiment("slower-2", 1, _STEP, {"MORE": "0.02"}),
+    Experiment("stall", 1, _STEP, {"EVERY": "10", "STALL": "0.5"}),
+    Experiment("loader-10", 1, {**_LOADER, "LOADING": "1000"}, {"LOADING": "1100"}),
+)
+
+
+def gate(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """One live gate, as a line of the file."""
+    programs = {
+        side: Program(side, (sys.executable, str(SCRIPT)), SCRIPT.parent, {**experiment.base, **changes})
+        for side, changes in ((BASE, {}), (CANDIDATE, experiment.candidate))
+    }
+    began, at = time.monotonic(), datetime.now(UTC)
+    rounds: list[Round] = []
+    maker, limits = Rounds(programs, folder), Limits()
+    while kind := next_kind(rounds, limits):
+        rounds.append(maker.make(len(rounds) + 1, kind))
+    found = throughput(rounds, limits)
+    return {
+        "schema": SCHEMA,
+        "experiment": experiment.name,
+        "at": at.isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "state": found.state,
+        "reason": found.reason,
+        "seconds": round(time.monotonic() - began, 2),
+        "slowdowns": [line.slowdown for line in found.lines],
+        "rounds": [round_to_json(one) for one in rounds],
+    }
+
+
+def append(path: Path, line: Mapping[str, Any]) -> None:
+    """A gzip member of its own each: a killed run leaves all whole lines before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        file.write(gzip.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n", mtime=0))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All gates of a file; `rounds` as Round."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return [{**line, "rounds": [round_from_json(one) for one in line["rounds"]]} for line in lines]
+
+
+def _cycle(names: set[str]) -> Iterator[Experiment]:
+    """Endless; each experiment as often as its share says, spread evenly."""
+    chosen = [experiment for experiment in EXPERIMENTS if experiment.name in names]
+    credit = dict.fromkeys((experiment.name for experiment in chosen), 0.0)
+    total = sum(experiment.share for experiment in chosen)
+    while True:
+        for experiment in chosen:
+            credit[experiment.name] += experiment.share / total
+        most = max(chosen, key=lambda experiment: credit[experiment.name])
+        credit[most.name] -= 1
+        yield most
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def main() -> None:
+    names = [experiment.name for experiment in EXPERIMENTS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gates", type=int, default=15)
+    parser.add_argument("--experiments", default=",".join(names), help=f"some of {', '.join(names)}")
+    parser.add_argument("--into", type=Path, required=True)
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for number, experiment in zip(range(args.gates), _cycle(set(args.experiments.split(","))), strict=False):
+        with tempfile.TemporaryDirectory() as folder:
+            line = gate(experiment, Path(folder))
+        append(args.into, line)
+        shown = ", ".join("–" if value is None else f"{100 * value:+.1f}%" for value in line["slowdowns"])
+        print(
+            f"{number + 1:3} {experiment.name:10} {line['state']:12} {line['seconds']:5.0f} s "
+            f"{len(line['rounds']):2} rounds  {shown}  {line['reason'][:70]}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
