@@ -88,6 +88,10 @@ class Counted:
     """The same of its loader's workers."""
     sites: Mapping[tuple[str, str, str, str], tuple[float, int]] = field(default_factory=dict)
     """(counter, file, function, operation) -> (amount in all measured steps, line); files as shown to people."""
+    lines: Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]] = field(default_factory=dict)
+    """The same, line by line: (line, amount, its text), so that a line that moved is told from a new one."""
+    worker_lines: Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]] = field(default_factory=dict)
+    """The same of the loader's workers."""
 
 
 # ---------------------------------------------------------------- limits

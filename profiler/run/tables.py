@@ -45,6 +45,12 @@ WORKER_OF: Final = "worker of"
 PAUSED: Final = "paused by the gate"
 """Name of the region in which a program stood still at the word of the gate: no step has a part of it."""
 
+TOKENIZED: Final = "tokenized"
+"""Counter of texts that a tokenizer took, and name of the OTHER call of no length that says where: its `bytes` are
+their number."""
+RECOMPILED: Final = "recompilations"
+"""The same of code that torch.compile compiles once more; each such call is one."""
+
 
 class ActivityKind(IntEnum):
     """What occupied a device's queue."""

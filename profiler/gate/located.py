@@ -1,0 +1,58 @@
+"""Where a site is, in words that are the same on every machine, and the text of its line: what baselines hold."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from pathlib import PurePosixPath
+from typing import Final
+
+from profiler.run.model import Run
+
+MOST_TEXT: Final = 80
+"""Characters of a line's text that are kept: enough to know it again."""
+COMPILED: Final = "(compiled)"
+"""Stands for the files that torch.compile writes: their names are other ones on each machine."""
+_MOST_UP: Final = 3
+"""Folders up from the program's own below which a file may still belong to the same checkout."""
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
+_COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
+
+
+def folder_of(run: Run) -> str:
+    """The folder that the program was started in, where it said so; else that of its script; empty: not known."""
+    said = run.info.facts.get("cwd") or run.info.host.get("cwd")
+    if said:
+        return str(said)
+    script = next((word for word in run.info.argv if word.endswith(".py") and word.startswith("/")), "")
+    return str(PurePosixPath(script).parent) if script else ""
+
+
+def shown(file: str, folder: str) -> str:
+    """`file` as people know it: below `folder` or its package; nothing of the machine's own folders where it can be.
+
+    train.py, ../lib/model.py, torch/optim/sgd.py; of a file that lies elsewhere the last two parts: …/lib/model.py.
+    """
+    file = file.encode("utf-8", "replace").decode("utf-8")  # a name that is no text cannot be written as one
+    if not file.startswith("/"):
+        return file
+    if _COMPILED.search(file):
+        return COMPILED
+    path = PurePosixPath(file)
+    if folder and path.is_relative_to(folder) and not _PACKAGES.match(file[len(folder) :]):
+        return str(path.relative_to(folder))
+    if found := _PACKAGES.match(file):
+        return file[found.end() :]
+    if folder:
+        relative = os.path.relpath(file, folder)
+        ups = relative.split("/").count("..")
+        if ups <= _MOST_UP and ups < len(PurePosixPath(folder).parts) - 1:
+            return relative
+    return f"…/{'/'.join(path.parts[-2:])}"
+
+
+def text_of(file: str, line: int) -> str:
+    """What stands in a line now, shortened; empty where it cannot be read. It tells a line that has moved from a new
+    one."""
+    return " ".join(linecache.getline(file, line).split())[:MOST_TEXT]
