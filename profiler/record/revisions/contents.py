@@ -1,4 +1,4 @@
-"""What git itself does not check out: submodules out of the local ones without a network, large files, links to data."""
+"""What git does not check out itself: submodules from the local ones (no network), large files, links to data."""
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ class Needs:
     """Where the program starts."""
     program: str
     """First word of its command."""
+    root: Path
+    """Of the user's checkout."""
 
     def met(
         self, different: Sequence[str], choice: str, say: Callable[[str], None]
@@ -47,7 +49,7 @@ class Needs:
             return None, (f"{said}, and both sides ran in your environment, as asked",)
         if Path(self.program).name in _OWN_ENVIRONMENTS:
             return None, (f"{said}: which environment that is, is left to {self.program}",)
-        wanted = plan(self.place.tree, self.cwd, installed=bool(self.python.local))
+        wanted = plan(self.place.tree, self.cwd, installed=self._installed())
         conda = conda_files(self.place.tree, self.cwd)
         if wanted is None and conda:
             raise ProfilerError(
@@ -59,3 +61,7 @@ class Needs:
         own = environment_for(wanted, self.python, self.place, say)
         unread = tuple(f"{name} of conda is not heeded" for name in conda)
         return own, (f"{said}: {own.notes[0]}", *own.notes[1:], *unread)
+
+    def _installed(self) -> bool:
+        """Whether the user's environment has a project of this checkout."""
+        return any(Path(folder).resolve().is_relative_to(self.root) for folder, _ in self.python.local.values())

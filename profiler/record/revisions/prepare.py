@@ -84,7 +84,7 @@ def prepared(
         places = Places.between(repository.root, place.tree, cwd)
         folder = places.folder(cwd, rev)
         python = asked(interpreter_of(argv, cwd), cwd)
-        needs = Needs(rev, python, place, folder, argv[0])
+        needs = Needs(rev, python, place, folder, argv[0], repository.root)
         own = None
         if different := _different(repository, place.tree, cwd):
             own, said = needs.met(different, environment, say)
