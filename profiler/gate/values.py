@@ -18,7 +18,7 @@ CAP: Final = 0.6
 the second line grows with it (docs/log.md)."""
 ROOM: Final = 0.05
 """The least room below the cap, as a share of a turn: a turn of many steps holds many stalls."""
-NEIGHBOURS: Final = 4
+NEIGHBOURS: Final = 3
 """Pairs on each side that say what is usual just then: some seconds of turns."""
 
 Array = npt.NDArray[np.float64]
