@@ -37,6 +37,8 @@ class Cell:
     code: bool = False
     """A path or a name from code."""
     strong: bool = False
+    judged: str = ""
+    """good | bad | open: how a verdict fell, as a colour beside its word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Callout:
     label: str = ""
     rest: str = ""
     """How the sentence goes on, in smaller type."""
+    judged: str = ""
+    """good | bad | open: how a verdict fell, as the colour of its label."""
 
     def whole(self) -> str:
         """The sentence in one piece."""
@@ -274,6 +278,8 @@ class Intervals:
     reference: float | None = None
     """A line to compare with, drawn where it lies within the axis."""
     note: str = ""
+    levels: tuple[Level, ...] = ()
+    """Lines with a name to hold the rows against; the axis reaches to every one of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ COLOURS = {
     "s6": "cyan",
     "floor": "bright_black",
 }
+JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
 _LABEL = 14
 """Columns for the names of bars."""
@@ -137,8 +138,9 @@ class _Pencil:
         self.console.print(newline, self.text(text.lstrip("\n"), style), sep="", soft_wrap=not wrap)
 
     def _callout(self, block: b.Callout) -> None:
-        style = {"verdict": "bold", "warning": "bold yellow"}.get(block.tone, "")
-        label = f"{block.label}: " if block.tone == "warning" and block.label else ""
+        style = f"bold {JUDGED.get(block.judged, '')}" if block.judged else ""
+        style = style or {"verdict": "bold", "warning": "bold yellow"}.get(block.tone, "")
+        label = f"{block.label}: " if (block.tone == "warning" or block.judged) and block.label else ""
         self.say(label + block.whole(), style)
 
     def _items(self, block: b.Items) -> None:
@@ -152,7 +154,8 @@ class _Pencil:
         self._grid(("", "", ""), rows, (False, True, False))
 
     def _value(self, cell: b.Cell, marks: dict[str, str] | None = None) -> Text:
-        return self.text(cell_text(cell, marks), "dim italic" if cell.missing else "bold" if cell.strong else "")
+        style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
+        return self.text(cell_text(cell, marks), style)
 
     def _table(self, block: b.Table) -> None:
         marks = block.reasons()
@@ -260,6 +263,7 @@ class _Pencil:
             for row in block.rows
         ]
         self.say(block.caption, "bold")
+        rows += [(level.label, level.text, "", "") for level in block.levels]
         self._grid(("", "estimate", "range", "observations"), rows, (False, True, True, True))
         if block.note:
             self.say(block.note, "dim")

@@ -28,6 +28,8 @@ _STAND_IN = {role: f"#0a0b{index + 1:02x}" for index, role in enumerate(_ROLES)}
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 1, 1, 1, 1, 1)))
 """Lines are told apart without colour too."""
 _LABEL_BOX = {"facecolor": _STAND_IN["paper"], "edgecolor": "none", "pad": 1.5}
+_LEVEL = 17
+"""Points for the name of a line across an interval plot."""
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "report",
@@ -133,14 +135,17 @@ def _level(axes: Axes, level: Level, *, below: bool) -> None:
 
 def intervals(block: Intervals, name: str) -> str:
     """Dots of every observation, the range as a bar, the estimate as a line, a row each."""
-    height = 46 + 52 * len(block.rows)
+    above = _LEVEL * len(block.levels)
+    height = 46 + 52 * len(block.rows) + above
     with _figure(height) as figure:
-        axes = figure.add_axes((0.04, 40 / height, 0.92, 1 - 44 / height))
+        axes = figure.add_axes((0.04, 40 / height, 0.92, 1 - (44 + above) / height))
         for index, row in enumerate(block.rows):
             _interval_row(axes, row, len(block.rows) - 1 - index)
         axes.set_ylim(-0.45, len(block.rows) - 0.05)
         axes.set_yticks([])
         _scale(axes, block)
+        for index, level in enumerate(block.levels):
+            _upright(axes, level, index)
         axes.set_xlabel(plain(block.x_label), labelpad=3)
         return _svg(figure, name)
 
@@ -159,10 +164,25 @@ def _interval_row(axes: Axes, row: Interval, y: int) -> None:
     )
 
 
+def _upright(axes: Axes, level: Level, index: int) -> None:
+    """A dashed line across the rows with its name above them, on a line of its own, toward the middle."""
+    left, right = axes.get_xlim()
+    axes.axvline(level.value, color=_STAND_IN["ink"], linewidth=1, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f"{plain(level.label)} {plain(level.text)}",
+        (level.value, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 3 + _LEVEL * index),
+        textcoords="offset points",
+        horizontalalignment="left" if level.value < (left + right) / 2 else "right",
+    )
+
+
 def _scale(axes: Axes, block: Intervals) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     everything = [v for row in block.rows for v in (*row.dots, row.value, row.low, row.high) if v is not None]
+    everything += [level.value for level in block.levels]
     low, high = min(everything), max(everything)
     if block.log:
         axes.set_xscale("log")

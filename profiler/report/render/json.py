@@ -7,14 +7,12 @@ The one renderer that knows metrics, since their names are its schema. What was 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.report.quantities import plain
 from profiler.report.render.json_found import found_json
 from profiler.report.render.json_ladder import ladder_json
-from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
+from profiler.report.render.json_values import Gaps, clean, ranges_json, ratio_json, strict
 from profiler.report.subject import View, breakdown_reason, devices, side_view, views
 from profiler.run.model import (
     DEVICE_CATEGORIES,
@@ -106,19 +104,8 @@ def render(document: Mapping[str, Any]) -> str:
 
 def _closed(report: dict[str, Any], gaps: Gaps) -> dict[str, Any]:
     report["not_measured"] = gaps.reasons
-    cleaned: dict[str, Any] = _clean(report)
+    cleaned: dict[str, Any] = clean(report)
     return cleaned
-
-
-def _clean(value: Any) -> Any:
-    """Text without control characters and lone surrogates, which some readers of JSON refuse."""
-    if isinstance(value, str):
-        return plain(value)
-    if isinstance(value, Mapping):
-        return {plain(str(key)): _clean(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(one) for one in value]
-    return value
 
 
 def _side(view: View, path: str, gaps: Gaps) -> dict[str, Any]:
@@ -164,21 +151,8 @@ def _environment(info: RunInfo, gaps: Gaps) -> dict[str, Any]:
         "state": info.state,
         "level": info.level,
         "git_commit": info.git_commit,
-        "host": _strict(info.host),
-        "devices": _strict(info.devices),
-        "versions": _strict(info.versions),
-        "facts": _strict(info.facts),
+        "host": strict(info.host),
+        "devices": strict(info.devices),
+        "versions": strict(info.versions),
+        "facts": strict(info.facts),
     }
-
-
-def _strict(value: Any) -> Any:
-    """What a manifest holds, with text in place of whatever JSON has no word for."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(one) for one in value]
-    if value is None:
-        return "unknown"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | bool | int | float) else str(value)

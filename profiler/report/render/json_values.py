@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.report.quantities import plain
 from profiler.run.model import Measure, Ratio
 
 
@@ -43,3 +44,27 @@ def ranges_json(measures: Mapping[str, Measure]) -> dict[str, Any]:
         for name, measure in measures.items()
         if measure.low is not None and measure.high is not None and math.isfinite(measure.low + measure.high)
     }
+
+
+def clean(value: Any) -> Any:
+    """Text without control characters and lone surrogates, which some readers of JSON refuse."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {plain(str(key)): clean(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(one) for one in value]
+    return value
+
+
+def strict(value: Any) -> Any:
+    """What a manifest holds, with text in place of whatever JSON has no word for."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(one) for one in value]
+    if value is None:
+        return "unknown"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | bool | int | float) else str(value)

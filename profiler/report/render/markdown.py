@@ -120,6 +120,7 @@ def _intervals(block: b.Intervals, _: int) -> str:
         )
         for row in block.rows
     ]
+    rows += [(level.label, level.text, "", "") for level in block.levels]
     grid = _grid(("", "Estimate", "Range", f"Observations, {block.x_label}"), rows, (False, True, True, False))
     return f"**{escape(block.caption)}**\n\n{grid}"
 

@@ -1,0 +1,1 @@
+"""What `check` leaves behind: its verdict in the terminal, for people, for continuous integration and for programs."""

@@ -1,0 +1,84 @@
+"""Figures of a gate's rounds: the slow-down of each beside the estimates, and what a step took in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median, quantiles
+from typing import Final
+
+from profiler.gate.model import BASE, CANDIDATE, CONTROL, GateResult, Throughput
+from profiler.report.blocks import Curve, Interval, Intervals, Level, Lines, Panel, side_tone
+from profiler.report.gate import words
+from profiler.report.gate.rounds import ratio, step_times
+
+_MS: Final = 1e3
+_NOTE: Final = (
+    "Rows of a line: the gate's estimate with its one-sided bounds. Rows of dots, one a round: the ratio of the sides' "
+    "median step times, which decides nothing: the gate pairs turns."
+)
+_TONES: Final = {BASE: side_tone(0), CANDIDATE: side_tone(1), CONTROL: "floor"}
+
+
+def slowdowns(result: GateResult) -> Iterator[Intervals]:
+    """Estimates with their bounds, and below them every round's plain ratio; nothing where nothing was measured."""
+    gate = result.throughput
+    rows = [*_estimates(gate), *_ratios(gate)] if gate is not None else []
+    if not rows:
+        return
+    detect = result.limits.detect
+    levels = [Level("no change", 0.0, "0%")]
+    levels += [Level("is caught:", 100 * detect, words.share(detect))] if math.isfinite(detect) else []
+    yield Intervals(
+        "Slow-down of the candidate",
+        "percent of a step's time; to the right: slower",
+        tuple(rows),
+        note=_NOTE,
+        levels=tuple(levels),
+    )
+
+
+def _estimates(gate: Throughput) -> Iterator[Interval]:
+    for line in gate.lines:
+        value = words.in_percent(line.slowdown)
+        if value is not None:
+            low, high = words.in_percent(line.low), words.in_percent(line.high)
+            yield Interval(line.name, _TONES[CANDIDATE], (), value, low, high, words.slowdown(line.slowdown))
+
+
+def _ratios(gate: Throughput) -> Iterator[Interval]:
+    names = {CANDIDATE: "rounds, median steps", CONTROL: "control, median steps"}
+    for side, name in names.items():
+        found = (words.in_percent(ratio(one, side)) for one in gate.rounds)
+        dots = tuple(value for value in found if value is not None)
+        if dots:
+            middle = median(dots)
+            text = words.slowdown(math.log1p(middle / 100))
+            yield Interval(name, _TONES[side], dots, middle, None, None, text)
+
+
+def drift(gate: Throughput) -> Iterator[Lines]:
+    """What a step took in each round: whether the machine, or a side, changed on the way."""
+    curves = [_curve(gate, side) for side in (BASE, CANDIDATE, CONTROL)]
+    known = tuple(curve for curve in curves if curve.x)
+    if known:
+        yield Lines(
+            "Step time in each round",
+            "round",
+            "ms",
+            (Panel("", known),),
+            note="Dots: the median step of a side; bars: the middle half of its steps.",
+        )
+
+
+def _curve(gate: Throughput, side: str) -> Curve:
+    points = [(one.number, times) for one in gate.rounds if (times := step_times(one).get(side))]
+    quarters = [quantiles(times, n=4) if len(times) > 1 else [times[0]] * 3 for _, times in points]
+    return Curve(
+        words.SIDES[side],
+        _TONES[side],
+        tuple(float(number) for number, _ in points),
+        tuple(_MS * median(times) for _, times in points),
+        tuple(_MS * one[0] for one in quarters),
+        tuple(_MS * one[2] for one in quarters),
+    )

@@ -1,0 +1,55 @@
+"""The rounds of a gate as a table: who ran in which order, what a step took, and what else the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiler.base import units
+from profiler.gate.model import BASE, CANDIDATE, Round, Throughput
+from profiler.report.blocks import NOTHING, Cell, Column, Table
+from profiler.report.gate import words
+from profiler.report.gate.rounds import ratio, typical
+from profiler.report.quantities import missing_cell, seconds_cell, share_cell
+
+_UNKNOWN = "this machine does not say"
+
+
+def rounds_table(gate: Throughput) -> Iterator[Table]:
+    """Nothing without rounds."""
+    if not gate.rounds:
+        return
+    columns = (
+        Column("Round"),
+        Column("Slots, in order"),
+        Column("Base, median step", number=True),
+        Column("Candidate, median step", number=True),
+        Column("Ratio", number=True),
+        Column("Load", number=True),
+        Column("Steal", number=True),
+        Column("Clocks held down by"),
+    )
+    note = "Load: runnable threads of all programs. Steal: time of the cores that other virtual machines took."
+    yield Table("Every round", columns, tuple(map(_row, gate.rounds)), note)
+
+
+def _row(one: Round) -> tuple[Cell, ...]:
+    change = ratio(one, CANDIDATE)
+    conditions = one.conditions
+    value = words.in_percent(change)
+    return (
+        Cell(f"{one.number}", note=words.ROUNDS.get(one.kind, one.kind), sort=one.number),
+        Cell(", ".join(words.SIDES.get(slot, slot) for slot in one.slots)),
+        *(_step(typical(one, side)) for side in (BASE, CANDIDATE)),
+        missing_cell("a side took no step")
+        if value is None
+        else Cell(words.percent(change).removesuffix("%"), "%", sort=value),
+        missing_cell(_UNKNOWN)
+        if conditions.load is None
+        else Cell(units.significant(conditions.load, 2), sort=conditions.load),
+        missing_cell(_UNKNOWN) if conditions.steal is None else share_cell(conditions.steal),
+        Cell(", ".join(conditions.throttled) or NOTHING),
+    )
+
+
+def _step(value: float | None) -> Cell:
+    return missing_cell("it took no step") if value is None else seconds_cell(value)

@@ -1,0 +1,121 @@
+"""Sentences of a gate's result that more than one output says: a time line's limits, sides, how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiler.base import units
+from profiler.gate.model import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    STATES,
+    CounterLine,
+    GateResult,
+    SideInfo,
+    Throughput,
+    TimeLine,
+)
+from profiler.report.gate import words
+from profiler.report.quantities import plain
+
+SHORT_COMMIT = 10
+NOT_CONFIRMED = "not confirmed"
+
+
+def worst(states: tuple[str, ...]) -> str:
+    """The worst of states; PASS where there are none."""
+    return max(states, key=STATES.index, default=PASS)
+
+
+def line_state(throughput: Throughput, line: TimeLine) -> str:
+    """A line's own state; no FAIL where the rounds that were to confirm it did not."""
+    if line.state == FAIL and throughput.state != FAIL:
+        return throughput.state if throughput.confirmed is None else INCONCLUSIVE
+    return line.state
+
+
+def smallest(line: TimeLine) -> str:
+    """How much would have been seen."""
+    if line.smallest is None:
+        return "the smallest slow-down that could have been seen: not measured"
+    return f"the smallest slow-down that could have been seen: {words.percent(line.smallest)}"
+
+
+def more(line: TimeLine) -> str:
+    """How much longer would settle it; empty where that is no question."""
+    if line.more_rounds is None and line.more_seconds is None:
+        return ""
+    time = f"about {words.duration(line.more_seconds)}" if line.more_seconds is not None else ""
+    if line.more_rounds is None:
+        return f"{time} more would probably settle it"
+    more = f"{line.more_rounds:,} more round{'s' * (line.more_rounds != 1)}"
+    return f"{more}{f' ({time})' if time else ''} would probably settle it"
+
+
+def estimate(line: TimeLine) -> str:
+    """'+5.2% (+4.1% to +6.3%)'."""
+    ends = words.interval(line.low, line.high)
+    return words.slowdown(line.slowdown) + (f" ({ends})" if ends else "")
+
+
+def counter_sentence(line: CounterLine) -> str:
+    """'Syncs per step: 13, baseline 12, at most 12 allowed; fewer: refresh the baseline'."""
+    before, after, allowed = words.row(line)
+    limit = "gates nothing" if line.allowed is None else f"at most {allowed} allowed"
+    reason = f"; {plain(line.reason)}" if line.reason else ""
+    return f"{words.title(line)} per step: {after}, baseline {before}, {limit}{reason}"
+
+
+def time_sentence(line: TimeLine) -> str:
+    """A line of the throughput gate in one sentence."""
+    said = [f"{plain(line.name)}: {estimate(line)} over {words.rounds(line.rounds)}", smallest(line), more(line)]
+    return "; ".join(one for one in said if one)
+
+
+def side(info: SideInfo) -> str:
+    """'main at 3fa2c1d0e9'."""
+    commit = f" at {plain(info.commit)[:SHORT_COMMIT]}" if info.commit and info.commit not in info.what else ""
+    return f"{plain(info.what) or plain(info.label)}{commit}"
+
+
+def side_times(info: SideInfo) -> str:
+    """What is known of its speed; informational."""
+    said = [f"a step of {words.duration(info.step_time)}"] if info.step_time is not None else []
+    said += [units.rate(info.tokens_per_s, "tokens/s")] if info.tokens_per_s is not None else []
+    said += [f"steps by {plain(info.step_source)}"] if info.step_source else []
+    return ", ".join(said)
+
+
+def control(throughput: Throughput) -> str:
+    """What rounds that confirm said of the base against itself; empty without them."""
+    if throughput.control is None:
+        return ""
+    return f"The base against a second copy of itself: {words.slowdown(throughput.control)}."
+
+
+def limits(result: GateResult) -> Iterator[str]:
+    """What was asked for."""
+    asked = result.limits
+    if result.throughput is not None:
+        caught = f"A slow-down of {words.share(asked.detect)} is caught (--detect)"
+        yield f"{caught}; at most {words.rounds(asked.max_rounds)}."
+    for counter, limit in sorted(asked.counters.items()):
+        name = "every other counter" if counter == "*" else words.noun(counter)
+        yield (
+            f"Allowed above the baseline, {name}: {words.amount(limit.absolute, counter)} per step or "
+            f"{words.share(limit.relative)}, whichever is more."
+        )
+    if asked.ignore:
+        yield f"Counters that gate nothing: {', '.join(map(words.noun, asked.ignore))}."
+    yield (
+        "INCONCLUSIVE passes (--inconclusive=pass)."
+        if asked.inconclusive == "pass"
+        else "INCONCLUSIVE fails the job (--inconclusive=fail)."
+    )
+
+
+def doubts(result: GateResult) -> tuple[str, ...]:
+    """All doubts, each once."""
+    own = result.throughput.doubts if result.throughput is not None else ()
+    return tuple(dict.fromkeys((*result.doubts, *own)))

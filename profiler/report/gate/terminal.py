@@ -1,0 +1,164 @@
+"""Prints a gate's result in the terminal: the verdict, then what changed, how sure it is, what is doubtful."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, TextIO
+
+from profiler.base.units import ASCII
+from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
+from profiler.report.gate import said, words
+from profiler.report.quantities import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+COLOURS: Final = {PASS: "green", INCONCLUSIVE: "yellow", FAIL: "red"}
+_ASCII: Final = str.maketrans({**ASCII, "…": "..", "·": "-", "–": "-", "’": "'"})
+_COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
+"""What a runner of GitHub takes for a command of ours; it reads every line that a step prints.
+
+Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
+"""
+_LABEL: Final = 9
+_INDENT: Final = 2
+_GAP: Final = 2
+
+
+def print_result(result: GateResult, *, stream: TextIO) -> None:
+    """Draw `result` on `stream`, as wide as it is; in colour where it has colours and NO_COLOR does not forbid it."""
+    from rich.console import Console
+
+    page = _Page(Console(file=stream, highlight=False))
+    page.say(f"{result.state}  ", (result.sentence, "bold"), first=f"bold {COLOURS.get(result.state, '')}")
+    _sides(page, result)
+    if result.counters_state is not None:
+        _counters(page, result)
+    if result.throughput is not None:
+        _throughput(page, result.throughput)
+    for title, items, style in (("Doubts", said.doubts(result), "yellow"), ("Notes", result.notes, "dim")):
+        if items:
+            page.head(title)
+            for item in items:
+                page.say("  - ", (item, style), first=style)
+    _reports(page, result)
+
+
+class _Page:
+    """Paragraphs on one console: text commands neither the terminal nor who reads it, and hangs behind labels."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.width = console.width
+        self.unicode = (console.encoding or "").lower().startswith("utf")
+
+    def text(self, text: str, style: str = "") -> Text:
+        from rich.text import Text
+
+        text = _COMMAND.sub(lambda found: " ".join(found[0]), plain(text))
+        if not self.unicode:
+            text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+        return Text(text, style)
+
+    def say(self, label: str, *parts: tuple[str, str], first: str = "") -> None:
+        """One paragraph that hangs behind its label."""
+        body = self.text("")
+        for text, style in parts:
+            body.append_text(self.text(text, style))
+        self.hang(self.text(label, first), body)
+
+    def hang(self, label: Text, body: Text) -> None:
+        """Lines of `body` behind `label`."""
+        room = max(20, self.width - label.cell_len)
+        for number, line in enumerate(body.wrap(self.console, room) or [body]):
+            line.rstrip()
+            begin = label if number == 0 else self.text(" " * label.cell_len)
+            self.console.print(begin + line, soft_wrap=True)
+
+    def head(self, title: str, state: str = "", rest: str = "") -> None:
+        """Title of a part, with its state."""
+        self.console.print()
+        label = self.text(f"{title}  " if state or rest else title, "bold")
+        body = self.text(state, f"bold {COLOURS.get(state, '')}")
+        self.hang(label, body.append_text(self.text(f"  {rest}" if state and rest else rest, "dim")))
+
+    def rows(self, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str], Sequence[Text]]]) -> None:
+        """A table: a state, a name and numbers in columns, then lines that belong to the row.
+
+        A name that leaves no room for the numbers gets a line of its own.
+        """
+        made = [(state, [self.text(one) for one in cells], below) for state, cells, below in rows]
+        heads = [self.text(one, "dim") for one in columns]
+        table = zip(heads, *(cells for _, cells, _ in made), strict=True)
+        widths = [max(cell.cell_len for cell in column) for column in table]
+        states = max(len(state) for state, _, _ in made)
+        left = _INDENT + states + _GAP
+        room = self.width - left - sum(width + _GAP for width in widths[1:])
+        names = [cells[0].cell_len for _, cells, _ in made if cells[0].cell_len <= room]
+        widths[0] = max([heads[0].cell_len, *names])
+        self.console.print(self.text(" " * left) + self._row(heads, widths), soft_wrap=True)
+        for state, cells, below in made:
+            begin = self.text(" " * _INDENT) + self.text(state.ljust(states + _GAP), COLOURS.get(state, ""))
+            if cells[0].cell_len > widths[0]:
+                self.hang(begin, cells[0])
+                begin, cells[0] = self.text(" " * left), self.text("")
+            self.console.print(begin + self._row(cells, widths), soft_wrap=True)
+            for line in below:
+                self.hang(self.text(" " * (left + _INDENT)), line)
+
+    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = self.text("")
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            space = self.text(" " * (width - cell.cell_len))
+            line = line + cell + space if at == 0 else line + self.text(" " * _GAP) + space + cell
+        return line
+
+
+def _sides(page: _Page, result: GateResult) -> None:
+    page.console.print()
+    known = [("base", said.side(result.base)), ("candidate", said.side(result.candidate))]
+    if result.mode == "baseline":
+        known = [("baseline", result.baseline_file or said.side(result.base)), ("program", said.side(result.candidate))]
+    for label, text in (*known, ("took", words.duration(result.seconds))):
+        page.say(label.ljust(_LABEL + _GAP), (text, "dim"), first="dim")
+
+
+def _counters(page: _Page, result: GateResult) -> None:
+    page.head("Counters per step", result.counters_state or "", result.counters_reason)
+    shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
+    if shown:
+        rows = ((line.state, (words.title(line), *words.row(line)), _below(page, line)) for line in shown)
+        page.rows(("", "baseline", "candidate", "allowed"), rows)
+    rest = len(result.counters) - len(shown)
+    if rest:
+        others = f"{rest:,} other{'s' * (rest != 1)} unchanged" if shown else f"all {rest:,} unchanged"
+        page.say("  ", (others, "dim"))
+
+
+def _below(page: _Page, line: CounterLine) -> list[Text]:
+    sites = [page.text(words.site(change), "bold" if line.state == FAIL else "") for change in line.changes]
+    return sites + ([page.text(line.reason, "dim")] if line.reason else [])
+
+
+def _throughput(page: _Page, throughput: Throughput) -> None:
+    page.head("Throughput", throughput.state, throughput.reason)
+    rows = []
+    for line in throughput.lines:
+        below = [
+            page.text(text, style) for text, style in ((said.smallest(line), "dim"), (said.more(line), "")) if text
+        ]
+        cells = (line.name, words.slowdown(line.slowdown), words.interval(line.low, line.high), f"{line.rounds:,}")
+        rows.append((said.line_state(throughput, line), cells, below))
+    if rows:
+        page.rows(("", "slow-down", "interval", "rounds"), rows)
+    if control := said.control(throughput):
+        page.say("  ", (control, "dim"))
+
+
+def _reports(page: _Page, result: GateResult) -> None:
+    if result.out:
+        page.console.print()
+        page.console.print(page.text(f"report: {PurePath(result.out) / 'check.html'}"), soft_wrap=True)
