@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.stats",
         "profiler.analyse.window",
         "profiler.analyse.counters",
+        "profiler.analyse.comparable",
         "profiler.base",
     ),
     "profiler.gate.model": (),

@@ -1,0 +1,184 @@
+"""Counters of the candidate held against those of the base: exactly where they are constant, else by range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiler.base.errors import ProfilerError
+from profiler.gate.changes import changes_of
+from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, Counted, CounterLine, Limit, Limits
+
+GATED: Final = (
+    "syncs",
+    "would_sync",
+    "h2d",
+    "d2h",
+    "h2d_bytes",
+    "d2h_bytes",
+    "allocations",
+    "launches",
+    "crossings",
+    "tokenized",
+    "tokenized_samples",
+    "recompilations",
+)
+"""What gates without being named. What else a program counts is shown, and gates when the limits name it: it may well
+count what is better when there is more of it."""
+EVERY: Final = "*"
+WIDTHS: Final = 3.0
+"""A counter that varies FAILs only above its range by so many times the wider of both sides' ranges. With two processes
+a side that have no difference, 1.3% of such counters lie beyond it, whether they are spread as a normal, an exponential
+or a log-normal distribution; with three a side 0.1% (400,000 draws each: tests/gate/test_counters.py)."""
+SPREAD: Final = 3.0
+"""... and only by more than so many standard deviations of a Poisson count as large: a few events more or less."""
+WORKER_BATCHES: Final = 2.0
+"""Batches by which what is seen of a loader's workers may differ: the last one of an epoch may be smaller."""
+STEP, WORKER = "step", "worker"
+
+_FEWER: Final = "fewer: write the new count down with --update"
+_CLOSE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One counter in the processes of a side."""
+
+    totals: tuple[float, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and most, per step."""
+        per_step = [total / steps for total, steps in zip(self.totals, self.steps, strict=True)]
+        return min(per_step), max(per_step)
+
+    @property
+    def width(self) -> float:
+        least, most = self.range
+        return 0.0 if _equal(least, most) else most - least
+
+    @property
+    def constant(self) -> bool:
+        return not self.width
+
+
+def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> tuple[CounterLine, ...]:
+    """A line for every counter of either side, those of the step first.
+
+    A counter that only the candidate has counts from 0. One that only the base has is an error: where its hooks or its
+    device had come in, it would be there with a 0.
+
+    :raises ProfilerError: there is nothing on one side, or a counter is missing.
+    """
+    if not base or not candidate:
+        raise ProfilerError("there is nothing to compare: a side has no process that was counted")
+    lines = [_line(name, STEP, base, candidate, limits) for name in _names(base, candidate, _own)]
+    if not any(one.workers for one in (*base, *candidate)):
+        return tuple(lines)
+    seen = [
+        name
+        for name in _names(base, candidate, _of_workers)
+        if any(one.workers.get(name) for one in (*base, *candidate))
+    ]
+    return (*lines, *(_line(name, WORKER, base, candidate, limits) for name in seen))
+
+
+def overall(lines: Sequence[CounterLine]) -> str:
+    """As bad as the worst line."""
+    return max((line.state for line in lines), key=STATES.index, default=PASS)
+
+
+def limit_of(name: str, limits: Limits) -> Limit:
+    """How far it may rise."""
+    return limits.counters.get(name) or limits.counters.get(EVERY) or Limit()
+
+
+# ---------------------------------------------------------------- which counters
+
+
+def _own(one: Counted) -> Mapping[str, float]:
+    return one.totals
+
+
+def _of_workers(one: Counted) -> Mapping[str, float]:
+    return one.workers
+
+
+def _names(
+    base: Sequence[Counted], candidate: Sequence[Counted], of: Callable[[Counted], Mapping[str, float]]
+) -> tuple[str, ...]:
+    """Those that gate in their usual order, then the others by name."""
+    there = {name for one in (*base, *candidate) for name in of(one)}
+    return (*(name for name in GATED if name in there), *sorted(there - set(GATED)))
+
+
+def _side(name: str, counted: Sequence[Counted], of: Callable[[Counted], Mapping[str, float]]) -> _Side | None:
+    if not any(name in of(one) for one in counted):
+        return None
+    return _Side(tuple(of(one).get(name, 0.0) for one in counted), tuple(one.steps for one in counted))
+
+
+# ---------------------------------------------------------------- one counter
+
+
+def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> CounterLine:
+    of = _of_workers if scope == WORKER else _own
+    before, after = _side(name, base, of), _side(name, candidate, of)
+    ranges = before.range if before else None, after.range if after else None
+    if name in limits.ignore:
+        return CounterLine(name, PASS, *ranges, None, "ignored", scope=scope)
+    if name not in GATED and name not in limits.counters:
+        return CounterLine(name, PASS, *ranges, None, "gates nothing: limits do not name it", scope=scope)
+    if scope == WORKER and (not any(map(of, base)) or not any(map(of, candidate))):
+        side = "baseline" if not any(map(of, base)) else "candidate"
+        return CounterLine(name, PASS, *ranges, None, f"the {side} has no loader workers", scope=scope)
+    if after is None:
+        raise ProfilerError(
+            f"{name}: the baseline has it and nothing in this run counted it. If that is meant, write the counters "
+            f"down anew with --update, or add {name} to ignore in [tool.profiler.check]"
+        )
+    before = before or _Side(tuple(0.0 for _ in base), tuple(one.steps for one in base))
+    allowed = _allowed(before, after, limit_of(name, limits), scope)
+    state, reason = _judged(before, after, allowed)
+    changes = changes_of(name, base, candidate, workers=scope == WORKER) if after.range[1] > before.range[0] else ()
+    return CounterLine(name, state, ranges[0] or before.range, after.range, allowed, reason, changes, scope)
+
+
+def _allowed(before: _Side, after: _Side, limit: Limit, scope: str) -> float:
+    """The most that passes, per step."""
+    most, steps = before.range[1], min((*before.steps, *after.steps))
+    slack = max(limit.absolute, limit.relative * most)
+    if scope == WORKER:
+        slack = max(slack, WORKER_BATCHES * most / steps)
+    if not before.constant:
+        slack = max(slack, WIDTHS * max(before.width, after.width), SPREAD * math.sqrt(most * steps) / steps)
+    return most + slack
+
+
+def _judged(before: _Side, after: _Side, allowed: float) -> tuple[str, str]:
+    """The state and, where it does not say all, the reason."""
+    (least, most), (low, high) = before.range, after.range
+    varies = f"varies in the baseline: {least:g} to {most:g} per step" if not before.constant else ""
+    if not _above(low, allowed):
+        if not _above(high, allowed):
+            return PASS, _FEWER if _above(least, high) else varies or (
+                "more, within its limit" if _above(low, most) else ""
+            )
+        above = sum(_above(total / steps, allowed) for total, steps in zip(after.totals, after.steps, strict=True))
+        reason = f"above the limit in {above} of {len(after.totals)} processes only"
+        return (PASS, f"{varies}; {reason}") if varies else (INCONCLUSIVE, f"{reason}: it varies now")
+    if len({*before.steps, *after.steps}) > 1 and low - allowed < max(1.0, most / min((*before.steps, *after.steps))):
+        counted = f"{after.steps[0]} steps against {before.steps[0]}"
+        return INCONCLUSIVE, f"counted over {counted}: what comes once in a while needs as many"
+    return FAIL, varies
+
+
+def _equal(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+
+
+def _above(one: float, other: float) -> bool:
+    return one > other and not _equal(one, other)
