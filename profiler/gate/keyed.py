@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from profiler.analyse.comparable import MUST_BE_EQUAL, NOT_STATED, program_of
-from profiler.run.model import Run
+from profiler.run.model import MARKED, Run
 
 Key = Mapping[str, str]
 
@@ -33,7 +33,7 @@ def key_of(run: Run) -> dict[str, str]:
     for name in WHY:
         value = facts.get(name)
         if name == "step" and value is None:
-            value = _PLACE.split(run.step_source, maxsplit=1)[0]
+            value = _step(run.step_source)
         elif name == "torch" and value is not None:
             value = str(value).partition("+")[0]  # what it was built for is told by the device
         if value is not None and value != "":
@@ -41,6 +41,14 @@ def key_of(run: Run) -> dict[str, str]:
     key["hooks"] = "in" if "package" in facts else "out"
     key["program"] = PurePosixPath(program_of(run.info)).name
     return {name: value for name, value in sorted(key.items()) if value}
+
+
+def _step(source: str) -> str:
+    """What ends a step, without which optimizer or loader it is and where: a program that changes it still takes steps."""
+    for words, kind in ((MARKED, "marked"), ("steps of ", "optimizer steps"), ("batches of ", "batches")):
+        if source.startswith(words):
+            return kind
+    return _PLACE.split(source, maxsplit=1)[0]
 
 
 def _text(value: Any) -> str:
