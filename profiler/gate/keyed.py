@@ -44,7 +44,7 @@ def key_of(run: Run) -> dict[str, str]:
 
 
 def _step(source: str) -> str:
-    """What ends a step, without which optimizer or loader it is and where: a program that changes it still takes steps."""
+    """What ends a step, but not which optimizer or loader, nor where: a program that changes it still takes steps."""
     for words, kind in ((MARKED, "marked"), ("steps of ", "optimizer steps"), ("batches of ", "batches")):
         if source.startswith(words):
             return kind
