@@ -17,7 +17,12 @@ Against = tuple[float, float | None]
 
 
 def confirmed(
-    suspecting: Sequence[float], confirming: Sequence[Against], at: Edges, *, last: bool = False
+    suspecting: Sequence[float],
+    confirming: Sequence[Against],
+    at: Edges,
+    *,
+    errors: Sequence[float] = (),
+    last: bool = False,
 ) -> bool | None:
     """Whether a suspected FAIL is one; None: another round must say.
 
@@ -26,23 +31,24 @@ def confirmed(
 
     :param suspecting: values of the rounds that the FAIL is suspected in.
     :param confirming: of the rounds that confirm, in their order.
+    :param errors: of single rounds, from what is inside of them (`bounds`).
     :param last: there will be no more: what there is may be looked at once more.
     """
     reached = {look for look in LOOKS if look <= len(confirming)}
     if last and LOOKS[0] < len(confirming) < LOOKS[-1]:
         reached.add(len(confirming))
     for look in sorted(reached):
-        if _agree(suspecting, confirming[:look], at):
+        if _agree(suspecting, confirming[:look], at, errors):
             return True
     return False if len(confirming) >= LOOKS[-1] else None
 
 
-def _agree(suspecting: Sequence[float], confirming: Sequence[Against], at: Edges) -> bool:
+def _agree(suspecting: Sequence[float], confirming: Sequence[Against], at: Edges, errors: Sequence[float]) -> bool:
     control = [control for _, control in confirming if control is not None]
     if len(control) < len(confirming) or bounds(control).low > at.fails:
         return False
     alone = bounds([against_both(one) for one in confirming], ALPHA)
-    together = bounds([*suspecting, *(candidate for candidate, _ in confirming)])
+    together = bounds([*suspecting, *(candidate for candidate, _ in confirming)], errors=errors)
     return alone.low > at.fails and together.low > at.fails
 
 

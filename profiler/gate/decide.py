@@ -61,7 +61,7 @@ def _line(name: str, of: Kept, found: Decision, limits: Limits, rounds: Sequence
     if len(values) < 2:
         return TimeLine(name, INCONCLUSIVE, values[0] if values else None, None, None, len(values), None)
     at = sequential.edges(limits.detect)
-    bounds = sequential.bounds(values)
+    bounds = sequential.bounds(values, errors=of.errors[name])
     if found.state == FAIL and name not in found.suspected:
         state = sequential.state(bounds, at)
     more = sequential.more_rounds(bounds, at) if state == INCONCLUSIVE else None

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.gate import confirm
 from profiler.gate.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
-from profiler.gate.sequential import bounds, edges, looks, state
+from profiler.gate.sequential import bounds, edges, looks, suspicion
 from profiler.gate.values import RoundValues
 
 TYPICAL: Final = "typical step"
@@ -25,6 +25,8 @@ class Kept:
     """What the usable rounds say, line by line."""
 
     measured: Mapping[str, list[float]]
+    errors: Mapping[str, list[float]]
+    """Of each measured value, from inside its round."""
     confirming: Mapping[str, list[confirm.Against]]
     taken: int
     """Rounds that measure, usable or not."""
@@ -51,6 +53,7 @@ class Decision:
 def kept(rounds: Sequence[tuple[str, RoundValues]]) -> Kept:
     """:param rounds: kind and values of each, in their order."""
     measured: dict[str, list[float]] = {line: [] for line in LINES}
+    errors: dict[str, list[float]] = {line: [] for line in LINES}
     confirming: dict[str, list[confirm.Against]] = {line: [] for line in LINES}
     taken = lost = 0
     for kind, values in rounds:
@@ -62,10 +65,12 @@ def kept(rounds: Sequence[tuple[str, RoundValues]]) -> Kept:
         if kind == MEASURE:
             measured[TYPICAL].append(values.typical)
             measured[WHOLE].append(values.whole)
+            errors[TYPICAL].append(values.typical_error)
+            errors[WHOLE].append(values.whole_error)
         else:
             confirming[TYPICAL].append((values.typical, values.control_typical))
             confirming[WHOLE].append((values.whole, values.control_whole))
-    return Kept(measured, confirming, taken, lost)
+    return Kept(measured, errors, confirming, taken, lost)
 
 
 def decide(of: Kept, limits: Limits, *, last: bool = False) -> Decision:
@@ -78,7 +83,7 @@ def decide(of: Kept, limits: Limits, *, last: bool = False) -> Decision:
     lines = dict.fromkeys(LINES, INCONCLUSIVE)
     for look in _looks(of, limits, last):
         for line in LINES:
-            now = state(bounds(of.measured[line][:look]), at)
+            now = suspicion(bounds(of.measured[line][:look], errors=of.errors[line][:look]), at)
             lines[line] = now if now != INCONCLUSIVE or lines[line] == FAIL else lines[line]
         suspected = tuple(line for line in LINES if lines[line] == FAIL)
         if suspected:
@@ -101,7 +106,10 @@ def _looks(of: Kept, limits: Limits, last: bool) -> list[int]:
 
 def _confirm(of: Kept, limits: Limits, so_far: Decision, last: bool) -> Decision:
     at = edges(limits.detect)
-    answers = [confirm.confirmed(of.measured[line], of.confirming[line], at, last=last) for line in so_far.suspected]
+    answers = [
+        confirm.confirmed(of.measured[line], of.confirming[line], at, errors=of.errors[line], last=last)
+        for line in so_far.suspected
+    ]
     if any(answers):
         return Decision(FAIL, None, so_far.lines, so_far.suspected, True)
     if None in answers and not last and of.lost < HOPELESS:

@@ -31,8 +31,8 @@ def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits,
         few = f"{_rounds(of.usable)} with enough turns, of {of.taken} taken"
         return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least"
     names = " and ".join(f"{line.name} {_range(line)}" for line in lines if line.state == INCONCLUSIVE)
-    low, high = 100 * FAILS_ABOVE * limits.detect, 100 * PASSES_BELOW * limits.detect
-    return f"{early}{_rounds(of.usable)} do not tell a slow-down of {low:g}% or less from one of {high:g}% or more: {names}"
+    low, high = (f"{100 * share * limits.detect:g}%" for share in (FAILS_ABOVE, PASSES_BELOW))
+    return f"{early}{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more: {names}"
 
 
 def _rounds(number: int) -> str:

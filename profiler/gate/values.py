@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,9 @@ ROOM: Final = 0.05
 NEIGHBOURS: Final = 3
 """Pairs on each side that say what is usual just then: some seconds of turns."""
 
+MEDIAN_ERROR: Final = 1.2533 * 1.4826
+"""sqrt(pi / 2), of a median against a mean, times 1 / 0.6745, of a normal's sd against its MAD."""
+
 Array = npt.NDArray[np.float64]
 
 
@@ -34,6 +38,9 @@ class RoundValues:
     """The control against the base; None: it took no turns."""
     control_whole: float | None = None
     pairs: int = 0
+    typical_error: float = 0.0
+    """Standard error of the candidate's value, from the pairs of this round alone: without the programs' luck."""
+    whole_error: float = 0.0
 
     @property
     def usable(self) -> bool:
@@ -42,38 +49,49 @@ class RoundValues:
 
 def round_values(one: Round) -> RoundValues:
     """Both lines of a round, of the candidate and of the control, each against the base."""
-    candidate = pairs_of(one, CANDIDATE)
-    control = pairs_of(one, CONTROL)
-    return RoundValues(*_both(candidate), *_both(control), pairs=len(candidate))
+    candidate, control = pairs_of(one, CANDIDATE), pairs_of(one, CONTROL)
+    first, second = _both(candidate), _both(control)
+    return RoundValues(first[0], first[1], second[0], second[1], len(candidate), first[2], first[3])
 
 
-def _both(pairs: Pairs) -> tuple[float | None, float | None]:
+def _both(pairs: Pairs) -> tuple[float | None, float | None, float, float]:
+    """Both values, and the error of each."""
     if len(pairs) < FEWEST_PAIRS:
-        return None, None
-    return float(typical(pairs.first, pairs.second)), float(whole(pairs.first, pairs.second, pairs.steps))
+        return None, None, 0.0, 0.0
+    usual, error = typical(pairs.first, pairs.second)
+    every, its_error = whole(pairs.first, pairs.second, pairs.steps)
+    return float(usual), float(every), float(error), float(its_error)
 
 
-def typical(base: Array, candidate: Array) -> Array:
-    """Median over pairs (last axis) of ln(candidate's time / base's time): blind to what is rare."""
-    return np.asarray(np.median(np.log(candidate / base), axis=-1))
+def typical(base: Array, candidate: Array) -> tuple[Array, Array]:
+    """Median over pairs (last axis) of ln(candidate's time / base's time), blind to what is rare, and its error.
+
+    The standard error takes the pairs as independent and their middle half as normal: MEDIAN_ERROR times their MAD.
+    """
+    logs = np.log(candidate / base)
+    middle = np.median(logs, axis=-1)
+    apart = np.median(np.abs(logs - middle[..., np.newaxis]), axis=-1)
+    return np.asarray(middle), np.asarray(MEDIAN_ERROR * apart / math.sqrt(logs.shape[-1]))
 
 
-def whole(base: Array, candidate: Array, steps: float) -> Array:
+def whole(base: Array, candidate: Array, steps: float) -> tuple[Array, Array]:
     """Log ratio of what all steps took, where no turn counts more than a stall of CAP above what is usual just then.
 
     The typical step's slow-down, and to it how much more the candidate's turns are above their usual time than the
-    base's are. Without the cap this is the ratio of sums, whose noise is several times as great.
+    base's are. Without the cap this is the ratio of sums, whose noise is several times as great. And its standard
+    error, which takes the pairs as independent.
 
     :param base: time for a unit of work, pairs along the last axis, in the order of time.
     :param steps: of a turn.
     """
-    usual = typical(base, candidate)
+    usual, _ = typical(base, candidate)
     levelled = np.log(candidate) - usual[..., np.newaxis]
     level = np.exp(_running_median(np.log(base), levelled))
     cap = 1 + CAP / max(steps, 1.0) + ROOM
-    above_base = np.minimum(base / level, cap).mean(axis=-1)
-    above_candidate = np.minimum(np.exp(levelled) / level, cap).mean(axis=-1)
-    return np.asarray(usual + np.log(above_candidate / above_base))
+    of_base = np.minimum(base / level, cap)
+    of_candidate = np.minimum(np.exp(levelled) / level, cap)
+    error = (of_candidate - of_base).std(axis=-1, ddof=1) / math.sqrt(base.shape[-1])
+    return np.asarray(usual + np.log(of_candidate.mean(axis=-1) / of_base.mean(axis=-1))), np.asarray(error)
 
 
 def _running_median(base: Array, candidate: Array) -> Array:

@@ -120,10 +120,16 @@ def rounds(
         time[:, :, 1] *= np.where(stalled, 1 + truth.stall, 1.0)
     turn = time.sum(axis=-1)
     base, candidate, control = turn[:, :, 0], turn[:, :, 1], turn[:, :, -1]
-    values = [typical(base, candidate), whole(base, candidate, at.steps)]
+    (usual, error), (every, its_error) = typical(base, candidate), whole(base, candidate, at.steps)
+    controls = (None, None)
     if sides == 3:
-        values += [typical(base, control), whole(base, control, at.steps)]
-    return [(kind, RoundValues(*map(float, row))) for row in np.stack(values, axis=-1)]
+        controls = (typical(base, control)[0], whole(base, control, at.steps)[0])
+    values = []
+    for one in range(number):
+        beside = [None if of is None else float(of[one]) for of in controls]
+        errors = float(error[one]), float(its_error[one])
+        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, at.pairs, *errors)))
+    return values
 
 
 def _steps(rng: np.random.Generator, number: int, steps: int, noise: Noise) -> Array:
