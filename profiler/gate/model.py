@@ -214,13 +214,14 @@ class SideInfo:
 class GateResult:
     """Everything that `check` says, for every output."""
 
-    state: str
-    sentence: str
+    state: str = ""
+    """Empty: not concluded yet (profiler.gate.verdict)."""
+    sentence: str = ""
     """The verdict in one sentence."""
-    base: SideInfo
-    candidate: SideInfo
-    limits: Limits
-    mode: str
+    base: SideInfo = SideInfo(BASE, "", "")
+    candidate: SideInfo = SideInfo(CANDIDATE, "", "")
+    limits: Limits = Limits()
+    mode: str = "commands"
     """baseline | against | commands | runs"""
     counters: tuple[CounterLine, ...] = ()
     counters_state: str | None = None
