@@ -38,7 +38,7 @@ def _submodule(source: Path, tree: Path, name: str, commit: str) -> Iterator[str
     local, target = source / name, tree / name
     objects = ask(local, ["rev-parse", "--git-path", "objects"]) if (local / ".git").exists() else None
     if objects is None or objects.code or ask(local, ["cat-file", "-e", f"{commit}^{{commit}}"]).code:
-        yield f"submodule {name} is empty there: {short(commit)} is not on this machine (git submodule update {name})"
+        yield f"submodule {name} is empty there: {short(commit)} is not here (git submodule update --init {name})"
         return
     target.mkdir(parents=True, exist_ok=True)
     ask(target, ["init", "--quiet", "--template="])

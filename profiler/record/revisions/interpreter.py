@@ -16,6 +16,9 @@ from typing import Final
 from profiler.base.errors import ProfilerError
 
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
+_LONG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
+"""What pip writes into a script's second line where a path is too long for the system to read in the first."""
+_LINE: Final = 4096
 _PATIENCE_S: Final = 60.0
 """For an interpreter to start and name its packages: a second, minutes on a cold network disk."""
 _ASK: Final = """
@@ -84,12 +87,14 @@ def python_of(script: Path) -> str | None:
     """The interpreter of a console script, by its first line; None: it is none."""
     try:
         with script.open("rb") as file:
-            first = file.readline(512).decode("utf-8", "replace").strip()
+            first, second = (file.readline(_LINE).decode("utf-8", "replace").strip() for _ in range(2))
     except OSError:
         return None
     words = first.removeprefix("#!").split() if first.startswith("#!") else []
     if words and is_python(words[0]) and Path(words[0]).exists():
         return words[0]
+    if long := _LONG.match(second):
+        return long[1] if is_python(long[1]) and Path(long[1]).exists() else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""A revision in a folder of its own outside the repository, gone at the end; what a killed check left goes next time."""
+"""A revision in a folder of its own outside the repository, gone at the end; what killed checks left goes next time."""
 
 from __future__ import annotations
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from profiler.record.revisions.interpreter import asked
+
 Git = Callable[..., str]
+said = cache(asked)
 
 
 @pytest.fixture
@@ -30,6 +35,12 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python says once for all tests what it has: every time costs a start of it."""
+    monkeypatch.setattr("profiler.record.revisions.prepare.asked", lambda python, cwd: said(python, Path.home()))
+
+
+@pytest.fixture
 def git(alone: None) -> Git:
     """Runs git in a folder and gives what it printed."""
 
@@ -41,16 +52,25 @@ def git(alone: None) -> Git:
     return run
 
 
-@pytest.fixture
-def repository(tmp_path: Path, git: Git) -> Path:
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two commits; the files of each say which it is."""
-    root = tmp_path / "project"
+    root = tmp_path_factory.mktemp("made") / "project"
     (root / "sub").mkdir(parents=True)
-    git(root, "init", "--quiet")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    words = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
     for number in (1, 2):
         (root / "train.py").write_text(f"print({number})\n")
         (root / "sub" / "part.txt").write_text(f"{number}\n")
         (root / ".gitignore").write_text("data/\n*.bin\n")
-        git(root, "add", ".")
-        git(root, "commit", "--quiet", "-m", f"number {number}")
+        for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", f"number {number}"]):
+            subprocess.run([*words, *command], cwd=root, env=kept, check=True)
+    return root
+
+
+@pytest.fixture
+def repository(made: Path, tmp_path: Path, git: Git) -> Path:
+    """A copy of one's own."""
+    root = Path(shutil.copytree(made, tmp_path / "project", symlinks=True))
+    git(root, "status")  # refreshes the index: the copies have times of their own
     return root

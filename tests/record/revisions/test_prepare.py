@@ -15,6 +15,8 @@ import pytest
 from profiler.base.errors import ProfilerError
 from profiler.record.revisions import Side, prepared, working
 
+pytestmark = pytest.mark.usefixtures("asked_once")
+
 COMMAND = (sys.executable, "train.py")
 
 
@@ -152,7 +154,7 @@ def test_a_bad_revision_is_one_line(repository: Path, tmp_path: Path, rev: str, 
 def test_a_shallow_clone_says_how_to_fetch_more(repository: Path, tmp_path: Path, git: Any) -> None:
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", "shallow")
     with (
-        pytest.raises(ProfilerError, match="fetch-depth: 0.*git fetch origin HEAD~1"),
+        pytest.raises(ProfilerError, match=r"fetch-depth: 0.*git fetch origin HEAD~1"),
         side_of("HEAD~1", tmp_path / "shallow"),
     ):
         pass
