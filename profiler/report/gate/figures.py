@@ -27,10 +27,10 @@ def slowdowns(result: GateResult) -> Iterator[Intervals]:
     if not rows:
         return
     detect = result.limits.detect
-    levels = [Level("no change", 0.0, "0%")]
-    levels += [Level("is caught:", 100 * detect, words.share(detect))] if math.isfinite(detect) else []
+    levels = [Level("no change:", 0.0, "0%")]
+    levels += [Level("caught:", 100 * detect, words.share(detect))] if math.isfinite(detect) else []
     yield Intervals(
-        "Slow-down of the candidate",
+        "Estimates with their bounds, and every round",
         "percent of a step's time; to the right: slower",
         tuple(rows),
         note=_NOTE,
@@ -63,11 +63,11 @@ def drift(gate: Throughput) -> Iterator[Lines]:
     known = tuple(curve for curve in curves if curve.x)
     if known:
         yield Lines(
-            "Step time in each round",
+            "Median step of each side, round by round",
             "round",
             "ms",
             (Panel("", known),),
-            note="Dots: the median step of a side; bars: the middle half of its steps.",
+            note="Bars: the middle half of a side's steps.",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from profiler.base import units
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, TimeLine
 from profiler.report.blocks import (
     NOTHING,
@@ -14,6 +15,7 @@ from profiler.report.blocks import (
     Callout,
     Cell,
     Column,
+    Group,
     Items,
     NotMeasured,
     Report,
@@ -30,11 +32,13 @@ from profiler.report.gate.rounds_table import rounds_table
 from profiler.report.quantities import missing_cell, short_path
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
-METHOD: Final = (
+_OF_ROUNDS: Final[tuple[str, ...]] = (
     "A round is a fresh pair of programs that take turns; one runs at a time, the other stands still.",
     "A slow-down is by how much longer the candidate takes for the same work; a gain is negative, or said as 'faster'.",
     "Intervals are two one-sided bounds, each at the confidence of one look.",
     "FAIL needs rounds of their own that confirm it, with slots swapped and a second copy of the base as control.",
+)
+_OF_COUNTERS: Final[tuple[str, ...]] = (
     "Counters are those of measured steps, each compared with what its baseline and limits allow.",
 )
 
@@ -69,23 +73,26 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
 def _verdict(result: GateResult) -> Section:
     callout = Callout(result.sentence, "verdict", result.state, judged=JUDGED.get(result.state, ""))
     blocks: list[Block] = [callout, Stats(tuple(_stats(result)))]
-    if doubts := said.doubts(result):
-        blocks.append(Items(doubts, "Doubts"))
     changes = _changes(result)
     blocks += [changes] if changes else []
+    if doubts := said.doubts(result):
+        blocks.append(Items(doubts, "Doubts"))
     return Section("check", "Check", tuple(blocks), brief=(callout,))
 
 
 def _stats(result: GateResult) -> Iterator[Stat]:
     """The slow-downs, and how many counters rose."""
-    for line in result.throughput.lines if result.throughput is not None else ():
+    lines = result.throughput.lines if result.throughput is not None else ()
+    for line in lines:
         yield Stat(f"Slow-down, {line.name}", replace(_slowdown(line), note=words.interval(line.low, line.high)))
-        yield Stat(f"Could have been seen, {line.name}", _percent(line.smallest, "too few rounds"))
+    for line in lines[:1]:
+        yield Stat(f"Smallest that could have been seen, {line.name}", _percent(line.smallest, "too few rounds"))
     if result.counters_state is not None:
         bad = sum(line.state == FAIL for line in result.counters)
         known = Cell(f"{bad}", f"of {len(result.counters)}", sort=bad)
         yield Stat("Counters that fail", known if result.counters else missing_cell(result.counters_reason))
-    yield Stat("Took", Cell(words.duration(result.seconds)))
+    took = words.duration(result.seconds)
+    yield Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else Cell(took))
 
 
 def _slowdown(line: TimeLine) -> Cell:
@@ -106,7 +113,6 @@ def _state(state: str) -> Cell:
 
 
 def _counters(result: GateResult) -> Section:
-    callout = Callout(result.counters_reason, label=result.counters_state or "") if result.counters_reason else None
     columns = (
         Column("Counter"),
         Column("State"),
@@ -118,8 +124,11 @@ def _counters(result: GateResult) -> Section:
     # stable: within a kind the gate's order
     ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not words.changed(line)))
     table = Table("Counters per step", columns, tuple(map(_counter, ordered)))
-    nothing = NotMeasured("Counters", result.counters_reason or "no counter was compared")
-    blocks: tuple[Block, ...] = (*((callout,) if callout else ()), table if ordered else nothing)
+    if not ordered:
+        blocks: tuple[Block, ...] = (NotMeasured("Counters", result.counters_reason or "no counter was compared"),)
+    else:
+        reason = result.counters_reason
+        blocks = (*((Text(f"{result.counters_state}: {reason}"),) if reason else ()), table)
     return Section("check-counters", "Counters", blocks)
 
 
@@ -173,12 +182,13 @@ def _throughput(result: GateResult) -> Section:
     )
     rows = tuple(_line(result, line) for line in gate.lines)
     note = "Could have been seen: the smallest slow-down that would have failed with this much noise and these rounds."
-    blocks: list[Block] = [Text(gate.reason)] if gate.reason else []
-    blocks += [Table("Slow-down of the candidate", columns, rows, note)] if rows else []
-    blocks += slowdowns(result)
-    blocks += drift(gate)
+    blocks: list[Block] = [Text(f"{gate.state}: {gate.reason}")] if gate.reason else []
     if control := said.control(gate):
         blocks.append(Text(control))
+    blocks += [Table("What the rounds say", columns, rows, note)] if rows else []
+    drawn = (("Slow-down of the candidate", tuple(slowdowns(result))), ("Time of a step", tuple(drift(gate))))
+    figures = tuple(column for column in drawn if column[1])
+    blocks += [Group(figures)] if figures else []
     blocks += rounds_table(gate)
     return Section("check-throughput", "Throughput", tuple(blocks) or (NotMeasured("Throughput", "no round was run"),))
 
@@ -205,7 +215,9 @@ def _method(result: GateResult) -> Section:
         for name, side in sides
     )
     facts = tuple((Cell(name), Cell(value)) for name, value in result.machine.items())
-    blocks: list[Block] = [Items((*METHOD, *said.limits(result)))]
+    method = _OF_COUNTERS if result.counters_state is not None else ()
+    method += _OF_ROUNDS if result.throughput is not None else ()
+    blocks: list[Block] = [Items((*method, *said.limits(result)))]
     blocks += [Items(result.notes, "Notes")] if result.notes else []
     blocks.append(Table("Sides", columns, rows))
     if facts:

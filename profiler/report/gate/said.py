@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from profiler.base import units
@@ -79,11 +80,12 @@ def side(info: SideInfo) -> str:
     return f"{plain(info.what) or plain(info.label)}{commit}"
 
 
-def side_times(info: SideInfo) -> str:
+def side_times(side: SideInfo) -> str:
     """What is known of its speed; informational."""
-    said = [f"a step of {words.duration(info.step_time)}"] if info.step_time is not None else []
-    said += [units.rate(info.tokens_per_s, "tokens/s")] if info.tokens_per_s is not None else []
-    said += [f"steps by {plain(info.step_source)}"] if info.step_source else []
+    time, rate = side.step_time, side.tokens_per_s
+    said = [f"a step of {words.duration(time)}"] if time is not None and math.isfinite(time) else []
+    said += [units.rate(rate, "tokens/s")] if rate is not None and math.isfinite(rate) else []
+    said += [f"steps by {plain(side.step_source)}"] if side.step_source else []
     return ", ".join(said)
 
 

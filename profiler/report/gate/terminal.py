@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -70,19 +70,26 @@ class _Page:
             body.append_text(self.text(text, style))
         self.hang(self.text(label, first), body)
 
+    def show(self, *parts: Text) -> None:
+        """One line of parts, each in its own style: the sum of two texts is all in the style of the first."""
+        line = self.text("")
+        for part in parts:
+            line.append_text(part)
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
     def hang(self, label: Text, body: Text) -> None:
         """Lines of `body` behind `label`."""
         room = max(20, self.width - label.cell_len)
         for number, line in enumerate(body.wrap(self.console, room) or [body]):
-            line.rstrip()
             begin = label if number == 0 else self.text(" " * label.cell_len)
-            self.console.print(begin + line, soft_wrap=True)
+            self.show(begin, line)
 
     def head(self, title: str, state: str = "", rest: str = "") -> None:
         """Title of a part, with its state."""
         self.console.print()
         label = self.text(f"{title}  " if state or rest else title, "bold")
-        body = self.text(state, f"bold {COLOURS.get(state, '')}")
+        body = self.text("").append_text(self.text(state, f"bold {COLOURS.get(state, '')}"))
         self.hang(label, body.append_text(self.text(f"  {rest}" if state and rest else rest, "dim")))
 
     def rows(self, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str], Sequence[Text]]]) -> None:
@@ -99,22 +106,21 @@ class _Page:
         room = self.width - left - sum(width + _GAP for width in widths[1:])
         names = [cells[0].cell_len for _, cells, _ in made if cells[0].cell_len <= room]
         widths[0] = max([heads[0].cell_len, *names])
-        self.console.print(self.text(" " * left) + self._row(heads, widths), soft_wrap=True)
+        self.show(self.text(" " * left), *self._row(heads, widths))
         for state, cells, below in made:
-            begin = self.text(" " * _INDENT) + self.text(state.ljust(states + _GAP), COLOURS.get(state, ""))
+            begin = self.text(" " * _INDENT + state.ljust(states + _GAP), COLOURS.get(state, ""))
             if cells[0].cell_len > widths[0]:
                 self.hang(begin, cells[0])
                 begin, cells[0] = self.text(" " * left), self.text("")
-            self.console.print(begin + self._row(cells, widths), soft_wrap=True)
+            self.show(begin, *self._row(cells, widths))
             for line in below:
                 self.hang(self.text(" " * (left + _INDENT)), line)
 
-    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
-        line = self.text("")
+    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
+        """The first cell to the left of its column, numbers to the right of theirs."""
         for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-            space = self.text(" " * (width - cell.cell_len))
-            line = line + cell + space if at == 0 else line + self.text(" " * _GAP) + space + cell
-        return line
+            space = self.text(" " * (width - cell.cell_len + _GAP * (at > 0)))
+            yield from (space, cell) if at else (cell, space)
 
 
 def _sides(page: _Page, result: GateResult) -> None:

@@ -176,11 +176,12 @@ def slowdown(value: float | None) -> str:
 
 def interval(low: float | None, high: float | None) -> str:
     """Both ends; empty where there are none."""
-    if low is None and high is None:
-        return ""
-    if low is None:
-        return f"at most {percent(high)}"
-    return f"at least {percent(low)}" if high is None else f"{percent(low)} to {percent(high)}"
+    known = [percent(end) if in_percent(end) is not None else "" for end in (low, high)]
+    if all(known):
+        return " to ".join(known)
+    if known[0]:
+        return f"at least {known[0]}"
+    return f"at most {known[1]}" if known[1] else ""
 
 
 def share(value: float) -> str:
