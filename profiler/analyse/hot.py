@@ -10,11 +10,11 @@ from profiler.analyse.covers import hooked
 from profiler.analyse.timeline import times
 from profiler.analyse.window import Window, of_process
 from profiler.run.model import HotSite, Run, Table
-from profiler.run.tables import WORKER_OF, CallKind
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
 
 MAX_SITES: Final = 100
-_NOTES: Final = ("dataset", "collate", WORKER_OF)
-"""OTHER calls that only say where something of a loader lies, or whose a worker is: nothing was asked of a device."""
+_NOTES: Final = ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED)
+"""OTHER calls that only say where something lies, or whose a worker is: nothing was asked of a device."""
 
 
 def calls_in_steps(run: Run, window: Window) -> Table:

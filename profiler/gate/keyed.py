@@ -15,6 +15,7 @@ Key = Mapping[str, str]
 WHY: Final[Mapping[str, str]] = {
     **MUST_BE_EQUAL,
     "torch": "another torch may wait, copy and launch at other places",
+    "parameter_dtype": "narrower numbers are fewer bytes",
     "autocast": "narrower numbers are converted, and may be copied, elsewhere",
     "compile": "compiled code makes other calls",
     "world_size": "another number of ranks does another share of the work",

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from profiler.inside.hook import STATE, patch
-from profiler.inside.recorder import Region
+from profiler.inside.hook import STATE, caller, patch
+from profiler.inside.hooks import _waits
+from profiler.inside.recorder import Region, now
+from profiler.run.tables import TOKENIZED, CallKind
 
 Texts = Callable[[tuple[Any, ...], dict[str, Any]], int]
 """How many texts a call turns into tokens, from its arguments without self."""
@@ -42,7 +44,7 @@ def texts_of(name: str) -> Texts:
 
 
 def watch(owner: Any, method: str, texts: Texts) -> None:
-    """Region `tokenize` around `owner.method`, and counter `tokenized`; where `owner` has no such method, nothing."""
+    """Region `tokenize` around `owner.method`, counter `tokenized` and its lines; without such a method, nothing."""
     if callable(getattr(owner, method, None)):
         patch(owner, method, lambda original: _watched(original, texts))
 
@@ -52,11 +54,13 @@ def _watched(original: Callable[..., Any], texts: Texts) -> Callable[..., Any]:
         recorder, here = STATE.recorder, _tokenizing
         if recorder is None or here.now:
             return original(self, *args, **named)
-        recorder.count("tokenized", texts(args, named))
+        number = texts(args, named)
+        recorder.count(TOKENIZED, number)
         here.now = True
         try:
             if not recorder.detailed:
                 return original(self, *args, **named)
+            recorder.call(CallKind.OTHER, TOKENIZED, now(), size=number, site=_waits.site(recorder, caller(1)))
             with Region(recorder, "tokenize"):
                 return original(self, *args, **named)
         finally:

@@ -17,10 +17,11 @@ from types import ModuleType
 from typing import Any, ClassVar, Final
 
 from profiler.inside import hook
-from profiler.inside.hook import STATE, Replaced
+from profiler.inside.hook import STATE, Replaced, caller
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.recorder import Recorder, now
+from profiler.run.tables import RECOMPILED, CallKind
 
 _INSIDE: Final = Path(__file__).parents[1].as_posix() + "/"
 
@@ -130,6 +131,16 @@ class DynamoHook:
 
             return wrapper
 
+        def again(original: Any) -> Callable[..., Any]:
+            compiled = compiling(original)
+
+            def wrapper(self: Any, frame: Any, compiled_before: Any, *args: Any, **kwargs: Any) -> Any:
+                if compiled_before is not None:
+                    _say_again()
+                return compiled(self, frame, compiled_before, *args, **kwargs)
+
+            return wrapper
+
         def guarding(original: Any) -> Callable[..., Any]:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 with patches.back():
@@ -137,10 +148,20 @@ class DynamoHook:
 
             return wrapper
 
-        hook.patch(convert.CatchErrorsWrapper, "__call__", compiling)
+        hook.patch(convert.CatchErrorsWrapper, "__call__", again)
         if hasattr(convert, "_fullgraph_capture_frame"):  # the way in of torch.export, in recent torch
             hook.patch(convert, "_fullgraph_capture_frame", compiling)
         hook.patch(guards.CheckFunctionManager, "__init__", guarding)
+
+
+def _say_again() -> None:
+    """Code that was compiled before is compiled once more, since what was assumed then does not hold: counted, with
+    the user's line that called it."""
+    recorder = STATE.recorder
+    if recorder is not None:
+        recorder.count(RECOMPILED)
+        if recorder.detailed:
+            recorder.call(CallKind.OTHER, RECOMPILED, now(), site=_waits.site(recorder, caller(2)))
 
 
 def _run_as_they_are(dynamo: ModuleType) -> None:

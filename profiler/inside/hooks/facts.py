@@ -1,4 +1,5 @@
-"""What a program is, as far as torch knows: its version, the device, rank and world size; and whose code lies where."""
+"""What a program is, as far as torch knows: its version, the device, rank and world size, types of numbers, what it is
+compiled by; and whose code lies where."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Facts:
     """Facts of the process; what the program says of itself goes before them. Never initialises CUDA."""
 
     name: ClassVar[str] = "facts"
-    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.distributed.distributed_c10d")
+    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.distributed.distributed_c10d", "torch.optim.optimizer")
     levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
     def install(self, module: ModuleType) -> None:
@@ -33,6 +34,9 @@ class Facts:
             module.cuda._lazy_call(_on_cuda)  # torch's list of what to do right after that; done already: at once
             if (size := os.environ.get("WORLD_SIZE", "")).isdecimal():
                 _know(world_size=int(size))
+            _watch_numbers(module)
+        elif module.__name__ == "torch.optim.optimizer":
+            patch(module.Optimizer, "add_param_group", _optimized)
         else:
             patch(module, "init_process_group", lambda original: _joined(original, module))
 
@@ -40,6 +44,57 @@ class Facts:
 def _know(**facts: Any) -> None:
     if STATE.recorder is not None:
         STATE.recorder.know(**facts)
+
+
+_seen: Final[dict[str, set[str]]] = {}
+
+
+def _know_one_of(fact: str, value: str) -> None:
+    """A fact that may have several values: all of them in their order."""
+    seen = _seen.setdefault(fact, set())
+    if value not in seen:
+        seen.add(value)
+        _know(**{fact: ", ".join(sorted(seen))})
+
+
+def _watch_numbers(torch: ModuleType) -> None:
+    """What autocast computes in, 0.4 µs each time that it is entered; and what torch.compile is asked for."""
+    if hasattr(torch, "set_autocast_dtype"):
+        patch(torch, "set_autocast_dtype", lambda original: _autocast(original, torch.is_autocast_enabled))
+    if hasattr(torch, "compile"):
+        patch(torch, "compile", _compiled)
+
+
+def _autocast(original: Callable[..., None], enabled: Callable[[str], bool]) -> Callable[..., None]:
+    """torch's context manager says whether before it says in what."""
+
+    def set_autocast_dtype(device: str, dtype: Any) -> None:
+        original(device, dtype)
+        if STATE.recorder is not None and enabled(device):
+            _know_one_of("autocast", str(dtype).removeprefix("torch."))
+
+    return set_autocast_dtype
+
+
+def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - the name that torch has for it
+        if STATE.recorder is not None and not kwargs.get("disable"):
+            backend = kwargs.get("backend") or "inductor"
+            name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
+            _know_one_of("compile", f"{name} {kwargs.get('mode') or ''}".strip())
+        return original(*args, **kwargs)
+
+    return compile
+
+
+def _optimized(original: Callable[..., None]) -> Callable[..., None]:
+    def add_param_group(self: Any, param_group: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, param_group, *args, **kwargs)
+        if STATE.recorder is not None:
+            for parameter in param_group["params"]:
+                _know_one_of("parameter_dtype", str(getattr(parameter, "dtype", "")).removeprefix("torch."))
+
+    return add_param_group
 
 
 def _main_package() -> str:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from profiler.inside.hook import STATE
+from profiler.inside.hooks import facts
 from tests.fakes.programs import ROOT
+from tests.fakes.watched import watched
 
 TORCH = """
 import sys
@@ -68,3 +71,28 @@ def test_the_users_package(folder: Path, start: tuple[str, ...], main: str | Non
     known = json.loads(done.stdout)
     assert (known.get("main"), known["torch_folder"]) == (main, "/src/torch")
     assert known["package"] == str(ROOT / "profiler")
+
+
+def test_what_numbers_are_computed_in_and_by_what_they_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    monkeypatch.setattr(facts, "_seen", {})
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        assert STATE.recorder is not None
+        known = STATE.recorder.known
+        with torch.autocast("cpu", enabled=False):
+            pass
+        assert not known.keys() & {"autocast", "compile", "parameter_dtype"}
+        parameters = [torch.nn.Parameter(torch.zeros(1, dtype=dtype)) for dtype in (torch.float64, torch.bfloat16)]
+        torch.optim.SGD(parameters, lr=0.1)
+        assert known["parameter_dtype"] == "bfloat16, float64"
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.is_autocast_enabled("cpu")
+        assert known["autocast"] == "bfloat16"
+        torch.compile(len, disable=True)
+        assert "compile" not in known
+        torch.compile(lambda x: x, backend="eager")
+        torch.compile(lambda x: x, mode="reduce-overhead")
+        assert known["compile"] == "eager, inductor reduce-overhead"

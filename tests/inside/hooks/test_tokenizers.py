@@ -11,6 +11,7 @@ import pytest
 from profiler.inside.hook import STATE
 from profiler.inside.hooks import sentencepiece, tokenizers, transformers_tokenizers
 from profiler.inside.hooks._tokenizing import texts_of
+from profiler.run.tables import TOKENIZED
 from tests.fakes.watched import counted, regions, watched
 
 
@@ -22,14 +23,20 @@ def rust() -> tuple[ModuleType, Any]:
     return library, made
 
 
-def test_each_way_of_encoding_is_one_region(tmp_path: Path) -> None:
+def test_each_way_of_encoding_is_one_region_and_has_its_line(tmp_path: Path) -> None:
     library, tokenizer = rust()
     with watched(tmp_path, (tokenizers.PLUGIN, library)) as loaded:
         assert tokenizer.encode("a b").ids == [0, 1]
         assert [one.ids for one in tokenizer.encode_batch(["a", "b c"])] == [[0], [1, 2]]
         assert len(tokenizer.encode_batch_fast(input=["a", "b", "b"])) == 3
         assert counted(STATE.recorder, "tokenized") == 6
-        assert regions(loaded()) == ["tokenize"] * 3
+        run = loaded()
+        assert regions(run) == ["tokenize"] * 3
+        assert [run.names[name] for name in run.calls["name"]] == [TOKENIZED] * 3
+        assert run.calls["bytes"].tolist() == [1, 2, 3], "how many texts at each line"
+        assert {run.sites[site].function for site in run.calls["site"]} == {
+            "test_each_way_of_encoding_is_one_region_and_has_its_line"
+        }
 
 
 def test_light_counts_and_takes_no_times(tmp_path: Path) -> None:
@@ -38,6 +45,7 @@ def test_light_counts_and_takes_no_times(tmp_path: Path) -> None:
         tokenizer.encode_batch(["a", "b"])
         assert counted(STATE.recorder, "tokenized") == 2
         assert not len(loaded().regions)
+        assert not len(loaded().calls)
 
 
 def test_transformers_counts_texts_and_not_what_it_calls(tmp_path: Path) -> None:
