@@ -314,8 +314,6 @@ class Recorder:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges:
                 self._write_values(when, -1)
-            if self._turns is not None:
-                self._turns.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - a hook's call, in the middle of the program's own; it reports
             self.fail(error)
             return None
@@ -328,6 +326,8 @@ class Recorder:
             boundaries.append(boundaries.pack(*at, self.thread.tid, self.name[name], kind, flag))
             if at[0] - self._flushed > _FLUSH_NS:
                 self.flush_if_due(at[0])
+            if self._turns is not None:
+                self._turns.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(error)
 

@@ -27,6 +27,9 @@ FIRST_LOOK: Final = 4
 """Moments after which the gate hears of them for the first time."""
 
 
+_INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
+
+
 class Turns:
     """The program's end of the line.
 
@@ -43,6 +46,7 @@ class Turns:
         self._stamps: list[int] = []
         self._tokens = 0
         self._free = False
+        self._begun = False
         self._lock = threading.RLock()
 
     def boundary(self, recorder: Recorder, key: str, tokens: int = 0) -> bool:
@@ -76,7 +80,8 @@ class Turns:
             self._tokens += tokens
             if self._left:
                 return False
-        said: dict[str, Any] = {}
+        said: dict[str, Any] = {} if self._begun else {"files": _files()}
+        self._begun = True
         _drain(recorder)
         if self._stamps:
             self._stamps[-1] = now()
@@ -112,6 +117,12 @@ class Turns:
 def _who(recorder: Recorder) -> dict[str, Any]:
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     return {"pid": os.getpid(), "rank": recorder.rank, "ranks": int(local) if local.isdecimal() else 1}
+
+
+def _files() -> list[str]:
+    """Files of the modules that the program has loaded, but for the standard library's and those installed."""
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [file for file in found if isinstance(file, str) and not any(part in file for part in _INSTALLED)]
 
 
 def _torch() -> Any:

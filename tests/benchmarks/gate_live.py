@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.gate_live --gates 10 --into reports/gate/gates.jsonl.gz
 
-Each line is a gate: its experiment, its verdict by the method of that moment, and every turn of its rounds, from which
-any other rule can be computed again (tests/benchmarks/gate_rules.py). Experiments take turns, so that the machine's good
-and bad hours fall on all of them.
+Each line is a gate: its experiment, its verdict by the method of that moment, and every turn of its rounds, from
+which any other rule can be computed again (tests/benchmarks/gate_rules.py). Experiments take turns, so that the
+machine's good and bad hours fall on all of them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def _cycle(names: set[str]) -> Iterator[Experiment]:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""Runs a program for so many steps, more than once, to count what it does in them: no times, so sites may be recorded."""
+"""Runs a program for so many steps, more than once, to count what it does in them: sites may cost what they do."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ class Resident:
     """
 
     def __init__(self, program: Program, folder: Path, sockets: Path, *, level: str = "light") -> None:
+        executable = program.executable()
         self.program = program
         self.folder = folder
         self.spec = RunSpec(program.argv, folder.absolute(), level=level, label=program.side, inside=program.inside)
@@ -89,6 +91,8 @@ class Resident:
         self.queues = False
         """Whether a device works behind its back."""
         self.step_source = ""
+        self.files: tuple[str, ...] = ()
+        """Of the modules that it has loaded itself."""
         self.steps = 0
         """Driven so far."""
         self._spans: list[tuple[int, int]] = []
@@ -98,28 +102,29 @@ class Resident:
         store.create(self.spec.out)
         self._info: RunInfo = opened(self.spec, dict(program.described))
         store.write_manifest(self.spec.out, self._info)
-        self._start()
+        self._start(executable)
         self._tree = Tree(self._process.pid)
 
-    def _start(self) -> None:
+    def _start(self, executable: str) -> None:
         program = self.program
         environment = environment_of(self.spec, {**os.environ, **program.env})
         environment[tables.ENV_TURNS] = str(self._board.path)
         try:
             with open(self.spec.out / store.OUTPUT_LOG, "wb") as log:
-                self._process = subprocess.Popen(  # noqa: PLW1509 - no thread of ours runs that could hold a lock
+                self._process = subprocess.Popen(
                     program.argv,
-                    executable=program.executable(),
+                    executable=executable,
                     cwd=program.cwd,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of C, resolved before
                 )
         except OSError as error:
             self._board.close()
+            shutil.rmtree(self.spec.out)
             raise ProfilerError(f"cannot start {program.argv[0]}: {error.strerror}") from error
 
     # ------------------------------------------------------------ until it stands still for the first time
@@ -140,6 +145,7 @@ class Resident:
         line.who.update({key: said[key] for key in ("pid", "rank", "ranks") if key in said})
         self.prefetch = max(self.prefetch, int(said.get("prefetch", 0)))
         self.queues |= bool(said.get("queues"))
+        self.files = tuple(map(str, said.get("files", self.files)))
         if "seen" not in said:
             line.who["ready"] = True
             self._ready_at = time.monotonic()
@@ -196,7 +202,7 @@ class Resident:
             self._spans.append((stamps[0], stamps[-1]))
         self.prefetch = max(self.prefetch, *(int(answer.get("prefetch", 0)) for answer in answers.values()))
         tokens = sum(int(answer["tokens"]) for answer in answers.values())
-        lengths = tuple(after - before for before, after in zip(stamps, stamps[1:], strict=False))
+        lengths = tuple(after - before for before, after in pairwise(stamps))
         return Turn(self.program.side, stamps[0], lengths, tokens)
 
     def _must_live(self) -> None:
@@ -229,3 +235,11 @@ class Resident:
     def last_words(self) -> str:
         """The last line of its output; empty where it printed nothing."""
         return last_line(self.spec.out)
+
+
+def spans_of(run: Path) -> list[tuple[int, int]]:
+    """Begin and end (ns) of the turns that count in a run directory; none: it was not driven, all of it counts."""
+    try:
+        return [(int(begin), int(end)) for begin, end in json.loads((run / SPANS).read_text(encoding="ascii"))]
+    except (OSError, ValueError, TypeError):
+        return []

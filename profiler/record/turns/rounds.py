@@ -42,6 +42,8 @@ class Rounds:
     :param programs: by side: BASE and CANDIDATE.
     :param out: where the runs go: NN-base, NN-candidate, NN-control.
     :param seed: of the orders of turns.
+    :param gpus: see Weather.
+    :param admit: looks at each program when it stands at the end of a step, and raises what is wrong with it.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Rounds:
         patience: float = PATIENCE_S,
         seed: int | None = None,
         gpus: Callable[[], tuple[str, ...]] | None = None,
+        admit: Callable[[Resident], None] = lambda _: None,
     ) -> None:
         self._programs = {**programs, CONTROL: replace(programs[BASE], side=CONTROL)}
         self._out = out
@@ -60,6 +63,7 @@ class Rounds:
         self._patience = patience
         self._random = Random(seed)
         self._gpus = gpus
+        self._admit = admit
         self._pairs = PAIRS
         self.steps = 0
         """Of a turn; 0: not chosen yet."""
@@ -102,6 +106,7 @@ class Rounds:
             for side, resident in list(waiting.items()):
                 if resident.settle():
                     resident.freeze()
+                    self._admit(resident)
                     del waiting[side]
             if waiting and time.monotonic() > until:
                 late = next(iter(waiting.values()))

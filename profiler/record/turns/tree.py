@@ -14,6 +14,8 @@ from profiler.record.processes import family
 
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that the kernel sends us when our parent dies."""
+_prctl: Final = ctypes.CDLL(None).prctl
+"""Looked up here: between fork and exec only what takes no lock may run."""
 _LOOKS: Final = 5
 """Times that a tree is looked at for processes that came while it was being stopped."""
 _PATIENCE_S: Final = 10.0
@@ -22,7 +24,7 @@ _STOPPED: Final = (b"T", b"t", b"Z", b"X")
 
 def die_with_parent() -> None:
     """For a child between fork and exec: the end of the gate, however it comes, ends what it has started."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
 
 
 class Tree:

@@ -1,0 +1,83 @@
+"""What `check` was asked for: the command line over `[tool.profiler.check]` over the tool's own choice."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from profiler.base.directories import refusal
+from profiler.base.errors import ProfilerError
+from profiler.gate.limits import read
+from profiler.gate.model import Limits
+from profiler.record.turns.resident import PATIENCE_S
+from profiler.record.turns.rounds import WARMUP
+
+RUNS: Final = Path("reports") / "runs"
+PROCESSES: Final = 2
+"""That are counted: what differs between them is no constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """Everything settled."""
+
+    limits: Limits
+    out: Path
+    baseline: Path | None = None
+    history: Path | None = None
+    update: bool = False
+    reason: str = ""
+    steps: int | None = None
+    warmup: int = WARMUP
+    processes: int = PROCESSES
+    patience: float = PATIENCE_S
+    links: tuple[str, ...] = ()
+    environment: str = "auto"
+    github: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+
+def settings_of(args: argparse.Namespace) -> GateSettings:
+    """:raises ProfilerError: a value or a key that there is not, or a directory that is taken."""
+    overrides = {
+        "detect": args.detect,
+        "inconclusive": args.inconclusive,
+        "baseline": None if args.baseline is None else str(args.baseline),
+        "steps": args.steps,
+        "warmup": args.warmup,
+        "max_rounds": args.max_rounds,
+        "max_seconds": args.max_seconds,
+        "links": args.link,
+    }
+    said = read(None, overrides)
+    if args.patience is not None and not 0 < args.patience < float("inf"):
+        raise ProfilerError(f"--patience {args.patience}: must be above 0")
+    return GateSettings(
+        limits=said.limits,
+        out=_out(args.out),
+        baseline=said.baseline,
+        history=args.history,
+        update=args.update,
+        reason=args.reason or "",
+        steps=said.steps,
+        warmup=WARMUP if said.warmup is None else said.warmup,
+        processes=said.processes or PROCESSES,
+        patience=args.patience or PATIENCE_S,
+        links=said.links,
+        environment=args.environment or "auto",
+        github=args.github,
+    )
+
+
+def _out(asked: Path | None) -> Path:
+    """Made with the first run in it, so that a refusal leaves nothing."""
+    from profiler.run.store import default_directory
+    from profiler.run.tables import MANIFEST
+
+    out = asked or default_directory(("check",), RUNS)
+    if why := refusal(out, MANIFEST):
+        raise ProfilerError(why)
+    return out
