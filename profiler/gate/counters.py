@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler.base.errors import ProfilerError
 from profiler.gate.changes import changes_of
+from profiler.gate.limits import suggestion
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, Counted, CounterLine, Limit, Limits
 
 GATED: Final = (
@@ -29,9 +30,11 @@ GATED: Final = (
 count what is better when there is more of it."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
-"""A counter that varies FAILs only above its range by so many times the wider of both sides' ranges. With two processes
-a side that have no difference, 1.3% of such counters lie beyond it, whether they are spread as a normal, an exponential
-or a log-normal distribution; with three a side 0.1% (400,000 draws each: tests/gate/test_counters.py)."""
+"""A counter that varies FAILs only where all processes of the candidate are above the base's range by more than so many
+times the wider of both sides' ranges. Without any difference that is so for 1.3% of such counters with two processes a
+side and 0.03% with three, whether their amounts are spread as a normal, an exponential or a log-normal distribution
+(400,000 draws each). What varies and happened to be the same in all processes of the base is taken for constant: with
+two a side, of a counter that is higher in a share p of processes, p^2 (1-p)^2 FAIL, 0.8% at p = 10% and 6% at most."""
 SPREAD: Final = 3.0
 """... and only by more than so many standard deviations of a Poisson count as large: a few events more or less."""
 WORKER_BATCHES: Final = 2.0
@@ -71,10 +74,11 @@ def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limit
     A counter that only the candidate has counts from 0. One that only the base has is an error: where its hooks or its
     device had come in, it would be there with a 0.
 
-    :raises ProfilerError: there is nothing on one side, or a counter is missing.
+    :raises ProfilerError: there is nothing on one side, a counter is missing, or limits name one that there is not.
     """
     if not base or not candidate:
         raise ProfilerError("there is nothing to compare: a side has no process that was counted")
+    _check_names(base, candidate, limits)
     lines = [_line(name, STEP, base, candidate, limits) for name in _names(base, candidate, _own)]
     if not any(one.workers for one in (*base, *candidate)):
         return tuple(lines)
@@ -84,6 +88,16 @@ def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limit
         if any(one.workers.get(name) for one in (*base, *candidate))
     ]
     return (*lines, *(_line(name, WORKER, base, candidate, limits) for name in seen))
+
+
+def _check_names(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> None:
+    """A limit for a counter that is spelt otherwise would hold for nothing, without a word."""
+    there = {name for one in (*base, *candidate) for name in (*one.totals, *one.workers)}
+    for key, names in (("limits", limits.counters), ("ignore", limits.ignore)):
+        for name in names:
+            if name != EVERY and name not in there and name not in GATED:
+                near = suggestion(name, sorted(there.union(GATED)))
+                raise ProfilerError(f"[tool.profiler.check] {key}: nothing counts {name}{near}")
 
 
 def overall(lines: Sequence[CounterLine]) -> str:
@@ -162,14 +176,14 @@ def _judged(before: _Side, after: _Side, allowed: float) -> tuple[str, str]:
     """The state and, where it does not say all, the reason."""
     (least, most), (low, high) = before.range, after.range
     varies = f"varies in the baseline: {least:g} to {most:g} per step" if not before.constant else ""
-    if not _above(low, allowed):
-        if not _above(high, allowed):
-            return PASS, _FEWER if _above(least, high) else varies or (
-                "more, within its limit" if _above(low, most) else ""
-            )
-        above = sum(_above(total / steps, allowed) for total, steps in zip(after.totals, after.steps, strict=True))
-        reason = f"above the limit in {above} of {len(after.totals)} processes only"
-        return (PASS, f"{varies}; {reason}") if varies else (INCONCLUSIVE, f"{reason}: it varies now")
+    above = sum(_above(total / steps, allowed) for total, steps in zip(after.totals, after.steps, strict=True))
+    if not above:
+        return PASS, _FEWER if _above(least, high) else varies or (
+            "more, within its limit" if _above(low, most) else ""
+        )
+    if above < len(after.totals):
+        reason = f"above the limit in {above} of {len(after.totals)} processes: it varies"
+        return INCONCLUSIVE if 2 * above > len(after.totals) else PASS, reason
     if len({*before.steps, *after.steps}) > 1 and low - allowed < max(1.0, most / min((*before.steps, *after.steps))):
         counted = f"{after.steps[0]} steps against {before.steps[0]}"
         return INCONCLUSIVE, f"counted over {counted}: what comes once in a while needs as many"
