@@ -58,6 +58,8 @@ class Conditions:
     """Share of the cores' time that other virtual machines took."""
     throttled: tuple[str, ...] = ()
     """What held clocks down: 'GPU 0: power cap', 'CPU: thermal'."""
+    cores: int | None = None
+    """That threads may run on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ def round_to_json(one: Round) -> dict[str, Any]:
             "load": one.conditions.load,
             "steal": one.conditions.steal,
             "throttled": list(one.conditions.throttled),
+            "cores": one.conditions.cores,
         },
         "turns": [
             {"side": turn.side, "begin": turn.begin, "steps": list(turn.steps), "tokens": turn.tokens}
@@ -40,5 +41,5 @@ def round_from_json(value: Mapping[str, Any]) -> Round:
         tuple(map(str, value["slots"])),
         tuple(turns),
         float(value["seconds"]),
-        Conditions(conditions["load"], conditions["steal"], tuple(conditions["throttled"])),
+        Conditions(conditions["load"], conditions["steal"], tuple(conditions["throttled"]), conditions.get("cores")),
     )
