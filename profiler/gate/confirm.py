@@ -9,7 +9,7 @@ from profiler.gate.sequential import Edges, bounds
 
 LOOKS: Final = (3, 5, 8)
 """Rounds that confirm after which one looks; the last one decides."""
-ALPHA: Final = 0.25
+ALPHA: Final = 0.2
 """Of the rounds that confirm, by themselves: they are a second, independent hurdle behind the first."""
 
 Against = tuple[float, float | None]

@@ -16,7 +16,7 @@ GROWTH: Final = 1.4
 ALPHA: Final = 0.01
 """Of one bound at one look. At the edge itself five looks are wrong in less than 3%, since they share their rounds."""
 SUSPICION: Final = 0.02
-"""Of the bound that a FAIL is suspected by: twice that, since rounds of their own confirm it; saves two rounds in ten."""
+"""Of the bound that a FAIL is suspected by: twice that, since rounds of their own confirm it, and rounds are saved."""
 POWER: Final = 0.8
 """Of what is called seen: the smallest slow-down, and the rounds that would settle it."""
 FAILS_ABOVE: Final = 0.4
