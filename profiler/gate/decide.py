@@ -9,7 +9,7 @@ from typing import Final
 from profiler.gate import decision, sequential
 from profiler.gate.decision import LINES, TYPICAL, Decision, Kept
 from profiler.gate.doubts import doubts
-from profiler.gate.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, Limits, Round, Throughput, TimeLine
+from profiler.gate.model import FAIL, INCONCLUSIVE, MEASURE, Limits, Round, Throughput, TimeLine
 from profiler.gate.reason import reason
 from profiler.gate.values import round_values
 
@@ -83,6 +83,3 @@ def _seconds(rounds: Sequence[Round]) -> float:
     """Of a round that measures, mean."""
     times = [one.seconds for one in rounds if one.kind == MEASURE] or [0.0]
     return math.fsum(times) / len(times)
-
-
-__all__ = ["CONFIRM", "MEASURE", "next_kind", "throughput"]

@@ -15,6 +15,11 @@ def percent(log_slowdown: float) -> str:
     return f"{100 * math.expm1(log_slowdown):+.1f}%"
 
 
+def slower(log_slowdown: float) -> str:
+    """'3.1% slower', or faster."""
+    return f"{100 * abs(math.expm1(log_slowdown)):.1f}% {'slower' if log_slowdown >= 0 else 'faster'}"
+
+
 def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits, stopped: str) -> str:
     """Empty for a PASS.
 
