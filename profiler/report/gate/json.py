@@ -171,6 +171,6 @@ def _round(document: dict[str, Any], index: int, gaps: Gaps) -> dict[str, Any]:
     path = f"throughput.rounds.{index}"
     document["seconds"] = gaps.number(f"{path}.seconds", document["seconds"], "")
     conditions = document["conditions"]
-    for key in ("load", "steal"):
+    for key in ("load", "steal", "cores"):
         conditions[key] = gaps.number(f"{path}.conditions.{key}", conditions[key], "this machine does not say")
     return document

@@ -123,13 +123,14 @@ def _folded(title: str, *bodies: str) -> str:
 def _round(one: Round) -> tuple[str, ...]:
     steps = [typical(one, side) for side in (BASE, CANDIDATE)]
     conditions = one.conditions
+    cores = "" if conditions.cores is None else f" on {conditions.cores:,} cores"
     return (
         f"{one.number}",
         words.ROUNDS.get(one.kind, one.kind),
         ", ".join(words.SIDES.get(slot, slot) for slot in one.slots),
         *(units.NOT_MEASURED if step is None else units.seconds(step) for step in steps),
         words.percent(ratio(one, CANDIDATE)),
-        units.NOT_MEASURED if conditions.load is None else units.significant(conditions.load, 2),
+        units.NOT_MEASURED if conditions.load is None else units.significant(conditions.load, 2) + cores,
         units.NOT_MEASURED if conditions.steal is None else units.share(conditions.steal),
         ", ".join(conditions.throttled) or "–",
     )

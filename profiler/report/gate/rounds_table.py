@@ -28,7 +28,9 @@ def rounds_table(gate: Throughput) -> Iterator[Table]:
         Column("Steal", number=True),
         Column("Clocks held down by"),
     )
-    note = "Load: runnable threads of all programs. Steal: time of the cores that other virtual machines took."
+    note = (
+        "Load: runnable threads of all programs, on so many cores. Steal: of the cores' time, what other machines took."
+    )
     yield Table("Every round", columns, tuple(map(_row, gate.rounds)), note)
 
 
@@ -45,10 +47,14 @@ def _row(one: Round) -> tuple[Cell, ...]:
         else Cell(words.percent(change).removesuffix("%"), "%", sort=value),
         missing_cell(_UNKNOWN)
         if conditions.load is None
-        else Cell(units.significant(conditions.load, 2), sort=conditions.load),
+        else Cell(units.significant(conditions.load, 2), _of(conditions.cores), sort=conditions.load),
         missing_cell(_UNKNOWN) if conditions.steal is None else share_cell(conditions.steal),
         Cell(", ".join(conditions.throttled) or NOTHING),
     )
+
+
+def _of(cores: int | None) -> str:
+    return "" if cores is None else f"on {cores:,}"
 
 
 def _step(value: float | None) -> Cell:

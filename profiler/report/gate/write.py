@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,8 @@ def append_summary(result: GateResult, path: Path) -> None:
                 while text:
                     text = text[file.write(text) :]
             except OSError:
-                file.truncate(before)
+                with suppress(OSError):  # why it could not be written says more than why not undone
+                    file.truncate(before)
                 raise
     except OSError as error:
         raise ProfilerError(f"cannot write the job's summary {path}: {error.strerror or error}") from error

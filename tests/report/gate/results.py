@@ -60,7 +60,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
             for block in range(4)
             for at, side in enumerate(slots if block % 2 else slots[::-1])
         ]
-        load = Conditions(load=1.4 + 0.1 * number, steal=0.004 * number, throttled=())
+        load = Conditions(load=1.4 + 0.1 * number, steal=0.004 * number, throttled=(), cores=2)
         made.append(Round(number, kind, slots, tuple(turns), seconds=11.7, conditions=load))
     return tuple(made)
 

@@ -82,10 +82,12 @@ def test_workers_have_their_own_title() -> None:
 
 
 def test_how_much_longer() -> None:
-    line = results.failed().throughput.lines[1]  # type: ignore[union-attr]
+    line = results.failed().throughput.lines[1]
     assert said.more(line) == "4 more rounds (about 47 s) would probably settle it"
     assert said.more(results.TIMES[0]) == ""
-    assert said.time_sentence(line).startswith("all steps: +3.8% (-0.4% to +8.1%) over 5 rounds; the smallest slow-down")
+    assert said.time_sentence(line).startswith(
+        "all steps: +3.8% (-0.4% to +8.1%) over 5 rounds; the smallest slow-down"
+    )
 
 
 def test_limits_in_words() -> None:

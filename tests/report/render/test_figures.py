@@ -93,3 +93,19 @@ def test_single_measurements_are_dots_with_their_range() -> None:
     uses = [sum(e.tag.endswith("use") for e in ET.fromstring(svg).iter()) for svg in drawings]
     assert uses[1] >= uses[0] + 2
     assert (plain.highest(), dotted.highest()) == (4.0, 4.5)
+
+
+def test_levels_across_intervals_are_named_and_always_on_the_axis() -> None:
+    rows = (Interval("a", "s2", (1.0, 1.1), 1.05, 1.0, 1.1, "1.05"),)
+    levels = (Level("no change:", 0.0, "0%"), Level(HOSTILE, 50.0, "50%"))
+    plain, drawn = (
+        ET.fromstring(figures.intervals(Intervals("x", "%", rows, levels=some), "p")) for some in ((), levels)
+    )
+    texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert "no change: 0%" in texts
+    assert f"{HOSTILE} 50%" in texts
+    assert "40" in texts, "the axis reaches to both"
+    heights = [float(root.get("viewBox", "").split()[3]) for root in (plain, drawn)]
+    assert heights[1] > heights[0], heights
+    ticks = [[e.text for e in plain.iter() if e.tag.endswith("text")], texts]
+    assert "40" not in ticks[0]

@@ -136,3 +136,33 @@ def test_bars_and_curves_of_characters() -> None:
     assert spark([], 1.0) == ""
     assert spark([0.0], 0.0) == "▁"
     assert len(spark([1.0] * 1000, 1.0, width=40)) == 40
+
+
+def judged() -> blocks.Report:
+    """How verdicts fell, and limits of an interval plot."""
+    row = blocks.Interval("typical", "s2", (1.0,), 1.0, 0.5, 1.5, "+1.0%")
+    parts = (
+        blocks.Callout("It rose.", "verdict", "FAIL", judged="bad"),
+        blocks.Table(
+            "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
+        ),
+        blocks.Intervals("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
+    )
+    return blocks.Report("judged", "", (blocks.Section("j", "Judged", parts),))
+
+
+def test_how_a_verdict_fell_is_a_word_and_a_colour() -> None:
+    assert "FAIL: It rose." in printed(judged(), 80)
+    coloured = printed(judged(), 80, colour=True)
+    assert "\x1b[1;31mFAIL: It rose." in coloured
+    assert "\x1b[32mPASS" in coloured
+    assert "> **FAIL:** **It rose.**" in markdown.render(judged())
+    page = html.render(judged())
+    assert '<span class="tag judged bad">FAIL</span>' in page
+    assert '<span class="n judged good">PASS</span>' in page
+
+
+def test_levels_of_an_interval_plot_are_told_everywhere() -> None:
+    assert re.search(r"caught: +5%", printed(judged(), 80))
+    assert "| caught: | 5% |" in markdown.render(judged())
+    assert "; caught: 5%" in html.render(judged())
