@@ -142,18 +142,24 @@ def _as_is(command: tuple[str, ...]) -> Side:
     return working(command, Path.cwd())
 
 
-def _program(side: str, of: Side) -> Program:
+_HINT = "the revision has only what git keeps: --link PATH shows it data from outside git"
+
+
+def _program(side: str, of: Side, hint: str = "") -> Program:
     from profiler.record.collectors.environment import EnvironmentCollector
 
     described = {**EnvironmentCollector().describe(), "git_commit": of.commit or None}
     inside = not any(_OURS in word for word in of.argv)
-    program = Program(side, of.argv, of.cwd, dict(of.env), inside, described)
+    program = Program(side, of.argv, of.cwd, dict(of.env), inside, described, hint)
     program.executable()  # before anything takes time
     return program
 
 
 def _by_turns(base: Side, candidate: Side, settings: GateSettings, *, mode: str, **options: Any) -> int:
-    programs = {side: _program(side, of) for side, of in ((BASE, base), (CANDIDATE, candidate))}
+    programs = {
+        BASE: _program(BASE, base, _HINT if mode == "against" else ""),
+        CANDIDATE: _program(CANDIDATE, candidate),
+    }
     with _gpus() as gpus:
         maker = Rounds(programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, **options)
         made = make_rounds(maker, settings.limits)

@@ -276,7 +276,8 @@ class Recorder:
         self.flush_if_due(after[0])
         if self.detailed:
             self._own_time(after[0], tid)
-        if self._turns is not None and self._turns.boundary(self, "mark", tokens):
+        # what the program calls warm-up runs freely: behind it, it may begin anew
+        if self._turns is not None and not warmup and self._turns.boundary(self, "mark", tokens):
             self.open_step()
 
     def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:

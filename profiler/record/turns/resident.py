@@ -51,6 +51,8 @@ class Program:
     """Whether hooks go into it."""
     described: Mapping[str, Any] = field(default_factory=dict)
     """Machine, versions and commit, as fields of RunInfo."""
+    hint: str = ""
+    """What may be the matter where it fails."""
 
     def executable(self) -> str:
         """The file to run.

@@ -149,7 +149,8 @@ class Rounds:
                 f"give it more steps to train (its output is in {resident.folder})"
             )
         how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
-        return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder})")
+        hint = resident.program.hint and f"; {resident.program.hint}"
+        return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder}){hint}")
 
 
 def _middle(turn: Turn) -> float:

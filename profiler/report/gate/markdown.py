@@ -18,7 +18,7 @@ _ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
 def render(result: GateResult, *, details: bool = True) -> str:
     """The summary; without `details` what is folded away is left out."""
     parts = [f"## Performance check: {text(result.state)}"]
-    parts.append(f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{text(result.state)}**: {text(result.sentence)}")
+    parts.append(f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{text(result.state)}**: {text(said.headline(result))}")
     parts.append(_sides(result))
     if result.counters_state is not None:
         parts += _counters(result)

@@ -71,7 +71,7 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
 
 
 def _verdict(result: GateResult) -> Section:
-    callout = Callout(result.sentence, "verdict", result.state, judged=JUDGED.get(result.state, ""))
+    callout = Callout(said.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
     blocks: list[Block] = [callout, Stats(tuple(_stats(result)))]
     changes = _changes(result)
     blocks += [changes] if changes else []

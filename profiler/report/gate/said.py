@@ -9,8 +9,6 @@ from profiler.base import units
 from profiler.gate.model import (
     FAIL,
     INCONCLUSIVE,
-    PASS,
-    STATES,
     CounterLine,
     GateResult,
     SideInfo,
@@ -21,12 +19,12 @@ from profiler.report.gate import words
 from profiler.report.quantities import plain
 
 SHORT_COMMIT = 10
-NOT_CONFIRMED = "not confirmed"
 
 
-def worst(states: tuple[str, ...]) -> str:
-    """The worst of states; PASS where there are none."""
-    return max(states, key=STATES.index, default=PASS)
+def headline(result: GateResult) -> str:
+    """The verdict's sentence with a capital letter, unless it begins with a name."""
+    first = plain(result.sentence)
+    return first[:1].upper() + first[1:] if first.partition(" ")[0].isalpha() else first
 
 
 def line_state(throughput: Throughput, line: TimeLine) -> str:

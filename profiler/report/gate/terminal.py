@@ -33,7 +33,7 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
     from rich.console import Console
 
     page = _Page(Console(file=stream, highlight=False))
-    page.say(f"{result.state}  ", (result.sentence, "bold"), first=f"bold {COLOURS.get(result.state, '')}")
+    page.say(f"{result.state}  ", (said.headline(result), "bold"), first=f"bold {COLOURS.get(result.state, '')}")
     _sides(page, result)
     if result.counters_state is not None:
         _counters(page, result)
