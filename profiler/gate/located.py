@@ -55,4 +55,5 @@ def shown(file: str, folder: str) -> str:
 def text_of(file: str, line: int) -> str:
     """What stands in a line now, shortened; empty where it cannot be read. It tells a line that has moved from a new
     one."""
+    linecache.checkcache(file)
     return " ".join(linecache.getline(file, line).split())[:MOST_TEXT]

@@ -1,0 +1,44 @@
+"""What processes counted, made up: short ways of writing `Counted`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from profiler.gate.model import Counted
+
+Key = tuple[str, str, str, str]
+Lines = Mapping[Key, tuple[tuple[int, float, str], ...]]
+
+
+def one(
+    steps: int = 20, *, workers: Mapping[str, float] | None = None, lines: Lines | None = None, **totals: float
+) -> Counted:
+    """A process; `totals` are amounts in all its steps."""
+    lines = lines or {}
+    sites = {key: (sum(line[1] for line in own), own[0][0]) for key, own in lines.items()}
+    return Counted(steps, totals, workers or {}, sites, lines)
+
+
+def two(**totals: float) -> tuple[Counted, Counted]:
+    """Two processes that counted the same in 20 steps."""
+    return one(**totals), one(**totals)
+
+
+def at(
+    line: int,
+    amount: float,
+    text: str = "",
+    *,
+    counter: str = "would_sync",
+    file: str = "train.py",
+    function: str = "main",
+) -> tuple[Key, tuple[int, float, str]]:
+    """One line at which `.item()` was counted; for `lines_of`."""
+    return (counter, file, function, "item"), (line, amount, text)
+
+
+def lines_of(*lines: tuple[Key, tuple[int, float, str]]) -> dict[Key, tuple[tuple[int, float, str], ...]]:
+    found: dict[Key, tuple[tuple[int, float, str], ...]] = {}
+    for key, line in lines:
+        found[key] = (*found.get(key, ()), line)
+    return found

@@ -1,0 +1,50 @@
+"""Files of sites as every machine has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.gate.located import COMPILED, folder_of, shown, text_of
+from tests.recorded.builders import RunBuilder
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/home/me/project/train.py", "train.py"),
+        ("/home/me/project/lib/model.py", "lib/model.py"),
+        ("/home/me/shared/data.py", "../shared/data.py"),
+        ("/opt/x/y/lib/z.py", "…/lib/z.py"),
+        ("/home/me/project/.venv/lib/python3.11/site-packages/torch/optim/sgd.py", "torch/optim/sgd.py"),
+        ("/usr/lib/python3.12/random.py", "random.py"),
+        ("/usr/lib/python3/dist-packages/yaml/nodes.py", "yaml/nodes.py"),
+        ("/tmp/torchinductor_me/ab/cabcd.py", COMPILED),
+        ("train.py", "train.py"),
+        ("<string>", "<string>"),
+        ("", ""),
+        ("/home/me/project/\udcff.py", "?.py"),
+    ],
+)
+def test_nothing_of_the_machine_is_in_it(file: str, expected: str) -> None:
+    assert shown(file, "/home/me/project") == expected
+
+
+def test_without_a_folder_the_last_two_parts_are_left() -> None:
+    assert shown("/home/me/project/train.py", "") == "…/project/train.py"
+    assert shown("/srv/data.py", "/a") == "…/srv/data.py", "nothing but the root is in common"
+
+
+def test_the_folder_is_what_the_run_says() -> None:
+    assert folder_of(RunBuilder(cwd="/said").build()) == "/said"
+    assert folder_of(RunBuilder(host={"cwd": "/host"}).build()) == "/host"
+    assert folder_of(RunBuilder().build()) == ""
+
+
+def test_the_text_of_a_line_is_short_and_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("first\n\tloss   =  x.item()  # " + "x" * 100 + "\n")
+    assert text_of(str(file), 2).startswith("loss = x.item() # xxx")
+    assert len(text_of(str(file), 2)) == 80
+    assert text_of(str(file), 99) == text_of(str(tmp_path / "gone.py"), 1) == ""
