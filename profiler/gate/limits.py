@@ -77,7 +77,10 @@ def _amount(value: object) -> Limit:
             raise _BadValueError(f"{_quoted(unknown[0])} is no part of a limit: absolute and relative are")
         return Limit(_number(value.get("absolute", 0.0)), _share(value.get("relative", 0.0)))
     if isinstance(value, str) and value.strip().endswith("%"):
-        return Limit(relative=_number(value.strip()[:-1]) / 100)
+        try:
+            return Limit(relative=_number(value.strip()[:-1]) / 100)
+        except _BadValueError:
+            raise _BadValueError(f"{_quoted(value)} is no share such as 5%") from None
     return Limit(absolute=_number(value))
 
 
@@ -134,13 +137,18 @@ def _limits(value: object) -> dict[str, Limit]:
         try:
             found[str(name)] = _amount(limit)
         except _BadValueError as error:
-            raise _BadValueError(f"{name}: {error}") from None
+            raise _BadValueError(f"{_named(name)}: {error}") from None
     return found
 
 
 def _quoted(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _named(key: str) -> str:
+    """On one line, whatever it is."""
+    return key if key.isprintable() else repr(key)
 
 
 _KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -188,7 +196,7 @@ def _parsed(table: Mapping[str, object], where: Callable[[str], str], whole: str
     found = {}
     for key, value in table.items():
         if key not in _KEYS:
-            raise ProfilerError(f"{whole} has no key {key}{suggestion(key, _KEYS)}")
+            raise ProfilerError(f"{whole} has no key {_named(key)}{suggestion(key, _KEYS)}")
         try:
             found[key] = _KEYS[key](value)
         except _BadValueError as error:
