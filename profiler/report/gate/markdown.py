@@ -23,7 +23,7 @@ def render(result: GateResult, *, details: bool = True) -> str:
     if result.counters_state is not None:
         parts += _counters(result)
     if result.throughput is not None:
-        parts += _throughput(result.throughput)
+        parts += _throughput(result, result.throughput)
     if doubts := said.doubts(result):
         parts += ["### Doubts", _items(doubts)]
     if result.notes:
@@ -60,7 +60,7 @@ def _head(title: str, state: str, reason: str) -> str:
 
 
 def _counters(result: GateResult) -> Iterator[str]:
-    yield _head("Counters per step", result.counters_state or "", result.counters_reason)
+    yield _head("Counters per step", result.counters_state or "", said.reason(result, result.counters_reason))
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
         rows = [(line.state, words.title(line), *words.row(line), line.reason) for line in shown]
@@ -81,8 +81,8 @@ def _site(line: CounterLine, at: int) -> str:
     return f"- {bold}{where}{bold}{text(words.inside(change))}"
 
 
-def _throughput(throughput: Throughput) -> Iterator[str]:
-    yield _head("Throughput", throughput.state, throughput.reason)
+def _throughput(result: GateResult, throughput: Throughput) -> Iterator[str]:
+    yield _head("Throughput", throughput.state, said.reason(result, throughput.reason))
     rows = [
         (
             said.line_state(throughput, line),

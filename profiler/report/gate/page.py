@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.base import units
-from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, TimeLine
+from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput, TimeLine
 from profiler.report.blocks import (
     NOTHING,
     Block,
@@ -66,7 +66,7 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
     if result.counters_state is not None:
         sections.append(_counters(result))
     if result.throughput is not None:
-        sections.append(_throughput(result))
+        sections.append(_throughput(result, result.throughput))
     return (*sections, _method(result))
 
 
@@ -127,7 +127,7 @@ def _counters(result: GateResult) -> Section:
     if not ordered:
         blocks: tuple[Block, ...] = (NotMeasured("Counters", result.counters_reason or "no counter was compared"),)
     else:
-        reason = result.counters_reason
+        reason = said.reason(result, result.counters_reason)
         blocks = (*((Text(f"{result.counters_state}: {reason}"),) if reason else ()), table)
     return Section("check-counters", "Counters", blocks)
 
@@ -168,9 +168,7 @@ def _change(change: Change) -> tuple[Cell, ...]:
     )
 
 
-def _throughput(result: GateResult) -> Section:
-    gate = result.throughput
-    assert gate is not None
+def _throughput(result: GateResult, gate: Throughput) -> Section:
     columns = (
         Column("Line"),
         Column("State"),
@@ -180,9 +178,10 @@ def _throughput(result: GateResult) -> Section:
         Column("Could have been seen", number=True),
         Column("What would settle it"),
     )
-    rows = tuple(_line(result, line) for line in gate.lines)
+    rows = tuple(_line(gate, line) for line in gate.lines)
     note = "Could have been seen: the smallest slow-down that would have failed with this much noise and these rounds."
-    blocks: list[Block] = [Text(f"{gate.state}: {gate.reason}")] if gate.reason else []
+    reason = said.reason(result, gate.reason)
+    blocks: list[Block] = [Text(f"{gate.state}: {reason}")] if reason else []
     if control := said.control(gate):
         blocks.append(Text(control))
     blocks += [Table("What the rounds say", columns, rows, note)] if rows else []
@@ -193,12 +192,11 @@ def _throughput(result: GateResult) -> Section:
     return Section("check-throughput", "Throughput", tuple(blocks) or (NotMeasured("Throughput", "no round was run"),))
 
 
-def _line(result: GateResult, line: TimeLine) -> tuple[Cell, ...]:
-    assert result.throughput is not None
+def _line(gate: Throughput, line: TimeLine) -> tuple[Cell, ...]:
     ends = words.interval(line.low, line.high)
     return (
         Cell(line.name),
-        _state(said.line_state(result.throughput, line)),
+        _state(said.line_state(gate, line)),
         replace(_slowdown(line), strong=True),
         Cell(ends) if ends else missing_cell("too few rounds for a bound"),
         Cell(f"{line.rounds:,}", sort=line.rounds),

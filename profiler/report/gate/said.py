@@ -27,6 +27,11 @@ def headline(result: GateResult) -> str:
     return first[:1].upper() + first[1:] if first.partition(" ")[0].isalpha() else first
 
 
+def reason(result: GateResult, text: str) -> str:
+    """Why a part says what it says; empty where the verdict's sentence says it already."""
+    return "" if text in result.sentence else plain(text)
+
+
 def line_state(throughput: Throughput, line: TimeLine) -> str:
     """A line's own state; no FAIL where the rounds that were to confirm it did not."""
     if line.state == FAIL and throughput.state != FAIL:
@@ -88,8 +93,8 @@ def side_times(side: SideInfo) -> str:
 
 
 def control(throughput: Throughput) -> str:
-    """What rounds that confirm said of the base against itself; empty without them."""
-    if throughput.control is None:
+    """What rounds that confirm said of the base against itself; empty without them, and where the reason says it."""
+    if throughput.control is None or throughput.reason:
         return ""
     return f"The base against a second copy of itself: {words.slowdown(throughput.control)}."
 

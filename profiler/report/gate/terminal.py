@@ -38,7 +38,7 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
     if result.counters_state is not None:
         _counters(page, result)
     if result.throughput is not None:
-        _throughput(page, result.throughput)
+        _throughput(page, result, result.throughput)
     for title, items, style in (("Doubts", said.doubts(result), "yellow"), ("Notes", result.notes, "dim")):
         if items:
             page.head(title)
@@ -133,7 +133,7 @@ def _sides(page: _Page, result: GateResult) -> None:
 
 
 def _counters(page: _Page, result: GateResult) -> None:
-    page.head("Counters per step", result.counters_state or "", result.counters_reason)
+    page.head("Counters per step", result.counters_state or "", said.reason(result, result.counters_reason))
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
         rows = ((line.state, (words.title(line), *words.row(line)), _below(page, line)) for line in shown)
@@ -149,8 +149,8 @@ def _below(page: _Page, line: CounterLine) -> list[Text]:
     return sites + ([page.text(line.reason, "dim")] if line.reason else [])
 
 
-def _throughput(page: _Page, throughput: Throughput) -> None:
-    page.head("Throughput", throughput.state, throughput.reason)
+def _throughput(page: _Page, result: GateResult, throughput: Throughput) -> None:
+    page.head("Throughput", throughput.state, said.reason(result, throughput.reason))
     rows = []
     for line in throughput.lines:
         below = [

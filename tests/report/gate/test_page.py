@@ -12,6 +12,7 @@ import pytest
 from profiler.gate.model import BASE, CANDIDATE, CONTROL, MEASURE, Round, Turn
 from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table
 from profiler.report.build import build_report
+from profiler.report.gate import said
 from profiler.report.gate.page import gate_report, gate_sections
 from profiler.report.gate.rounds import ratio, typical
 from profiler.report.render import html
@@ -40,7 +41,7 @@ def test_the_verdict_is_the_first_block_and_keys_are_unique(name: str) -> None:
     assert isinstance(first, Callout)
     assert (first.label, first.text, first.judged) == (
         result.state,
-        result.sentence,
+        said.headline(result),
         {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open"}[result.state],
     )
     assert len({section.key for section in sections}) == len(sections)

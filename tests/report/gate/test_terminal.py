@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -61,7 +62,7 @@ def test_a_failure_shows_what_rose_where_and_how_sure(monkeypatch: pytest.Monkey
         r"FAIL +typical step +\+5\.3% +\+4\.2% to \+6\.5% +5\n +the smallest slow-down",
         r"that could have been seen: \+2\.3%",
         r"4 more rounds \(about 47 s\) would probably settle it",
-        r"The base against a second copy of itself: \+0\.2%",
+        r"Throughput  FAIL  confirmed by 3 rounds with slots swapped\n",
         r"Doubts\n  - The load rose",
         r"report: reports/runs/2026-11-20-check/check\.html",
     ):
@@ -106,3 +107,19 @@ def test_hostile_text_commands_neither_the_terminal_nor_a_runner(width: int, mon
     assert "##[" not in text
     assert [line for line in text.splitlines() if line.lstrip().startswith("::")] == []
     text.encode()
+
+
+def test_what_the_sentence_says_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = results.inconclusive()
+    gate = result.throughput
+    assert gate is not None
+    assert "INCONCLUSIVE  20 rounds are over" in shown(result, monkeypatch)
+    said = replace(result, sentence="not told: 20 rounds are over")
+    assert shown(said, monkeypatch).count("20 rounds are over") == 1
+
+
+def test_the_control_is_told_where_no_reason_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = results.failed().throughput
+    assert gate is not None
+    text = shown(replace(results.failed(), throughput=replace(gate, reason="")), monkeypatch)
+    assert "The base against a second copy of itself: +0.2%." in text
