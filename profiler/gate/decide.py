@@ -64,7 +64,8 @@ def _line(name: str, of: Kept, found: Decision, limits: Limits, rounds: Sequence
     bounds = sequential.bounds(values, errors=of.errors[name])
     if found.state == FAIL and name not in found.suspected:
         state = sequential.state(bounds, at)
-    more = sequential.more_rounds(bounds, at) if state == INCONCLUSIVE else None
+    open_yet = state == INCONCLUSIVE and (name == TYPICAL or found.rare is None)
+    more = sequential.more_rounds(bounds, at) if open_yet else None
     each = _seconds(rounds)
     return TimeLine(
         name,

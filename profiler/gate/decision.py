@@ -9,6 +9,7 @@ from typing import Final
 from profiler.gate import confirm
 from profiler.gate.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
 from profiler.gate.sequential import bounds, edges, looks, suspicion
+from profiler.gate.stalls import rare_stalls
 from profiler.gate.values import RoundValues
 
 TYPICAL: Final = "typical step"
@@ -27,6 +28,8 @@ class Kept:
     measured: Mapping[str, list[float]]
     errors: Mapping[str, list[float]]
     """Of each measured value, from inside its round."""
+    beyond: list[float]
+    """Of each round that measures: what stalls add where they count in full."""
     confirming: Mapping[str, list[confirm.Against]]
     taken: int
     """Rounds that measure, usable or not."""
@@ -48,6 +51,8 @@ class Decision:
     """Of each line, at the last look; one that passed at a look stays passed unless it fails."""
     suspected: tuple[str, ...] = ()
     confirmed: bool | None = None
+    rare: float | None = None
+    """What rare and long stalls add, which stands in the way of a PASS; None: nothing that is more than chance."""
 
 
 def kept(rounds: Sequence[tuple[str, RoundValues]]) -> Kept:
@@ -55,6 +60,7 @@ def kept(rounds: Sequence[tuple[str, RoundValues]]) -> Kept:
     measured: dict[str, list[float]] = {line: [] for line in LINES}
     errors: dict[str, list[float]] = {line: [] for line in LINES}
     confirming: dict[str, list[confirm.Against]] = {line: [] for line in LINES}
+    beyond: list[float] = []
     taken = lost = 0
     for kind, values in rounds:
         taken += kind == MEASURE
@@ -67,10 +73,11 @@ def kept(rounds: Sequence[tuple[str, RoundValues]]) -> Kept:
             measured[WHOLE].append(values.whole)
             errors[TYPICAL].append(values.typical_error)
             errors[WHOLE].append(values.whole_error)
+            beyond.append(values.beyond)
         else:
             confirming[TYPICAL].append((values.typical, values.control_typical))
             confirming[WHOLE].append((values.whole, values.control_whole))
-    return Kept(measured, errors, confirming, taken, lost)
+    return Kept(measured, errors, beyond, confirming, taken, lost)
 
 
 def decide(of: Kept, limits: Limits, *, last: bool = False) -> Decision:
@@ -81,6 +88,7 @@ def decide(of: Kept, limits: Limits, *, last: bool = False) -> Decision:
     """
     at = edges(limits.detect)
     lines = dict.fromkeys(LINES, INCONCLUSIVE)
+    rare = None
     for look in _looks(of, limits, last):
         for line in LINES:
             now = suspicion(bounds(of.measured[line][:look], errors=of.errors[line][:look]), at)
@@ -88,11 +96,14 @@ def decide(of: Kept, limits: Limits, *, last: bool = False) -> Decision:
         suspected = tuple(line for line in LINES if lines[line] == FAIL)
         if suspected:
             return _confirm(of, limits, Decision(None, CONFIRM, lines, suspected), last)
-        if all(lines[line] == PASS for line in LINES):
+        rare = rare_stalls(of.beyond[:look], at)
+        if all(lines[line] == PASS for line in LINES) and rare is None:
             return Decision(PASS, None, lines)
+    if rare is not None:
+        lines[WHOLE] = INCONCLUSIVE
     if last or of.taken >= limits.max_rounds or of.lost >= HOPELESS:
-        return Decision(INCONCLUSIVE, None, lines)
-    return Decision(None, MEASURE, lines)
+        return Decision(INCONCLUSIVE, None, lines, rare=rare)
+    return Decision(None, MEASURE, lines, rare=rare)
 
 
 def _looks(of: Kept, limits: Limits, last: bool) -> list[int]:

@@ -21,7 +21,7 @@ _QUESTIONS: Final[tuple[Callable[[Evidence], str | None], ...]] = (
     doubts_amount.work_differs,
     doubts_rounds.drift,
     doubts_rounds.odd_round,
-    doubts_rounds.rare_stalls,
+    doubts_rounds.rare,
     doubts_method.slots,
     doubts_method.positions,
     doubts_method.control,

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from profiler.gate.evidence import Evidence, mean
+from profiler.gate.chance import mean
+from profiler.gate.evidence import Evidence
 
 UNSTEADY: Final = 1.5
 """Times by which the base's own step differs between rounds."""

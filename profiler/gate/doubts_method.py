@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from profiler.gate.evidence import ODD, Evidence, of_difference, of_mean
+from profiler.gate.chance import ODD, of_difference, of_mean
+from profiler.gate.evidence import Evidence
 from profiler.gate.reason import percent, slower
 
 CONTROL_ODD: Final = 0.005

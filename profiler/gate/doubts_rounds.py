@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import numpy as np
-
-from profiler.gate.evidence import ODD, Evidence, Seen, chance, mean, of_mean
+from profiler.gate.chance import ODD, chance, mean
+from profiler.gate.evidence import Evidence
 from profiler.gate.reason import percent
+from profiler.gate.stalls import rare_stalls
 
 FEWEST_DRIFT: Final = 5
 FEWEST_ODD: Final = 5
-RARE: Final = 0.005
-"""Two-sided, of stalls counted in full: they are few, so that it is less strict."""
 
 
 def drift(of: Evidence) -> str | None:
@@ -52,17 +50,8 @@ def odd_round(of: Evidence) -> str | None:
     return f"Round {number} alone says {percent(value)}, the others {percent(middle)} in the mean."
 
 
-def rare_stalls(of: Evidence) -> str | None:
-    """Stalls counted in full, beyond what the line of all steps says, in which none counts more than CAP of a step."""
-    beyond, odd = of_mean([_in_full(one) - one.whole for one in of.seen])
-    if odd >= RARE or beyond <= of.at.passes:
+def rare(of: Evidence) -> str | None:
+    more = rare_stalls([one.values.beyond for one in of.seen], of.at)
+    if more is None:
         return None
-    return (
-        f"The candidate takes {percent(beyond)} longer still where rare and long stalls are counted in full, which the "
-        "verdict does not do."
-    )
-
-
-def _in_full(one: Seen) -> float:
-    """Log ratio of all that the sides' pairs took."""
-    return float(np.log(one.pairs.second.sum() / one.pairs.first.sum()))
+    return f"The candidate has rare and long stalls, which count little above: in full they would add {percent(more)}."

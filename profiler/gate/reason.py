@@ -35,6 +35,11 @@ def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits,
     if of.usable < FEWEST:
         few = f"{_rounds(of.usable)} with enough turns, of {of.taken} taken"
         return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least"
+    if found.rare is not None:
+        return (
+            f"{early}the candidate has rare and long stalls, that add {percent(found.rare)} where they count in full: "
+            "neither a slow-down of every step nor of every tenth, but more than chance"
+        )
     names = " and ".join(f"{line.name} {_range(line)}" for line in lines if line.state == INCONCLUSIVE)
     low, high = (f"{100 * share * limits.detect:g}%" for share in (FAILS_ABOVE, PASSES_BELOW))
     return f"{early}{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more: {names}"

@@ -41,6 +41,8 @@ class RoundValues:
     typical_error: float = 0.0
     """Standard error of the candidate's value, from the pairs of this round alone: without the programs' luck."""
     whole_error: float = 0.0
+    beyond: float = 0.0
+    """How much longer still the candidate takes where stalls count in full: log ratio of the sums, less `whole`."""
 
     @property
     def usable(self) -> bool:
@@ -50,17 +52,33 @@ class RoundValues:
 def round_values(one: Round) -> RoundValues:
     """Both lines of a round, of the candidate and of the control, each against the base."""
     candidate, control = pairs_of(one, CANDIDATE), pairs_of(one, CONTROL)
-    first, second = _both(candidate), _both(control)
-    return RoundValues(first[0], first[1], second[0], second[1], len(candidate), first[2], first[3])
+    first, second = _lines(candidate), _lines(control)
+    return RoundValues(
+        first.typical,
+        first.whole,
+        second.typical,
+        second.whole,
+        len(candidate),
+        first.typical_error,
+        first.whole_error,
+        first.beyond,
+    )
 
 
-def _both(pairs: Pairs) -> tuple[float | None, float | None, float, float]:
-    """Both values, and the error of each."""
+def _lines(pairs: Pairs) -> RoundValues:
+    """Of two sides."""
     if len(pairs) < FEWEST_PAIRS:
-        return None, None, 0.0, 0.0
+        return RoundValues(None, None)
     usual, error = typical(pairs.first, pairs.second)
     every, its_error = whole(pairs.first, pairs.second, pairs.steps)
-    return float(usual), float(every), float(error), float(its_error)
+    full = float(np.log(pairs.second.sum() / pairs.first.sum()))
+    return RoundValues(
+        float(usual),
+        float(every),
+        typical_error=float(error),
+        whole_error=float(its_error),
+        beyond=full - float(every),
+    )
 
 
 def typical(base: Array, candidate: Array) -> tuple[Array, Array]:

@@ -121,14 +121,15 @@ def rounds(
     turn = time.sum(axis=-1)
     base, candidate, control = turn[:, :, 0], turn[:, :, 1], turn[:, :, -1]
     (usual, error), (every, its_error) = typical(base, candidate), whole(base, candidate, at.steps)
+    full = np.log(candidate.sum(axis=-1) / base.sum(axis=-1))
     controls = (None, None)
     if sides == 3:
         controls = (typical(base, control)[0], whole(base, control, at.steps)[0])
     values = []
     for one in range(number):
         beside = [None if of is None else float(of[one]) for of in controls]
-        errors = float(error[one]), float(its_error[one])
-        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, at.pairs, *errors)))
+        rest = float(error[one]), float(its_error[one]), float(full[one] - every[one])
+        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, at.pairs, *rest)))
     return values
 
 
