@@ -12,6 +12,7 @@ from profiler.base.plugins import discover
 PLUGINS: dict[str, tuple[str, ...]] = {
     "profiler.commands": (
         "attach",
+        "check",
         "compare",
         "diagnose",
         "diagnose-tokenization",

@@ -6,26 +6,23 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.base.errors import Exit, ProfilerError
+from profiler.commands._gate_found import Found, count_steps, found_in
 from profiler.commands._gate_results import fingerprint, finish, side_info
 from profiler.commands._gate_rounds import make_rounds
 from profiler.commands._gate_settings import GateSettings
-from profiler.gate.counted import counted
 from profiler.gate.counters import compare, overall
 from profiler.gate.decide import throughput
-from profiler.gate.model import BASE, CANDIDATE, FAIL, Counted, CounterLine, GateResult
-from profiler.record.turns.counting import STEPS, count
-from profiler.record.turns.resident import Program, Resident, spans_of
+from profiler.gate.model import BASE, CANDIDATE, FAIL, CounterLine, GateResult
+from profiler.record.turns.resident import Program, Resident
 from profiler.record.turns.rounds import Rounds
-from profiler.run.load import load
 
 if TYPE_CHECKING:
     from profiler.record.revisions.prepare import Side
-    from profiler.run.model import Run
 
 _OURS = "reference_trainer"
 """It marks itself: no hooks go into it."""
@@ -48,48 +45,12 @@ def check_command(command: tuple[str, ...], settings: GateSettings, *, against: 
     program = _program(CANDIDATE, _as_is(command))
 
     def counting(processes: int, first: int) -> Found:
-        return _count(program, settings, processes, first)
+        return count_steps(program, settings, processes, first)
 
     if settings.update:
         return updated(program, settings, counting)
     result, _ = against_file(program, settings, counting)
     return finish(result, settings)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the counted processes of a side left."""
-
-    paths: tuple[Path, ...]
-    runs: tuple[Run, ...]
-    counted: tuple[Counted, ...]
-
-    def joined(self, other: Found) -> Found:
-        """With the processes of `other`."""
-        return Found(self.paths + other.paths, self.runs + other.runs, self.counted + other.counted)
-
-
-def _count(program: Program, settings: GateSettings, processes: int, first: int = 1) -> Found:
-    names = [f"counted-{program.side}-{number}" for number in range(first, first + processes)]
-    paths = count(
-        program,
-        settings.out,
-        names,
-        steps=settings.steps or STEPS,
-        warmup=settings.warmup,
-        patience=settings.patience,
-        announce=lambda name: print(f"counting: {name}", file=sys.stderr),
-    )
-    return _found(paths, str(program.cwd))
-
-
-def _found(paths: Sequence[Path], folder: str = "") -> Found:
-    runs = tuple(load(path) for path in paths)
-    return Found(
-        tuple(paths),
-        runs,
-        tuple(counted(run, spans_of(path), folder=folder) for run, path in zip(runs, paths, strict=True)),
-    )
 
 
 # ---------------------------------------------------------------- two programs by turns
@@ -105,7 +66,7 @@ def check_commands(before: str, after: str, settings: GateSettings) -> int:
             raise ProfilerError(f"--{option} {text!r}: {error}") from None
         if not words:
             raise ProfilerError(f"--{option}: there is no command in it")
-        sides.append(replace(_as_is(words), what=""))
+        sides.append(replace(_as_is(words), what="", commit=""))
     return _by_turns(sides[0], sides[1], settings, mode="commands")
 
 
@@ -164,7 +125,7 @@ def _by_turns(base: Side, candidate: Side, settings: GateSettings, *, mode: str,
         maker = Rounds(programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, **options)
         made = make_rounds(maker, settings.limits)
     speed = throughput(made.rounds, settings.limits, interrupted=made.interrupted, why_stopped=made.why_stopped)
-    founds = {side: _found(maker.runs[side], str(of.cwd)) for side, of in ((BASE, base), (CANDIDATE, candidate))}
+    founds = {side: found_in(maker.runs[side], str(of.cwd)) for side, of in ((BASE, base), (CANDIDATE, candidate))}
     lines = _counters(programs, founds, settings, made.interrupted)
     info = {
         name: side_info(name, of.what, of.argv, of.commit, runs=founds[name].runs, rounds=made.rounds)
@@ -195,7 +156,7 @@ def _counters(
     lines = compare(founds[BASE].counted, founds[CANDIDATE].counted, settings.limits)
     if overall(lines) != FAIL or interrupted:
         return lines
-    located = {side: _count(program, settings, 1).counted for side, program in programs.items()}
+    located = {side: count_steps(program, settings, 1).counted for side, program in programs.items()}
     sites = {
         (line.counter, line.scope): line.changes for line in compare(located[BASE], located[CANDIDATE], settings.limits)
     }
@@ -226,7 +187,7 @@ def _gpus() -> Iterator[Any]:
 
 def check_runs(paths: Sequence[Path], settings: GateSettings) -> int:
     """Two runs that were recorded before: their counters; their times are shown and gate nothing."""
-    founds = [_found([path]) for path in paths]
+    founds = [found_in([path]) for path in paths]
     lines = compare(founds[0].counted, founds[1].counted, settings.limits)
     info = {
         name: side_info(name, str(path), found.runs[0].info.argv, found.runs[0].info.git_commit, runs=found.runs)

@@ -7,9 +7,9 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from profiler.base.errors import ProfilerError
+from profiler.commands._gate_found import Found
 from profiler.commands._gate_results import fingerprint, side_info
 from profiler.commands._gate_settings import GateSettings
 from profiler.gate import baseline
@@ -17,14 +17,11 @@ from profiler.gate.counters import compare, overall
 from profiler.gate.keyed import key_of, mismatch
 from profiler.gate.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, CounterLine, GateResult, SideInfo
 from profiler.record.turns.counting import STEPS
-
-if TYPE_CHECKING:
-    from profiler.commands._checking import Found
-    from profiler.record.turns.resident import Program
+from profiler.record.turns.resident import Program
 
 MORE = 3
 """Processes more, where counters vary from one to the next."""
-Counting = Callable[[int, int], "Found"]
+Counting = Callable[[int, int], Found]
 """Counts (how many processes, number of the first one)."""
 
 

@@ -47,7 +47,8 @@ def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, An
     write_all(result, settings.out, _comparison(sides))
     where = places(Path.cwd())
     if settings.github or os.environ.get(ACTIONS) == "true":
-        print("\n".join(workflow_commands(result, where)))
+        for line in workflow_commands(result, where):
+            print(line)
     if summary := os.environ.get(SUMMARY):
         append_summary(result, Path(summary))
     if settings.history is not None:

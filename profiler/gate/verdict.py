@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from profiler.base.counter_names import NAMES
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, Throughput, TimeLine
 
 _MOST_COUNTERS = 3
@@ -57,8 +58,8 @@ def _what(line: TimeLine) -> str:
 
 def _rose(lines: Sequence[CounterLine]) -> str:
     shown = ", ".join(_one(line) for line in lines[:_MOST_COUNTERS])
-    more = f" and {len(lines) - _MOST_COUNTERS} more counters" if len(lines) > _MOST_COUNTERS else ""
-    return f"{shown}{more} rose"
+    more = f", and {len(lines) - _MOST_COUNTERS} more counters" if len(lines) > _MOST_COUNTERS else ""
+    return f"{shown}{more}"
 
 
 def _one(line: CounterLine) -> str:
@@ -66,9 +67,9 @@ def _one(line: CounterLine) -> str:
         return line.counter
     by = line.after[0] - line.before[1]
     at = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
-    return (
-        f"{line.counter} by {by:.4g} per {line.scope}{at}" if line.scope == "step" else f"{line.counter} in workers{at}"
-    )
+    known = NAMES.get(line.counter)
+    workers = " in loader workers" if line.scope == "worker" else ""
+    return f"{known[1] if known else line.counter} rose by {by:,.4g} per step{workers}{at}"
 
 
 def _unsure(lines: Sequence[CounterLine]) -> str:

@@ -12,14 +12,12 @@ import os
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from time import monotonic_ns as now  # the clock of every record, as in recorder
+from typing import Any, Final, Protocol
 
 from profiler.inside.boot import say
-from profiler.inside.recorder import now
 from profiler.run.tables import PAUSED
-
-if TYPE_CHECKING:
-    from profiler.inside.recorder import Recorder
 
 MARK: Final = "mark"
 """What a step that the program marks itself is called."""
@@ -28,6 +26,19 @@ FIRST_LOOK: Final = 4
 
 
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
+
+
+class Recorder(Protocol):
+    """What of `profiler.inside.recorder.Recorder` is used here."""
+
+    rank: int
+    drains: list[Callable[[], object]]
+    prefetch: int
+    regions: Any
+    thread: Any
+    name: Any
+
+    def flush(self) -> None: ...
 
 
 class Turns:

@@ -118,12 +118,13 @@ class Rounds:
             time.sleep(_LOOK_S)
 
     def _choose(self, residents: Mapping[str, Resident]) -> None:
-        """Warm up, and choose how many steps a turn has, once for all rounds."""
+        """Warm up, and choose how many steps a turn has, once for all rounds; every round counts the same steps."""
         for resident in residents.values():
-            resident.turn(self._warmup, measured=False)
+            if self._warmup:
+                resident.turn(self._warmup, measured=False)
+        step_s = min(_middle(resident.turn(_PROBE, measured=False)) for resident in residents.values())
         if self.steps:
             return
-        step_s = min(_middle(resident.turn(_PROBE, measured=False)) for resident in residents.values())
         prefetch = max(resident.prefetch for resident in residents.values())
         queued = QUEUED_STEPS if any(resident.queues for resident in residents.values()) else 1
         wanted = max(math.ceil(TURN_S / step_s - 0.5), PREFETCHED * prefetch, queued, 1)

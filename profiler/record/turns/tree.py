@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from profiler.record.processes import family
+from profiler.record.processes import family, is_alive
 
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that the kernel sends us when our parent dies."""
@@ -76,17 +76,22 @@ class Tree:
             _send(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End all of them, at once."""
+        """End all of them. When it returns none of them lives, but for the root, whose parent has to wait for it."""
         self.look_for_strays()
+        ended: set[int] = set()
         for _ in range(_LOOKS):
-            living = self.members()
+            living = [pid for pid in self.members() if pid not in ended]
             for pid in living:
                 _send(pid, signal.SIGKILL)
-            if living == [self.root]:
+            ended.update(living)
+            if not living:
                 break
-        _send(self.root, signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.root, signal.SIGKILL)
+        until = time.monotonic() + _PATIENCE_S
+        for pid in ended - {self.root}:
+            while is_alive(pid) and time.monotonic() < until:
+                time.sleep(0.001)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -77,9 +77,13 @@ def time_sentence(line: TimeLine) -> str:
     return "; ".join(one for one in said if one)
 
 
+_NAMED = 7
+"""Digits by which a side's name tells its commit already."""
+
+
 def side(info: SideInfo) -> str:
     """'main at 3fa2c1d0e9'."""
-    commit = f" at {plain(info.commit)[:SHORT_COMMIT]}" if info.commit and info.commit not in info.what else ""
+    commit = f" at {plain(info.commit)[:SHORT_COMMIT]}" if info.commit and info.commit[:_NAMED] not in info.what else ""
     return f"{plain(info.what) or plain(info.label)}{commit}"
 
 

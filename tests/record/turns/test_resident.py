@@ -99,13 +99,12 @@ def test_frozen_with_its_whole_tree(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_process_that_lost_its_parent_is_frozen_and_ended_too(start: Start, tmp_path: Path) -> None:
-    source = f"""
-        import subprocess, sys
-        orphan = "import subprocess, sys; no = subprocess.DEVNULL\nprint(subprocess.Popen(" \\
-                 "[sys.executable, '-c', 'while True: pass'], stdout=no, stderr=no).pid)"
-        print(subprocess.run([sys.executable, "-c", orphan], capture_output=True, text=True).stdout, flush=True)
-        {"".join(line + chr(10) + "        " for line in STEPPING.splitlines())}
-    """
+    (tmp_path / "leaves.py").write_text(
+        "import subprocess, sys\n"
+        "no = subprocess.DEVNULL\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'while True: pass'], stdout=no, stderr=no).pid)\n"
+    )
+    source = "import subprocess, sys\nsubprocess.run([sys.executable, 'leaves.py'])\n" + STEPPING
     resident = settled(start(program(tmp_path, source)))
     orphan = int((resident.folder / "output.log").read_text().split()[0])
     assert state(orphan) == "T"

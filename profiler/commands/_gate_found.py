@@ -1,0 +1,57 @@
+"""What the processes of a side left: their runs, and what they counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.commands._gate_settings import GateSettings
+from profiler.gate.counted import counted
+from profiler.gate.model import Counted
+from profiler.record.turns.counting import STEPS, count
+from profiler.record.turns.resident import Program, spans_of
+from profiler.run.load import load
+from profiler.run.model import Run
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the counted processes of a side left."""
+
+    paths: tuple[Path, ...]
+    runs: tuple[Run, ...]
+    counted: tuple[Counted, ...]
+
+    def joined(self, other: Found) -> Found:
+        """With the processes of `other`."""
+        return Found(self.paths + other.paths, self.runs + other.runs, self.counted + other.counted)
+
+
+def count_steps(program: Program, settings: GateSettings, processes: int, first: int = 1) -> Found:
+    """Count so many fresh processes; `first` is the number of the first one."""
+    names = [f"counted-{program.side}-{number}" for number in range(first, first + processes)]
+    paths = count(
+        program,
+        settings.out,
+        names,
+        steps=settings.steps or STEPS,
+        warmup=settings.warmup,
+        patience=settings.patience,
+        announce=lambda name: print(f"counting: {name}", file=sys.stderr),
+    )
+    return found_in(paths, str(program.cwd))
+
+
+def found_in(paths: Sequence[Path], folder: str = "") -> Found:
+    """Recorded runs, read.
+
+    :param folder: that their programs were started in, where they do not say.
+    """
+    runs = tuple(load(path) for path in paths)
+    return Found(
+        tuple(paths),
+        runs,
+        tuple(counted(run, spans_of(path), folder=folder) for run, path in zip(runs, paths, strict=True)),
+    )
