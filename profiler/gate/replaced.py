@@ -34,6 +34,7 @@ def held(path: Path, what: str) -> Iterator[Path]:
         if _is(beside, lock):
             with suppress(OSError):
                 beside.unlink()
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a child that was forked meanwhile has it too
         os.close(lock)
 
 
@@ -80,8 +81,13 @@ def replace(place: Path, text: str) -> None:
         os.replace(beside, place)  # noqa: PTH105
     finally:
         os.close(file)
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # not every file system has it; the file is there by now
+        _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(file)
     finally:
-        os.close(folder)
+        os.close(file)
