@@ -15,7 +15,6 @@ from profiler.gate.model import Limit, Limits
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
-DEFAULT_BASELINE: Final = "profiler-baseline.json"
 
 
 @dataclass(frozen=True, slots=True)
