@@ -11,7 +11,7 @@ RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help compare ladder test test-all lint bench gpu clean
+.PHONY: help compare ladder check test test-all lint bench gpu clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -22,6 +22,13 @@ compare: $(RUNTIME) ## measure the bundled trainer as found and fixed; writes re
 
 ladder: $(RUNTIME) ## measure every cure of the bundled trainer: alone, on top of the others, and left out
 	@$(RUN) -m profiler compare --ladder $(ARGS)
+
+check: $(RUNTIME) ## gate the bundled trainer's counters against .ci/counters-*.json; ARGS='--update --reason ...' writes them
+	@for variant in as-found fixed; do \
+	    $(RUN) -m profiler check --baseline .ci/counters-$$variant.json --steps 10 --warmup 2 $(ARGS) -- \
+	        $(RUN) -m reference_trainer.lm --variant $$variant --device host --preset tiny \
+	        --corpus .ci/corpus.txt --warmup-seconds 0 --seconds 600 || exit; \
+	done
 
 test: $(DEV) browser ## run the tests, without the slow ones and those that need a GPU
 	@$(RUN) -m pytest $(ARGS)

@@ -12,6 +12,7 @@ import pytest
 
 RUN = Path(__file__).parents[1] / ".ci" / "run"
 MAKE = """#!/bin/sh
+[ "$1" = check ] && echo checked && exit "${CHECK:-0}"
 echo "make $*" >> calls
 mkdir -p .pytest_cache/v/cache
 if [ "$(wc -l < calls)" = 1 ]; then
@@ -52,6 +53,7 @@ def test_a_few_failures_have_one_chance_more(tmp_path: Path, failed: int, second
         assert "--last-failed" in asked[1]
         assert all(name in done.stdout for name in names)
     assert (FLAKY in done.stdout) == (calls == 2 and code == 0)
+    assert ("checked" in done.stdout) == (code == 0)
 
 
 def test_a_failure_before_the_tests_is_one(tmp_path: Path) -> None:
@@ -64,3 +66,14 @@ def test_a_failure_before_the_tests_is_one(tmp_path: Path) -> None:
     done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert FLAKY not in done.stdout
+
+
+def test_counters_that_rose_fail_the_job(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(RUN, tmp_path / ".ci" / "run")
+    make = tmp_path / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FIRST": "", "CHECK": "1"}
+    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "checked" in done.stdout) == (1, True)

@@ -131,9 +131,13 @@ def _who(recorder: Recorder) -> dict[str, Any]:
 
 
 def _files() -> list[str]:
-    """Files of the modules that the program has loaded, but for the standard library's and those installed."""
+    """Files of the modules that the program has loaded, but for the standard library's and those installed.
+
+    torch has modules that were made up, with a bare name for a file.
+    """
     found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [file for file in found if isinstance(file, str) and not any(part in file for part in _INSTALLED)]
+    files = [file for file in found if isinstance(file, str) and os.path.isabs(file)]  # noqa: PTH117
+    return [file for file in files if not any(part in file for part in _INSTALLED)]
 
 
 def _torch() -> Any:

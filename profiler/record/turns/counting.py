@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.base.errors import ProfilerError
+from profiler.record.turns.interrupts import held
 from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
 from profiler.record.turns.rounds import WARMUP
 
@@ -50,7 +51,7 @@ def _one(
     announce: Callable[[str], None],
 ) -> Path:
     announce(folder.name)
-    with ExitStack() as stack:
+    with held(), ExitStack() as stack:
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
         resident = Resident(program, folder, sockets, level=level)
         stack.callback(resident.end)

@@ -20,6 +20,7 @@ from profiler.gate.model import Turn
 from profiler.record.failures import last_line
 from profiler.record.launch import inside_statuses, opened, write_last
 from profiler.record.target import environment_of, find_program
+from profiler.record.turns.interrupts import obey
 from profiler.record.turns.line import Line, Switchboard
 from profiler.record.turns.step import chosen, in_words
 from profiler.record.turns.tree import Tree, die_with_parent
@@ -208,6 +209,7 @@ class Resident:
         return Turn(self.program.side, stamps[0], lengths, tokens)
 
     def _must_live(self) -> None:
+        obey()
         code = self._process.poll()
         if code is not None:
             raise EndedError(self, code)

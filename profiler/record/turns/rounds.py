@@ -15,6 +15,7 @@ from typing import Final
 from profiler.base.errors import Exit, ProfilerError
 from profiler.gate.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
 from profiler.record.turns import order
+from profiler.record.turns.interrupts import held, obey
 from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
 from profiler.record.turns.weather import Weather
 
@@ -79,7 +80,7 @@ class Rounds:
         begin = time.monotonic()
         sides = (BASE, CANDIDATE, CONTROL) if kind == CONFIRM else (BASE, CANDIDATE)
         slots = order.starts(sides, number, self._random, swapped=kind == CONFIRM)
-        with ExitStack() as stack:
+        with held(), ExitStack() as stack:
             sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
             residents: dict[str, Resident] = {}
             try:
@@ -137,6 +138,7 @@ class Rounds:
         done = []
         for side in order.turns(sides, self._pairs, self._random):
             done.append(residents[side].turn(self.steps))
+            obey()
             weather.look()
         return tuple(done)
 

@@ -1,0 +1,97 @@
+"""`check` on training scripts of torch: a wait that was added is named with its line, loader workers stand still too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.record.processes import family
+from profiler.record.turns.resident import Program, Resident
+from tests.record.turns.programs import ROOT
+
+TRAIN = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(4000, 8), torch.randn(4000, 1))
+loader = DataLoader(data, batch_size=4, num_workers=int(sys.argv[1]))
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+total = 0.0
+while True:
+    for features, target in loader:
+        loss = (model(features) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        pass
+"""
+LINE = TRAIN[: TRAIN.index("        pass")].count("\n") + 1
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "--baseline", "b.json", "--steps", "5", "--warmup", "2"]
+    command = ["--", sys.executable, "train.py", "0"]
+    assert main([*words, "--update", *command]) == 0
+    (here / "train.py").write_text(TRAIN.replace("        pass", "        total += loss.item()"))
+    capsys.readouterr()
+    assert main([*words, *command]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"rose by 1 per step at train.py:{LINE}" in said, said
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
+    (here / "sockets").mkdir()
+    program = Program("base", (sys.executable, "train.py", "2"), here, {"PYTHONPATH": str(ROOT)})
+    resident = Resident(program, here / "run", here / "sockets")
+    try:
+        until = time.monotonic() + 120
+        while not resident.settle():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        resident.freeze()
+        resident.turn(5)
+        pids = family(resident._tree.root)
+        assert (len(pids), resident.prefetch) == (3, 4), "two workers, two batches each"
+        assert {state(pid) for pid in pids} == {"T"}
+    finally:
+        resident.end()
+
+
+def test_a_revision_that_imports_the_working_tree_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an installation that points into the checkout does: both sides would run the same code."""
+    named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    (here / "package").mkdir()
+    (here / "package" / "shared.py").write_text("")
+    (here / "train.py").write_text(f"import sys\nsys.path.insert(0, {str(here / 'package')!r})\nimport shared\n{TRAIN}")
+    for words in (["init", "-q", "-b", "main"], ["add", "train.py", "package"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *named, *words], check=True, capture_output=True)
+    words = [sys.executable, "-m", "profiler", "check", "--against", "HEAD", "--", sys.executable, "train.py", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: the base runs code of the working tree")
+    assert "shared.py" in last
