@@ -1,4 +1,4 @@
-"""`check` on training scripts of torch: a wait that was added is named with its line, loader workers stand still too."""
+"""`check` on scripts of torch: a wait that was added is named with its line, loader workers stand still too."""
 
 from __future__ import annotations
 

@@ -39,5 +39,5 @@ def obey() -> None:
         raise KeyboardInterrupt
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def _note(number: int, _: FrameType | None) -> None:
     _came.append(number)
