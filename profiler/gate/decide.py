@@ -56,16 +56,16 @@ def _kept(rounds: Sequence[Round]) -> Kept:
 
 def _line(name: str, of: Kept, found: Decision, limits: Limits, rounds: Sequence[Round]) -> TimeLine:
     """Of all rounds together, since those that a FAIL is suspected in are the unlucky ones."""
-    values = [*of.measured[name], *(candidate for candidate, _ in of.confirming[name])]
+    key = found.judged_by(name)
+    values = [*of.measured[key], *(candidate for candidate, _ in of.confirming[key])]
     state = found.lines.get(name, INCONCLUSIVE)
     if len(values) < 2:
         return TimeLine(name, INCONCLUSIVE, values[0] if values else None, None, None, len(values), None)
     at = sequential.edges(limits.detect)
-    bounds = sequential.bounds(values, errors=of.errors[name])
+    bounds = sequential.bounds(values, errors=of.errors[key])
     if found.state == FAIL and name not in found.suspected:
         state = sequential.state(bounds, at)
-    open_yet = state == INCONCLUSIVE and (name == TYPICAL or found.rare is None)
-    more = sequential.more_rounds(bounds, at) if open_yet else None
+    more = sequential.more_rounds(bounds, at) if state == INCONCLUSIVE else None
     each = _seconds(rounds)
     return TimeLine(
         name,

@@ -54,4 +54,4 @@ def rare(of: Evidence) -> str | None:
     more = rare_stalls([one.values.beyond for one in of.seen], of.at)
     if more is None:
         return None
-    return f"The candidate has rare and long stalls, which count little above: in full they would add {percent(more)}."
+    return f"The candidate has rare and long stalls, few of which decide: counted in full they add {percent(more)}."

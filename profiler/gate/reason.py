@@ -35,14 +35,14 @@ def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits,
     if of.usable < FEWEST:
         few = f"{_rounds(of.usable)} with enough turns, of {of.taken} taken"
         return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least"
-    if found.rare is not None:
-        return (
-            f"{early}the candidate has rare and long stalls, that add {percent(found.rare)} where they count in full: "
-            "neither a slow-down of every step nor of every tenth, but more than chance"
-        )
     names = " and ".join(f"{line.name} {_range(line)}" for line in lines if line.state == INCONCLUSIVE)
     low, high = (f"{100 * share * limits.detect:g}%" for share in (FAILS_ABOVE, PASSES_BELOW))
-    return f"{early}{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more: {names}"
+    undecided = f"{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more"
+    return f"{early}{undecided}: {names}{_rare(found)}"
+
+
+def _rare(found: Decision) -> str:
+    return "" if found.rare is None else f"; rare and long stalls of the candidate add {percent(found.rare)} of it"
 
 
 def _rounds(number: int) -> str:
@@ -58,7 +58,7 @@ def _range(line: TimeLine) -> str:
 def _swapped(found: Decision, of: Kept) -> str:
     said = []
     for line in found.suspected:
-        rounds = of.confirming[line]
+        rounds = of.confirming[found.judged_by(line)]
         candidate = math.fsum(value for value, _ in rounds) / len(rounds)
         control = math.fsum(value or 0.0 for _, value in rounds) / len(rounds)
         said.append(f"{line} {percent(candidate)}, the base against itself {percent(control)}")
@@ -67,7 +67,8 @@ def _swapped(found: Decision, of: Kept) -> str:
 
 def _confirmed(found: Decision, of: Kept) -> str:
     number = len(of.confirming[found.suspected[0]])
-    return f"confirmed by {_rounds(number)} with the programs started in the other order: {_swapped(found, of)}"
+    how = f"confirmed by {_rounds(number)} with the programs started in the other order"
+    return f"{how}: {_swapped(found, of)}{_rare(found)}"
 
 
 def _not_confirmed(found: Decision, of: Kept, stopped: str) -> str:

@@ -18,4 +18,4 @@ def rare_stalls(beyond: Sequence[float], at: Edges) -> float | None:
     :param beyond: of each round, log ratio of the sums less that of all steps with capped stalls.
     """
     more, odd = of_mean(beyond)
-    return more if odd < RARE and more > at.passes else None
+    return more if odd < RARE and more > at.fails else None

@@ -43,6 +43,7 @@ class RoundValues:
     whole_error: float = 0.0
     beyond: float = 0.0
     """How much longer still the candidate takes where stalls count in full: log ratio of the sums, less `whole`."""
+    control_beyond: float = 0.0
 
     @property
     def usable(self) -> bool:
@@ -62,6 +63,7 @@ def round_values(one: Round) -> RoundValues:
         first.typical_error,
         first.whole_error,
         first.beyond,
+        second.beyond,
     )
 
 

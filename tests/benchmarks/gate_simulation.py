@@ -1,6 +1,6 @@
 """How often the throughput gate errs, simulated: rates of FAIL, PASS and INCONCLUSIVE by noise and true slow-down.
 
-    python tests/benchmarks/gate_simulation.py [--gates 2000] [--noise usual,spiky] [--true 0,2,5,stall] [--detect 0.05]
+    python tests/benchmarks/gate_simulation.py [--gates 2000] [--noise usual,spiky] [--true 0,5,10:0.5] [--detect 0.05]
 
 Simulated, not measured: noise is made up after what was seen on shared machines, and says what the method does with
 such noise, not how a machine is. Values of rounds come from the same functions that the gate uses, on arrays; the
@@ -83,20 +83,13 @@ class Truth:
     """... of so many times a step."""
 
 
-TRUTHS = {
-    "0": Truth(),
-    "2": Truth(0.02),
-    "3": Truth(0.03),
-    "5": Truth(0.05),
-    "1": Truth(0.01),
-    "10": Truth(0.10),
-    "20": Truth(0.20),
-    "50": Truth(0.50),
-    "-5": Truth(-0.05),
-    "stall": Truth(every=10, stall=0.5),
-    "stall20": Truth(every=20, stall=1.0),
-    "stall50": Truth(every=50, stall=9.0),
-}
+STALL = "10:0.5"
+
+
+def truth_of(text: str) -> Truth:
+    """'5': 5% slower; '10:0.5': every tenth step takes half a step longer."""
+    every, colon, stall = text.partition(":")
+    return Truth(every=int(every), stall=float(stall)) if colon else Truth(float(text) / 100)
 
 
 def rounds(
@@ -126,12 +119,14 @@ def rounds(
     (usual, error), (every, its_error) = typical(base, candidate), whole(base, candidate, at.steps)
     full = np.log(candidate.sum(axis=-1) / base.sum(axis=-1))
     controls = (None, None)
+    control_rest = np.zeros(number)
     if sides == 3:
         controls = (typical(base, control)[0], whole(base, control, at.steps)[0])
+        control_rest = np.log(control.sum(axis=-1) / base.sum(axis=-1)) - controls[1]
     values = []
     for one in range(number):
         beside = [None if of is None else float(of[one]) for of in controls]
-        rest = float(error[one]), float(its_error[one]), float(full[one] - every[one])
+        rest = float(error[one]), float(its_error[one]), float(full[one] - every[one]), float(control_rest[one])
         values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, at.pairs, *rest)))
     return values
 
@@ -210,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gates", type=int, default=2000)
     parser.add_argument("--noise", default=",".join(NOISES))
-    parser.add_argument("--true", default="0,2,3,5,10,stall", help=f"of {', '.join(TRUTHS)}")
+    parser.add_argument("--true", default=f"0,2,3,5,10,-5,{STALL}", help="percent, or a stall: EVERY:STEPS")
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=2, help="of a turn")
     parser.add_argument("--detect", type=float, default=0.05)
@@ -221,7 +216,7 @@ def main() -> None:
     print("                           %       %       %  unconf.%  median 90%  mean  mean  median 90%")
     for name in at.noise.split(","):
         for number, what in enumerate(at.true.split(",")):
-            print(row(name, what, gates(NOISES[name], TRUTHS[what], at, number), at), flush=True)
+            print(row(name, what, gates(NOISES[name], truth_of(what), at, number), at), flush=True)
 
 
 if __name__ == "__main__":

@@ -113,12 +113,22 @@ def test_gates_of_known_differences(made: Made, expected: str) -> None:
     assert states == [expected] * 6
 
 
-def test_stalls_too_rare_for_its_lines_do_not_pass() -> None:
+def test_rare_and_long_stalls_count_in_full() -> None:
+    """A stall of nine steps every fiftieth: +18% of the time."""
     found = throughput(gate(Made(every=50, stall=9.0), seed=1), LIMITS)
-    assert found.state == INCONCLUSIVE
-    assert "rare and long stalls" in found.reason
-    assert lines(found)["typical step"] == PASS
-    assert all(line.more_rounds is None for line in found.lines), found.lines
+    assert (found.state, lines(found)) == (FAIL, {"typical step": PASS, "all steps": FAIL}), found.reason
+    assert "rare and long stalls of the candidate add" in found.reason
+    slowdown = found.lines[1].slowdown
+    assert slowdown is not None
+    assert 0.08 < slowdown < 0.3, slowdown
+
+
+def test_one_long_stall_in_all_is_chance() -> None:
+    rounds = exact(0.0, 0.004, -0.004, 0.002, -0.002)
+    first = rounds[0].turns[0]
+    struck = replace(first, side=CANDIDATE, steps=(first.steps[0] * 30, *first.steps[1:]))
+    rounds[0] = replace(rounds[0], turns=(struck, *rounds[0].turns[1:]))
+    assert throughput(rounds, LIMITS).state == PASS
 
 
 def between() -> list[Round]:
