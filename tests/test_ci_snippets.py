@@ -1,0 +1,267 @@
+"""The files for continuous integration do what docs/ci.md says, as far as a machine without GitHub can tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+GITLAB = yaml.safe_load((ROOT / "docs" / "gitlab-ci.yml").read_text(encoding="utf-8"))
+PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
+STUB = f"""#!{sys.executable}
+import json, os, sys
+from pathlib import Path
+if sys.argv[1:3] != ["-m", "profiler"]:
+    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+Path(os.environ["SEEN"]).write_text(json.dumps(sys.argv[3:]))
+code = int(os.environ["CODE"])
+words = sys.argv[3:]
+out = Path(words[words.index("--out") + 1])
+if code in (0, 1, 3):
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "check.json").write_text(json.dumps({{"state": {{0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE"}}[code]}}))
+sys.exit(code)
+"""
+HOSTILE = (
+    "$(touch HACKED)",
+    "`touch HACKED`",
+    "; touch HACKED;",
+    "' && touch HACKED && '",
+    '" && touch HACKED && "',
+    "a\ntouch HACKED\n",
+    "${{ secrets.TOKEN }}",
+    "EOF\nstate=PASS\nEOF",
+)
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> dict[str, str]:
+    """A Python of ours that writes down what it was asked, in the place of the profiler."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(STUB)
+    python.chmod(0o755)
+    (tmp_path / "job").mkdir()
+    return {
+        **os.environ,
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        "SEEN": str(tmp_path / "seen.json"),
+        "CODE": "0",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+
+
+def check_step() -> dict[str, Any]:
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "check"]
+    return dict(step)
+
+
+def run_action(stub: Mapping[str, str], tmp_path: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """As a runner does: inputs into the variables that the step names, its script into a file for bash."""
+    given = {name: str(about.get("default", "")) for name, about in ACTION["inputs"].items()} | {
+        name.replace("_", "-"): value for name, value in inputs.items()
+    }
+    step = check_step()
+    variables = {}
+    for name, expression in step["env"].items():
+        match = re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) \}\}", expression)
+        assert match, expression
+        variables[name] = given[match[1]]
+    script = tmp_path / "step.sh"
+    script.write_text(step["run"])
+    (tmp_path / "output").write_text("")
+    words = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)]
+    return subprocess.run(
+        words, cwd=tmp_path / "job", env={**stub, **variables}, capture_output=True, text=True, check=False
+    )
+
+
+def outputs(tmp_path: Path) -> dict[str, str]:
+    lines = (tmp_path / "output").read_text().splitlines()
+    assert all("=" in line for line in lines), lines
+    assert len(lines) == 4, lines
+    return dict(line.split("=", 1) for line in lines)
+
+
+def seen(tmp_path: Path) -> list[str]:
+    return list(json.loads((tmp_path / "seen.json").read_text()))
+
+
+# ---------------------------------------------------------------- the action
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, "PASS"), (1, "FAIL"), (2, "ERROR"), (3, "INCONCLUSIVE"), (130, "ERROR")]
+)
+def test_exit_codes_pass_through(stub: dict[str, str], tmp_path: Path, code: int, state: str) -> None:
+    done = run_action(stub | {"CODE": str(code)}, tmp_path, command="python train.py")
+    assert done.returncode == code, done.stderr
+    said = outputs(tmp_path)
+    assert (said["state"], said["exit-code"]) == (state, str(code))
+    assert said["report"] == f"{tmp_path}/job/profiler-check/check.html"
+    assert said["folder"] == f"{tmp_path}/job/profiler-check"
+
+
+def test_what_the_command_is_asked(stub: dict[str, str], tmp_path: Path) -> None:
+    done = run_action(
+        stub,
+        tmp_path,
+        command="python 'my train.py' --name \"a b\"",
+        baseline="base line.json",
+        against="origin/main",
+        detect="5%",
+        inconclusive="pass",
+        arguments="--max-seconds 600 --link 'my data'",
+        out="out put",
+    )
+    assert done.returncode == 0, done.stderr
+    asked = ["check", "--out", "out put", "--baseline=base line.json", "--against=origin/main", "--detect=5%"]
+    asked += ["--inconclusive=pass", "--max-seconds", "600", "--link", "my data"]
+    assert seen(tmp_path) == [*asked, "--", "python", "my train.py", "--name", "a b"]
+    run_action(stub, tmp_path, command="python train.py")
+    assert seen(tmp_path) == ["check", "--out", "profiler-check", "--", "python", "train.py"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_in_an_option_is_run(stub: dict[str, str], tmp_path: Path, text: str) -> None:
+    options = ("baseline", "against", "detect", "inconclusive")
+    done = run_action(stub, tmp_path, command="python train.py", out=text, **dict.fromkeys(options, text))
+    assert not list(tmp_path.rglob("HACKED")), done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+    assert outputs(tmp_path)["state"] == "PASS"
+    expected = ["check", "--out", text, *(f"--{name}={text}" for name in options), "--", "python", "train.py"]
+    assert seen(tmp_path) == expected
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_shell_runs_the_command(stub: dict[str, str], tmp_path: Path, text: str) -> None:
+    done = run_action(stub, tmp_path, command=f"python {text}", arguments=text)
+    assert not list(tmp_path.rglob("HACKED")), done.stdout + done.stderr
+    assert outputs(tmp_path)["state"] == "PASS", done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_words_that_are_none_are_an_error(stub: dict[str, str], tmp_path: Path) -> None:
+    done = run_action(stub, tmp_path, command="python 'train.py")
+    assert done.returncode == 2
+    assert "::error::" in done.stdout
+    assert outputs(tmp_path)["state"] == "ERROR"
+    assert not (tmp_path / "seen.json").exists()
+
+
+def test_a_python_that_is_not_there_is_an_error(stub: dict[str, str], tmp_path: Path) -> None:
+    done = run_action(stub, tmp_path, command="python train.py", python="no-such-python")
+    assert done.returncode == 127
+    assert (tmp_path / "output").read_text() == "state=ERROR\nexit-code=127\n"
+
+
+def test_a_report_that_says_nonsense_is_an_error(stub: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "job" / "profiler-check"
+    folder.mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(STUB.replace('"PASS"', '"PASS\\nexit-code=0"'))
+    run_action(stub, tmp_path, command="python train.py")
+    assert outputs(tmp_path)["state"] == "ERROR"
+
+
+def test_no_input_is_text_of_a_script() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step.get("run", ""), "an input within a script is run as a part of it"
+    assert ACTION["runs"]["using"] == "composite"
+    assert all("description" in about for about in (*ACTION["inputs"].values(), *ACTION["outputs"].values()))
+    assert {"command", "baseline", "against", "detect", "inconclusive", "python", "arguments", "artifact"} <= set(
+        ACTION["inputs"]
+    )
+
+
+def test_reports_are_uploaded_after_a_failure_too() -> None:
+    (upload,) = [step for step in ACTION["runs"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert "always()" in upload["if"]
+    assert upload["with"]["path"] == "${{ steps.check.outputs.folder }}"
+    for about in ACTION["outputs"].values():
+        name = re.fullmatch(r"\$\{\{ steps\.check\.outputs\.([a-z-]+) \}\}", about["value"])
+        assert name
+        assert f'f"{name[1]}={{' in check_step()["run"]
+
+
+# ---------------------------------------------------------------- GitLab
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+@pytest.mark.parametrize("job", [name for name in GITLAB if not name.startswith(".")])
+def test_the_script_of_gitlab(stub: dict[str, str], tmp_path: Path, job: str, code: int) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("\n".join(line for line in GITLAB[job]["script"] if not line.startswith("git fetch")))
+    variables = {str(name): str(value) for name, value in GITLAB[job].get("variables", {}).items()}
+    given = {**stub, **variables, "CODE": str(code), "CI_MERGE_REQUEST_DIFF_BASE_SHA": "1" * 40}
+    done = subprocess.run(["bash", "-e", str(script)], cwd=tmp_path / "job", env=given, check=False)
+    assert done.returncode == code
+    words = seen(tmp_path)
+    assert words[0] == "check"
+    assert "--" in words
+    assert Path(words[words.index("--out") + 1]) in Path(GITLAB[job]["artifacts"]["reports"]["junit"]).parents
+
+
+@pytest.mark.parametrize("job", [name for name in GITLAB if not name.startswith(".")])
+def test_what_gitlab_keeps(job: str) -> None:
+    artifacts = GITLAB[job]["artifacts"]
+    assert artifacts["when"] == "always"
+    reports = artifacts["reports"]
+    assert {Path(reports["junit"]).name, Path(reports["codequality"]).name} <= REPORTS
+    assert all(Path(path).parent in map(Path, artifacts["paths"]) for path in reports.values())
+    depth = str(GITLAB[job]["variables"].get("GIT_DEPTH", ""))
+    assert "--against" not in " ".join(GITLAB[job]["script"]) or depth == "0", "a shallow clone has no base"
+
+
+# ---------------------------------------------------------------- the page
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_examples_of_the_page_are_what_they_say() -> None:
+    workflows = [yaml.safe_load(text) for text in blocks("yaml")]
+    assert workflows
+    steps = [step for flow in workflows for job in flow.get("jobs", {}).values() for step in job["steps"]]
+    ours = [step for step in steps if "training" in step.get("uses", "") or step.get("uses", "") == "./"]
+    assert ours, "no example uses the action"
+    for step in ours:
+        assert set(step["with"]) <= set(ACTION["inputs"]), step
+    for flow in workflows:
+        for job in flow.get("jobs", {}).values():
+            against = any("against" in step.get("with", {}) for step in job["steps"])
+            checkout = [step for step in job["steps"] if "actions/checkout" in step.get("uses", "")]
+            if against:
+                assert checkout[0]["with"]["fetch-depth"] == 0, "a shallow clone has no base"
+
+
+def test_every_option_of_the_page_is_one_of_the_command() -> None:
+    import argparse
+
+    from profiler.commands.check import PLUGIN
+
+    parser = argparse.ArgumentParser()
+    PLUGIN.prepare_parser(parser)
+    known = {option for action in parser._actions for option in action.option_strings}
+    text = "\n".join([PAGE, (ROOT / "docs" / "gitlab-ci.yml").read_text(), check_step()["run"]])
+    lines = [line for line in text.splitlines() if "profiler check" in line]
+    asked = {option for line in lines for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", line.split(" -- ")[0])}
+    assert asked
+    assert asked <= known, sorted(asked - known)
+
+
+def test_the_page_names_every_report_and_exit_code() -> None:
+    assert all(name in PAGE for name in REPORTS)
+    assert all(re.search(rf"^\| {code} ", PAGE, re.MULTILINE) for code in (0, 1, 2, 3, 130))
