@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.base.errors import ProfilerError
-from profiler.gate.model import Limit, Limits
+from profiler.gate import limit_values
+from profiler.gate.limit_values import BadValueError
+from profiler.gate.model import Limits
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
@@ -36,137 +37,31 @@ class Settings:
     """Where this was read; None: there is no such table."""
 
 
-class _BadValueError(ValueError):
-    """A value that its key does not take; the text says what it takes."""
-
-
-# ---------------------------------------------------------------- values
-
-
 def parse_share(text: str | float) -> float:
     """'5%' and 0.05 are 0.05.
 
     :raises ProfilerError: it is neither, or negative, or not below 1.
     """
     try:
-        return _share(text)
-    except _BadValueError as error:
+        return limit_values.share(text)
+    except BadValueError as error:
         raise ProfilerError(str(error)) from None
 
 
-def _share(value: object) -> float:
-    found = _amount(value)
-    share = found.relative or found.absolute
-    if not share < 1:
-        raise _BadValueError(f"{_quoted(value)} is no share below 1: write 5% or 0.05")
-    return share
-
-
-def _detect(value: object) -> float:
-    share = _share(value)
-    if not share:
-        raise _BadValueError(f"{_quoted(value)} cannot be detected by any number of rounds: write 5% or 0.05")
-    return share
-
-
-def _amount(value: object) -> Limit:
-    """1, 0.5, '1%', or a table with absolute and relative."""
-    if isinstance(value, Mapping):
-        if unknown := [str(key) for key in value if key not in {"absolute", "relative"}]:
-            raise _BadValueError(f"{_quoted(unknown[0])} is no part of a limit: absolute and relative are")
-        return Limit(_number(value.get("absolute", 0.0)), _share(value.get("relative", 0.0)))
-    if isinstance(value, str) and value.strip().endswith("%"):
-        try:
-            return Limit(relative=_number(value.strip()[:-1]) / 100)
-        except _BadValueError:
-            raise _BadValueError(f"{_quoted(value)} is no share such as 5%") from None
-    return Limit(absolute=_number(value))
-
-
-def _number(value: object) -> float:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise _BadValueError(f"{_quoted(value)} is neither a number nor a share such as 5%") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise _BadValueError(f"{_quoted(value)} is no number from 0 on")
-    return float(value)
-
-
-def _whole(least: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _BadValueError(f"{_quoted(value)} is no whole number from {least} on")
-        return value
-
-    return parse
-
-
-def _seconds(value: object) -> float:
-    found = _number(value)
-    if not found:
-        raise _BadValueError("0 seconds are too few")
-    return found
-
-
-def _choice(value: object) -> str:
-    if value not in {"fail", "pass"}:
-        raise _BadValueError(f"{_quoted(value)} is neither fail nor pass")
-    return str(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _BadValueError(f"{_quoted(value)} is no text")
-    return value
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise _BadValueError(f"{_quoted(value)} is no list of texts")
-    return tuple(_text(one) for one in value)
-
-
-def _limits(value: object) -> dict[str, Limit]:
-    if not isinstance(value, Mapping):
-        raise _BadValueError(f"{_quoted(value)} is no table of limits, such as syncs = 1")
-    found = {}
-    for name, limit in value.items():
-        try:
-            found[str(name)] = _amount(limit)
-        except _BadValueError as error:
-            raise _BadValueError(f"{_named(name)}: {error}") from None
-    return found
-
-
-def _quoted(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _named(key: str) -> str:
-    """On one line, whatever it is."""
-    return key if key.isprintable() else repr(key)
-
-
 _KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "detect": _detect,
-    "limits": _limits,
-    "ignore": _texts,
-    "inconclusive": _choice,
-    "max_rounds": _whole(1),
-    "max_seconds": _seconds,
-    "baseline": _text,
-    "steps": _whole(1),
-    "warmup": _whole(0),
-    "processes": _whole(1),
-    "links": _texts,
+    "detect": limit_values.detectable,
+    "limits": limit_values.limits,
+    "ignore": limit_values.texts,
+    "inconclusive": limit_values.choice,
+    "max_rounds": limit_values.whole(1),
+    "max_seconds": limit_values.seconds,
+    "baseline": limit_values.text,
+    "steps": limit_values.whole(1),
+    "warmup": limit_values.whole(0),
+    "processes": limit_values.whole(1),
+    "links": limit_values.texts,
 }
 _OF_LIMITS: Final = ("detect", "ignore", "inconclusive", "max_rounds", "max_seconds")
-
-
-# ---------------------------------------------------------------- the table
 
 
 def read(path: Path | None, overrides: Mapping[str, object], *, cwd: Path | None = None) -> Settings:
@@ -195,10 +90,10 @@ def _parsed(table: Mapping[str, object], where: Callable[[str], str], whole: str
     found = {}
     for key, value in table.items():
         if key not in _KEYS:
-            raise ProfilerError(f"{whole} has no key {_named(key)}{suggestion(key, _KEYS)}")
+            raise ProfilerError(f"{whole} has no key {limit_values.named(key)}{suggestion(key, _KEYS)}")
         try:
             found[key] = _KEYS[key](value)
-        except _BadValueError as error:
+        except BadValueError as error:
             raise ProfilerError(f"{where(key)}: {error}") from None
     return found
 
@@ -227,7 +122,7 @@ def _table(file: Path, *, needed: bool = False) -> Mapping[str, object]:
         value: Any = tomllib.loads(file.read_bytes().decode("utf-8"))
     except OSError as error:
         raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, numbers and brackets without end
         raise ProfilerError(f"{file} is no TOML: {' '.join(str(error).split())}") from None
     at = ""
     for part in TABLE.split("."):

@@ -109,7 +109,7 @@ def test_what_is_no_share(text: str) -> None:
         ("detect = 0", "cannot be detected"),
         ("detect = 'much'", "'much' is neither a number nor a share such as 5%"),
         ("detct = 0.1", "] has no key detct: did you mean detect?"),
-        ('"a\\nb" = 1', "has no key 'a\\\\nb': there are"),
+        ('"a\\nb" = 1', r"has no key 'a\nb': there are"),
         ("colour = 1", "] has no key colour: there are detect, limits, ignore"),
         ("inconclusive = 'maybe'", "'maybe' is neither fail nor pass"),
         ("ignore = 'syncs'", "'syncs' is no list of texts"),
@@ -156,6 +156,9 @@ def test_a_flag_is_named_as_it_is_written(tmp_path: Path) -> None:
     [
         (b"[tool\n", "is no TOML: Expected"),
         (b"\xff\xfe", "is no TOML: 'utf-8' codec"),
+        (b"a = " + b"1" * 5000, "is no TOML: Exceeds the limit"),
+        (b"a = " + b"[" * 5000, "is no TOML: maximum recursion depth"),
+        (b"[tool.profiler.check.limits]\nsyncs = 1" + b"0" * 400, "limits: syncs: 1000"),
         (b"tool = 1", "tool is no table"),
         (b"[tool]\nprofiler = []", "tool.profiler is no table"),
         (b"[[tool.profiler.check]]", "tool.profiler.check is no table"),
