@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.base.errors import Exit, ProfilerError
-from profiler.commands._gate_found import Found, count_steps, found_in
+from profiler.commands._gate_found import Found, count_steps, explained, found_in
 from profiler.commands._gate_results import fingerprint, finish, side_info
 from profiler.commands._gate_rounds import make_rounds
 from profiler.commands._gate_settings import GateSettings
@@ -127,6 +127,8 @@ def _by_turns(base: Side, candidate: Side, settings: GateSettings, *, mode: str,
     speed = throughput(made.rounds, settings.limits, interrupted=made.interrupted, why_stopped=made.why_stopped)
     founds = {side: found_in(maker.runs[side], str(of.cwd)) for side, of in ((BASE, base), (CANDIDATE, candidate))}
     lines = _counters(programs, founds, settings, made.interrupted)
+    if speed.state == FAIL and settings.explain:
+        founds = {side: replace(found, detail=explained(programs[side], settings)) for side, found in founds.items()}
     info = {
         name: side_info(name, of.what, of.argv, of.commit, runs=founds[name].runs, rounds=made.rounds)
         for name, of in ((BASE, base), (CANDIDATE, candidate))

@@ -15,6 +15,9 @@ from profiler.record.turns.resident import Program, spans_of
 from profiler.run.load import load
 from profiler.run.model import Run
 
+EXPLAIN_S = 10.0
+"""With a program's start some hundred stack samples."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -23,6 +26,8 @@ class Found:
     paths: tuple[Path, ...]
     runs: tuple[Run, ...]
     counted: tuple[Counted, ...]
+    detail: Path | None = None
+    """A run at level standard, that says where its time goes."""
 
     def joined(self, other: Found) -> Found:
         """With the processes of `other`."""
@@ -55,3 +60,25 @@ def found_in(paths: Sequence[Path], folder: str = "") -> Found:
         runs,
         tuple(counted(run, spans_of(path), folder=folder) for run, path in zip(runs, paths, strict=True)),
     )
+
+
+def explained(program: Program, settings: GateSettings) -> Path | None:
+    """A run of some seconds, by itself, at level standard: where its time goes. None: it recorded nothing."""
+    from profiler.record.launch import record
+    from profiler.run.model import RunSpec
+
+    print(f"looking where the time of the {program.side} goes", file=sys.stderr)
+    out = settings.out / f"explained-{program.side}"
+    spec = RunSpec(
+        program.argv,
+        out,
+        level="standard",
+        label=program.side,
+        timeout=EXPLAIN_S,
+        quiet=True,
+        inside=program.inside,
+        cwd=program.cwd,
+        env=program.env,
+    )
+    record(spec, executable=program.executable())
+    return out if len(load(out).steps) else None

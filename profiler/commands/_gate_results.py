@@ -74,7 +74,12 @@ def _comparison(sides: Mapping[str, Any] | None) -> Comparison | None:
     from profiler.diagnose.verdict import compare_verdict
 
     made = [
-        SideRuns(name, "", tuple(read(path) for path in sides[name].paths[:_COMPARED]), None)
+        SideRuns(
+            name,
+            shlex.join(sides[name].runs[0].info.argv),
+            tuple(read(path) for path in sides[name].paths[:_COMPARED]),
+            read(sides[name].detail, timeline=True) if sides[name].detail else None,
+        )
         for name in (BASE, CANDIDATE)
     ]
     comparison = compare(made, anyway=True)

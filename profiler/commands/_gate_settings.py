@@ -37,6 +37,8 @@ class GateSettings:
     links: tuple[str, ...] = ()
     environment: str = "auto"
     github: bool = False
+    explain: bool = True
+    """Whether a slow-down that fails is looked into: where the time of both sides goes."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -69,6 +71,7 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
         links=said.links,
         environment=args.environment or "auto",
         github=args.github,
+        explain=not args.no_explain,
     )
 
 

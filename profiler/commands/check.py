@@ -37,6 +37,7 @@ class Check:
         add(
             "--environment", choices=("auto", "same"), help="of REV: its own where its requirements differ, or this one"
         )
+        add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
         add("--github", action="store_true", help="print annotations for GitHub (in its jobs: by itself)")
         add("--out", type=Path, metavar="DIR", help=f"directory of the reports and runs (default: {RUNS}/TIME-check)")
         add(

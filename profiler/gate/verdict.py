@@ -22,7 +22,8 @@ def concluded(result: GateResult) -> GateResult:
     if not states:
         raise ValueError("nothing was gated")
     state = max(states, key=STATES.index)
-    return replace(result, state=state, sentence="; ".join(_sentences(result, state)))
+    sentence = "; ".join(_sentences(result, state))
+    return replace(result, state=state, sentence=sentence[:1].upper() + sentence[1:])
 
 
 def _sentences(result: GateResult, state: str) -> Iterator[str]:
@@ -47,7 +48,7 @@ def _sentences(result: GateResult, state: str) -> Iterator[str]:
 
 
 def _slower(speed: Throughput) -> str:
-    line = max((line for line in speed.lines if line.state == FAIL), key=lambda one: one.slowdown or 0.0)
+    line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
     least = f", at least {_percent(line.low)}" if line.low is not None and line.low > 0 else ""
     return f"{_what(line)} {_percent(line.slowdown or 0.0)} longer{least}"
 

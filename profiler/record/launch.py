@@ -23,17 +23,18 @@ from profiler.run import store, tables
 from profiler.run.model import CollectorStatus, RunInfo, RunSpec
 
 
-def record(spec: RunSpec, *, watch: Callable[[], None] | None = None) -> RunInfo:
+def record(spec: RunSpec, *, watch: Callable[[], None] | None = None, executable: str | None = None) -> RunInfo:
     """Run `spec.argv` under its collectors and leave the run in `spec.out`.
 
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
     SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
+    :param executable: the file to run, where the program's name is not to be looked up.
     :param watch: called about ten times a second while the target runs (a progress display).
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
     :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
     """
-    program = find_program(spec.argv)
+    program = executable or find_program(spec.argv)
     spec = dataclasses.replace(spec, out=spec.out.absolute())
     crew = Crew(spec)
     existed = spec.out.exists()

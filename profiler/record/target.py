@@ -109,19 +109,20 @@ class Target:
         :raises OSError: the system refuses, for example a file that is no program.
         """
         spec = self._spec
-        environment = environment_of(spec)
+        environment = environment_of(spec, {**os.environ, **spec.env})
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
                     spec.argv,
                     executable=program,
+                    cwd=spec.cwd,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
         else:
-            self._process = subprocess.Popen(spec.argv, executable=program, env=environment)
+            self._process = subprocess.Popen(spec.argv, executable=program, cwd=spec.cwd, env=environment)
         self._started = time.monotonic()
 
     @property

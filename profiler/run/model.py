@@ -67,6 +67,10 @@ class RunSpec:
     """True: the target's output goes to output.log in the run directory, not to the terminal."""
     inside: bool = True
     """True: our hooks go into every Python of the target and find steps, waits and syncs; False: only what it marks."""
+    cwd: Path | None = None
+    """Where the target is started; None: here."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What its environment has otherwise than ours."""
 
 
 @dataclass(frozen=True, slots=True)

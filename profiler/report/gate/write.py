@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.base.errors import ProfilerError
 from profiler.gate.model import GateResult
+from profiler.report.blocks import NotMeasured, Section
 from profiler.report.build import build_report
 from profiler.report.gate import codequality, json, junit, markdown, sarif
 from profiler.report.gate.page import gate_report
@@ -37,7 +38,7 @@ def write_all(
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
     where = places(Path.cwd()) if where is None else where
-    sections = build_report(comparison).sections if comparison is not None else ()
+    sections = tuple(filter(_says_something, build_report(comparison).sections)) if comparison is not None else ()
     texts = {
         "check.json": json.render(json.result_json(result)),
         "check.md": markdown.render(result),
@@ -50,6 +51,11 @@ def write_all(
     for name, text in texts.items():
         write_text(paths[name], text)
     return paths
+
+
+def _says_something(section: Section) -> bool:
+    """A check makes a breakdown pass only where it has something to explain: what it would show is not missed."""
+    return not all(isinstance(block, NotMeasured) for block in section.blocks)
 
 
 def append_summary(result: GateResult, path: Path) -> None:
