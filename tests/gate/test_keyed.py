@@ -14,7 +14,7 @@ from tests.recorded.builders import RunBuilder
 HOOKED: dict[str, Any] = {"package": "/opt/profiler", "torch": "2.13.0+cpu", "device": "cpu"}
 
 
-def run(source: str = "", argv: tuple[str, ...] = ("python", "/home/me/train.py"), **facts: Any) -> Run:
+def run(source: str = "", argv: tuple[str, ...] = ("python", "/srv/me/train.py"), **facts: Any) -> Run:
     made = RunBuilder(**facts).build()
     return replace(made, step_source=source, info=replace(made.info, argv=argv))
 
@@ -53,7 +53,7 @@ def test_what_a_step_is_without_its_place(source: str, step: str | None) -> None
 
 
 def test_nothing_of_the_machine_is_in_a_key() -> None:
-    one, other = (run("steps of SGD", ("/a/python", f"{folder}/train.py"), **HOOKED) for folder in ("/home/me", "/ci"))
+    one, other = (run("steps of SGD", ("/a/python", f"{folder}/train.py"), **HOOKED) for folder in ("/srv/me", "/ci"))
     assert key_of(one) == key_of(other)
     assert not any("/" in value for value in key_of(one).values())
 

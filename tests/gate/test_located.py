@@ -13,26 +13,26 @@ from tests.recorded.builders import RunBuilder
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("/home/me/project/train.py", "train.py"),
-        ("/home/me/project/lib/model.py", "lib/model.py"),
-        ("/home/me/shared/data.py", "../shared/data.py"),
+        ("/srv/me/project/train.py", "train.py"),
+        ("/srv/me/project/lib/model.py", "lib/model.py"),
+        ("/srv/me/shared/data.py", "../shared/data.py"),
         ("/opt/x/y/lib/z.py", "…/lib/z.py"),
-        ("/home/me/project/.venv/lib/python3.11/site-packages/torch/optim/sgd.py", "torch/optim/sgd.py"),
+        ("/srv/me/project/.venv/lib/python3.11/site-packages/torch/optim/sgd.py", "torch/optim/sgd.py"),
         ("/usr/lib/python3.12/random.py", "random.py"),
         ("/usr/lib/python3/dist-packages/yaml/nodes.py", "yaml/nodes.py"),
         ("/tmp/torchinductor_me/ab/cabcd.py", COMPILED),
         ("train.py", "train.py"),
         ("<string>", "<string>"),
         ("", ""),
-        ("/home/me/project/\udcff.py", "?.py"),
+        ("/srv/me/project/\udcff.py", "?.py"),
     ],
 )
 def test_nothing_of_the_machine_is_in_it(file: str, expected: str) -> None:
-    assert shown(file, "/home/me/project") == expected
+    assert shown(file, "/srv/me/project") == expected
 
 
 def test_without_a_folder_the_last_two_parts_are_left() -> None:
-    assert shown("/home/me/project/train.py", "") == "…/project/train.py"
+    assert shown("/srv/me/project/train.py", "") == "…/project/train.py"
     assert shown("/srv/data.py", "/a") == "…/srv/data.py", "nothing but the root is in common"
 
 
