@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -61,9 +60,9 @@ def counted(run: Run, turns: Sequence[tuple[int, int]], *, folder: str = "", tex
     :param text: what stands in a line of a file.
     :raises ProfilerError: there is no such step, or the run could not be recorded to its end.
     """
-    window = _driven(run, turns) if turns else measured_window(run)
-    if not len(window):
-        why = window.reason or "no step ended within the turns"
+    window = _stepping(_in_turns(run, turns) if turns else run.steps[run.steps["warmup"] == 0])
+    if window is None:
+        why = measured_window(run).reason or "no step ended within the turns"
         raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
     if lost := next((one for one in run.problems if "could not write on" in one), None):
         raise ProfilerError(f"what was counted in {run.path} is not all there: {lost}", Exit.NOT_COMPARABLE)
@@ -81,24 +80,28 @@ def counted(run: Run, turns: Sequence[tuple[int, int]], *, folder: str = "", tex
     )
 
 
-def _driven(run: Run, turns: Sequence[tuple[int, int]]) -> Window:
-    """The steps that end within the turns, of the thread that closed most of them; warm-up is outside of the turns."""
+def _in_turns(run: Run, turns: Sequence[tuple[int, int]]) -> Table:
+    """The steps that end within the turns, whatever the program calls a warm-up: that is outside of them."""
     begins, ends = (np.array(side, np.int64) for side in zip(*sorted(turns), strict=True))
     end = run.steps["end"].astype(np.int64)
     at = np.searchsorted(begins, end, "left") - 1  # a step that ends as a turn begins was before it
-    steps = run.steps[(at >= 0) & (end <= ends[at]) & (end > run.steps["begin"])]
+    steps: Table = run.steps[(at >= 0) & (end <= ends[at])]
+    return steps
+
+
+def _stepping(steps: Table) -> Window | None:
+    """The steps of the thread that closed most of them; of ranks that closed as many the lowest, so that it is the same
+    one each time."""
+    steps = steps[steps["end"] > steps["begin"]]
     if not len(steps):
-        return measured_window(_without_steps(run))
-    threads, counts = np.unique(steps[["pid", "tid"]], return_counts=True)
-    pid, tid = (int(value) for value in threads[int(np.argmax(counts))])
+        return None
+    threads, first, counts = np.unique(steps[["pid", "tid"]], return_index=True, return_counts=True)
+    ranks = steps["rank"][first]
+    pid, tid = threads[min(range(len(threads)), key=lambda i: (-counts[i], ranks[i], *threads[i].tolist()))].tolist()
     own = steps[(steps["pid"] == pid) & (steps["tid"] == tid)]
     own = own[np.argsort(own["begin"], kind="stable")]
     begin, end = (own[side].astype(np.int64) for side in ("begin", "end"))
     return Window(pid, tid, own, begin, end, others=len(steps) - len(own))
-
-
-def _without_steps(run: Run) -> Run:
-    return replace(run, steps=run.steps[:0])
 
 
 def _totals(run: Run, window: Window) -> dict[str, float]:

@@ -150,7 +150,7 @@ def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Co
         return CounterLine(name, PASS, *ranges, None, "gates nothing: limits do not name it", scope=scope)
     if scope == WORKER and (not any(map(of, base)) or not any(map(of, candidate))):
         side = "baseline" if not any(map(of, base)) else "candidate"
-        return CounterLine(name, PASS, *ranges, None, f"the {side} has no loader workers", scope=scope)
+        return CounterLine(name, PASS, *ranges, None, f"the {side} counted no loader workers", scope=scope)
     if after is None:
         raise ProfilerError(
             f"{name}: the baseline has it and nothing in this run counted it. If that is meant, write the counters "

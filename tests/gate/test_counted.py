@@ -173,6 +173,18 @@ def test_the_thread_with_most_steps_in_the_turns_is_counted() -> None:
     assert counted(builder.build(), [(0, 40 * MS)]).totals == {"syncs": 4.0}
 
 
+@pytest.mark.parametrize("turns", [(), [(0, 40 * MS)]])
+def test_of_ranks_the_first_is_counted_whichever_is_ahead(turns: list[tuple[int, int]]) -> None:
+    for order in ((0, 1), (1, 0)):
+        builder = RunBuilder()
+        for rank in order:
+            for number in range(4):
+                begin = number * 10 * MS
+                builder.step(begin, begin + 9 * MS + rank, pid=900 - rank, tid=5, rank=rank, index=number)
+                builder.counter("syncs", 1 + rank, step=number, pid=900 - rank)
+        assert counted(builder.build(), turns).totals == {"syncs": 4.0}, "rank 0 counts 1, rank 1 counts 2"
+
+
 # ---------------------------------------------------------------- really watched
 
 

@@ -208,9 +208,9 @@ def test_workers_are_lines_of_their_own_with_a_slack() -> None:
 
 def test_workers_that_only_one_side_has_gate_nothing() -> None:
     (found,) = compare(two(), worked(20), NONE)
-    assert (found.state, found.allowed, found.reason) == (PASS, None, "the baseline has no loader workers")
+    assert (found.state, found.allowed, found.reason) == (PASS, None, "the baseline counted no loader workers")
     (found,) = compare(worked(20), two(), NONE)
-    assert (found.state, found.reason) == (PASS, "the candidate has no loader workers")
+    assert (found.state, found.reason) == (PASS, "the candidate counted no loader workers")
 
 
 # ---------------------------------------------------------------- together
