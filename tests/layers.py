@@ -44,8 +44,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.base",
     ),
     "profiler.gate.model": (),
+    "profiler.gate.past": (),
     "profiler.report": (
         "profiler.gate.model",
+        "profiler.gate.past",
         "profiler.gate.raw",
         "profiler.run.model",
         "profiler.run.tables",
