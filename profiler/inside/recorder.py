@@ -392,6 +392,14 @@ class Recorder:
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
 
+    def note(self, name: str, *, size: int = 0, site: int = -1) -> None:
+        """An OTHER call of no length: it says that something happens at a line, and takes no part of a step."""
+        when = now()
+        calls = self._calls
+        calls.append(calls.pack(when, when, 0, size, 0, self.thread.tid, CallKind.OTHER, self.name[name], site, 0))
+        if when - self._flushed > _FLUSH_NS:
+            self.flush_if_due(when)
+
     def region(self, name: str, begin: int, depth: int) -> None:
         """A region that began at `begin` ends now, at what was the depth of this thread then.
 

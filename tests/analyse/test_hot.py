@@ -6,7 +6,7 @@ import pytest
 
 from profiler.analyse import analyse
 from profiler.run.model import HotSite, Site
-from profiler.run.tables import WORKER_OF, ActivityKind, CallKind
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, ActivityKind, CallKind
 from tests.recorded.builders import RunBuilder
 
 
@@ -57,7 +57,7 @@ def test_a_found_run_names_operations_and_leaves_out_what_a_loader_notes() -> No
     builder.boundary(100)
     for at, name in ((10, "item"), (20, "item"), (30, "mask index")):
         builder.named_call(CallKind.WOULD_SYNC, name, at, at + 2, site="t.py:8:f")
-    for name in ("dataset", "collate", WORKER_OF):
+    for name in ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED):
         builder.named_call(CallKind.OTHER, name, 40, 40, site="t.py:9:f")
     hot = analyse(builder.build()).hot
     assert [(row.kind, row.operation, row.calls_per_step) for row in hot] == [

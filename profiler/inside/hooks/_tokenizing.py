@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from profiler.inside.hook import STATE, caller, patch
 from profiler.inside.hooks import _waits
-from profiler.inside.recorder import Region, now
-from profiler.run.tables import TOKENIZED, CallKind
+from profiler.inside.recorder import Region
+from profiler.run.tables import TOKENIZED
 
 Texts = Callable[[tuple[Any, ...], dict[str, Any]], int]
 """How many texts a call turns into tokens, from its arguments without self."""
@@ -60,7 +60,7 @@ def _watched(original: Callable[..., Any], texts: Texts) -> Callable[..., Any]:
         try:
             if not recorder.detailed:
                 return original(self, *args, **named)
-            recorder.call(CallKind.OTHER, TOKENIZED, now(), size=number, site=_waits.site(recorder, caller(1)))
+            recorder.note(TOKENIZED, size=number, site=_waits.site(recorder, caller(1)))
             with Region(recorder, "tokenize"):
                 return original(self, *args, **named)
         finally:

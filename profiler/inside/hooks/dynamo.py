@@ -21,7 +21,7 @@ from profiler.inside.hook import STATE, Replaced, caller
 from profiler.inside.hooks import _waits
 from profiler.inside.hooks._waits import OPEN
 from profiler.inside.recorder import Recorder, now
-from profiler.run.tables import RECOMPILED, CallKind
+from profiler.run.tables import RECOMPILED
 
 _INSIDE: Final = Path(__file__).parents[1].as_posix() + "/"
 
@@ -161,7 +161,7 @@ def _say_again() -> None:
     if recorder is not None:
         recorder.count(RECOMPILED)
         if recorder.detailed:
-            recorder.call(CallKind.OTHER, RECOMPILED, now(), site=_waits.site(recorder, caller(2)))
+            recorder.note(RECOMPILED, site=_waits.site(recorder, caller(2)))
 
 
 def _run_as_they_are(dynamo: ModuleType) -> None:

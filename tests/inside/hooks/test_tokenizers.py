@@ -34,6 +34,7 @@ def test_each_way_of_encoding_is_one_region_and_has_its_line(tmp_path: Path) -> 
         assert regions(run) == ["tokenize"] * 3
         assert [run.names[name] for name in run.calls["name"]] == [TOKENIZED] * 3
         assert run.calls["bytes"].tolist() == [1, 2, 3], "how many texts at each line"
+        assert (run.calls["begin"] == run.calls["end"]).all(), "no part of a step is taken from the region"
         assert {run.sites[site].function for site in run.calls["site"]} == {
             "test_each_way_of_encoding_is_one_region_and_has_its_line"
         }
