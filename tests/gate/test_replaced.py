@@ -20,6 +20,7 @@ from tests.gate.test_baseline import baseline
 
 OLD = baseline()
 NEW = baseline(one(would_sync=99, lines=lines_of(*(at(line, 20, f"text {line}") for line in range(20)))))
+PIECE = 200
 STEPS = ("open", "write", "fsync", "ftruncate", "fchmod", "replace", "unlink", "close")
 """Everything by which an update changes what is on the disk, by its name in `os`."""
 
@@ -46,7 +47,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 class Deadly:
-    """Kills its process at the so many-th step of an update, before it or behind it; a write writes 50 bytes."""
+    """Kills its process at the so many-th step of an update, before it or behind it; a write writes so many bytes at most."""
 
     def __init__(self, step: int, *, behind: bool) -> None:
         self.left = step
@@ -62,7 +63,7 @@ class Deadly:
             if self.left == 0 and not self.behind:
                 os.kill(os.getpid(), signal.SIGKILL)
             if name == "write":
-                args = (args[0], args[1][:50])  # type: ignore[index]
+                args = (args[0], args[1][:PIECE])  # type: ignore[index]
             result = original(*args, **kwargs)
             if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -94,8 +95,8 @@ def test_killed_at_any_step_the_file_is_the_old_or_the_new_one(file: Path, behin
         assert write(file, NEW) == (found[-1] == old), f"step {step}: what is left is in no one's way"
         assert file.read_bytes() == new
         assert [path.name for path in file.parent.iterdir()] == [file.name]
-    assert len(found) > len(new) // 50, f"killed {len(found)} times, at each of the writes too"
-    assert found.count(new) < len(found) - len(new) // 50, "before it was replaced too"
+    assert len(found) > len(new) // PIECE, f"killed {len(found)} times, at each of the writes too"
+    assert found.count(new) < len(found) - len(new) // PIECE, "before it was replaced too"
     assert found.count(new), "and behind that"
 
 
