@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 from profiler.commands._gate_settings import GateSettings
 from profiler.gate.counted import counted
 from profiler.gate.model import Counted
+from profiler.record.pairs import STEPS_FILES
 from profiler.record.turns.counting import STEPS, count
 from profiler.record.turns.resident import Program, spans_of
 from profiler.run.load import load
-from profiler.run.model import Run
+from profiler.run.model import WHOLE_RUN, Run, RunSpec
 
 EXPLAIN_S = 10.0
-"""With a program's start some hundred stack samples."""
+"""From its first step on: some hundred stack samples."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,6 @@ def found_in(paths: Sequence[Path], folder: str = "") -> Found:
 def explained(program: Program, settings: GateSettings) -> Path | None:
     """A run of some seconds, by itself, at level standard: where its time goes. None: it recorded nothing."""
     from profiler.record.launch import record
-    from profiler.run.model import RunSpec
 
     print(f"looking where the time of the {program.side} goes", file=sys.stderr)
     out = settings.out / f"explained-{program.side}"
@@ -74,11 +75,20 @@ def explained(program: Program, settings: GateSettings) -> Path | None:
         out,
         level="standard",
         label=program.side,
-        timeout=EXPLAIN_S,
+        timeout=settings.patience,
         quiet=True,
         inside=program.inside,
         cwd=program.cwd,
         env=program.env,
     )
-    record(spec, executable=program.executable())
-    return out if len(load(out).steps) else None
+    began = 0.0
+
+    def enough() -> bool:
+        nonlocal began
+        if not began and any(any(out.glob(steps)) for steps in STEPS_FILES):
+            began = time.monotonic()
+        return bool(began) and time.monotonic() - began > EXPLAIN_S
+
+    record(spec, enough=enough, executable=program.executable())
+    run = load(out)
+    return out if len(run.steps) and not run.step_source.startswith(WHOLE_RUN) else None

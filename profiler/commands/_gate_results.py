@@ -43,8 +43,11 @@ def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, An
             out=str(settings.out),
         )
     )
+    comparison = _comparison(sides)
+    if comparison is not None and any(one.detail for one in (sides or {}).values()):
+        result = replace(result, notes=(comparison.verdict, *result.notes))  # it says where the time went
     print_result(result, stream=sys.stdout)
-    write_all(result, settings.out, _comparison(sides))
+    write_all(result, settings.out, comparison)
     where = places(Path.cwd())
     if settings.github or os.environ.get(ACTIONS) == "true":
         for line in workflow_commands(result, where):

@@ -23,12 +23,19 @@ from profiler.run import store, tables
 from profiler.run.model import CollectorStatus, RunInfo, RunSpec
 
 
-def record(spec: RunSpec, *, watch: Callable[[], None] | None = None, executable: str | None = None) -> RunInfo:
+def record(
+    spec: RunSpec,
+    *,
+    watch: Callable[[], None] | None = None,
+    enough: Callable[[], bool] | None = None,
+    executable: str | None = None,
+) -> RunInfo:
     """Run `spec.argv` under its collectors and leave the run in `spec.out`.
 
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
     SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
+    :param enough: asked as often; once it says so the target is stopped.
     :param executable: the file to run, where the program's name is not to be looked up.
     :param watch: called about ten times a second while the target runs (a progress display).
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
@@ -50,7 +57,7 @@ def record(spec: RunSpec, *, watch: Callable[[], None] | None = None, executable
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
         try:
             crew.start(Context(spec, target.pid, writer))
-            target.wait(watch)
+            target.wait(watch, enough)
         finally:
             target.kill()  # only a fault of ours or of `watch` leaves it running
             end = time.monotonic_ns()

@@ -18,7 +18,7 @@ FLOOR = "floor"
 AGAIN = "full-set-again"
 """Folder of the second run that a program has in each round: in a name of its own, so that no pattern for the first
 runs takes it for one."""
-_STEPS = ("source-*/steps.bin", "source-*/boundaries.bin")
+STEPS_FILES = ("source-*/steps.bin", "source-*/boundaries.bin")
 """Steps that the program marked, or moments among which they are found."""
 _BAD_INPUT = 2
 """Exit code of a program of ours that refuses its options."""
@@ -204,7 +204,7 @@ def _fault(task: Task, info: RunInfo, path: Path, recorded: Recorded) -> Profile
     if info.exit_code != 0:
         return failed(task.label, info.exit_code, path)
     first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[task.label])
-    if first and not any(any(path.glob(steps)) for steps in _STEPS):  # after all pairs it would be late to say so
+    if first and not any(any(path.glob(steps)) for steps in STEPS_FILES):  # after all pairs it would be late to say so
         return ProfilerError(
             f"{task.label} ({shlex.join(task.argv)}) recorded no step to compare: mark its steps with "
             f"profiler.marks.step (run and output are kept in {path})"

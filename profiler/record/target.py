@@ -134,8 +134,11 @@ class Target:
         """Negative: minus the signal that ended it."""
         return self._process.returncode
 
-    def wait(self, watch: Callable[[], None] | None = None) -> None:
-        """Until it has ended; passes signals on, keeps the timeout, and grows harder when it does not heed."""
+    def wait(self, watch: Callable[[], None] | None = None, enough: Callable[[], bool] | None = None) -> None:
+        """Until it has ended; passes signals on, keeps the timeout, and grows harder when it does not heed.
+
+        :param enough: asked some ten times a second; once it says so the target is stopped.
+        """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
             while self._received:
@@ -143,6 +146,8 @@ class Target:
             now = time.monotonic()
             if timeout is not None and not self.stopped and now - self._started > timeout:
                 print(f"profiler: the target is stopped after {timeout:g} s (timeout)", file=sys.stderr)
+                self._harder()
+            elif enough is not None and not self.stopped and enough():  # noqa: SIM114 - another reason
                 self._harder()
             elif self._harder_at is not None and now > self._harder_at:
                 self._harder()

@@ -7,17 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from profiler.record.revisions.paths import in_environment
+from profiler.record.revisions.worktree import PREFIX
 
 
 def strayed(files: Iterable[str], repository: Path) -> tuple[str, ...]:
     """Of the module files that the revision's side loaded, those that lie in the working tree; sorted.
 
-    An environment's own files (a .venv within the repository) are nobody's code.
+    An environment's own files (a .venv within the repository) are nobody's code, and what the worktree reaches by a
+    link was asked for.
     """
     root = repository.resolve()
     found = set()
     for file in files:
         real = Path(os.path.realpath(file))
-        if real.is_relative_to(root) and not in_environment(real):
+        linked = any(part.startswith(PREFIX) for part in Path(file).parts)
+        if real.is_relative_to(root) and not linked and not in_environment(real):
             found.add(str(real))
     return tuple(sorted(found))

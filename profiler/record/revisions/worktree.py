@@ -15,7 +15,8 @@ from typing import IO, Final
 from profiler.base.errors import ProfilerError
 from profiler.record.revisions.git import Repository, ask
 
-_PREFIX: Final = "profiler-check-"
+PREFIX: Final = "profiler-check-"
+"""Of the folder that a worktree lies in."""
 _OWNER: Final = "owner"
 """Names the repository, and is locked for as long as its check lives: the kernel lets go of it however that ends."""
 
@@ -37,7 +38,7 @@ def checked_out(repository: Repository, commit: str, say: Callable[[str], None])
     :raises ProfilerError: git cannot check it out.
     """
     prune(repository)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_outside(repository)))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_outside(repository)))
     place = Place(folder, folder / (repository.root.name or "root"))
     with (folder / _OWNER).open("w", encoding="utf-8", errors="surrogateescape") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
@@ -80,9 +81,9 @@ def prune(repository: Repository) -> None:
     trees = [Path(line.removeprefix("worktree ")) for line in listed.splitlines() if line.startswith("worktree ")]
     for tree in trees:
         folder = tree.parent
-        if folder.name.startswith(_PREFIX) and not folder.exists():
+        if folder.name.startswith(PREFIX) and not folder.exists():
             ask(repository.root, ["worktree", "remove", "--force", "--force", str(tree)])
-    for folder in sorted(_outside(repository).glob(f"{_PREFIX}*")):
+    for folder in sorted(_outside(repository).glob(f"{PREFIX}*")):
         if _abandoned(folder / _OWNER, repository):
             tree = folder / (repository.root.name or "root")
             _remove(repository, Place(folder, tree))
