@@ -47,7 +47,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 class Deadly:
-    """Kills its process at the so many-th step of an update, before it or behind it; a write writes so many bytes at most."""
+    """Kills its process before or behind the so many-th step of an update; a write writes PIECE bytes at most."""
 
     def __init__(self, step: int, *, behind: bool) -> None:
         self.left = step
