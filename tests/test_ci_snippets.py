@@ -133,20 +133,22 @@ def test_what_the_command_is_asked(stub: dict[str, str], tmp_path: Path) -> None
     assert seen(tmp_path) == ["check", "--out", "profiler-check", "--", "python", "train.py"]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_in_an_option_is_run(stub: dict[str, str], tmp_path: Path, text: str) -> None:
-    options = ("baseline", "against", "detect", "inconclusive")
-    done = run_action(stub, tmp_path, command="python train.py", out=text, **dict.fromkeys(options, text))
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), 2))
+def test_nothing_in_an_option_is_run(stub: dict[str, str], tmp_path: Path, first: int) -> None:
+    """Each text comes to several of them."""
+    texts = [HOSTILE[(first + k) % len(HOSTILE)] for k in range(5)]
+    options = dict(zip(("baseline", "against", "detect", "inconclusive"), texts, strict=False))
+    done = run_action(stub, tmp_path, command="python train.py", out=texts[4], **options)
     assert not list(tmp_path.rglob("HACKED")), done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
     assert outputs(tmp_path)["state"] == "PASS"
-    expected = ["check", "--out", text, *(f"--{name}={text}" for name in options), "--", "python", "train.py"]
-    assert seen(tmp_path) == expected
+    expected = ["check", "--out", texts[4], *(f"--{name}={text}" for name, text in options.items())]
+    assert seen(tmp_path) == [*expected, "--", "python", "train.py"]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_shell_runs_the_command(stub: dict[str, str], tmp_path: Path, text: str) -> None:
-    done = run_action(stub, tmp_path, command=f"python {text}", arguments=text)
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), 2))
+def test_no_shell_runs_the_command(stub: dict[str, str], tmp_path: Path, first: int) -> None:
+    done = run_action(stub, tmp_path, command=f"python {HOSTILE[first]}", arguments=HOSTILE[first + 1])
     assert not list(tmp_path.rglob("HACKED")), done.stdout + done.stderr
     assert outputs(tmp_path)["state"] == "PASS", done.stdout + done.stderr
     assert done.returncode == 0
@@ -198,7 +200,7 @@ def test_reports_are_uploaded_after_a_failure_too() -> None:
 # ---------------------------------------------------------------- GitLab
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 3])
+@pytest.mark.parametrize("code", [0, 3])
 @pytest.mark.parametrize("job", [name for name in GITLAB if not name.startswith(".")])
 def test_the_script_of_gitlab(stub: dict[str, str], tmp_path: Path, job: str, code: int) -> None:
     script = tmp_path / "job.sh"

@@ -20,7 +20,7 @@ _HARDWARE: Final = ("cpu", "cores", "GPU")
 """Of a fingerprint what makes times comparable; what is installed may change them, and that is to be seen."""
 METHOD: Final = (
     f"Counters are exact. A change of a time needs at least {LEAST} results on both sides and a rank test with "
-    f"p <= {ALPHA:g}: without any change it finds one in 1 of 500 series; where neighbouring results are alike, in more "
+    f"p <= {ALPHA:g}: without any change it finds one in 1 of 500 series; where neighbours are alike, in more "
     "(simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
 )
 

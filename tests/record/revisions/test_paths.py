@@ -111,6 +111,10 @@ def test_strayed(tmp_path: Path) -> None:
     ]
     assert strayed(files, root) == (inside,)
     assert strayed(files, tmp_path / "link") == (inside,)
+    tree = tmp_path / "profiler-check-1" / "repo"
+    tree.mkdir(parents=True)
+    (tree / "made").symlink_to(root)
+    assert strayed([str(tree / "made" / "a.py")], root) == (), "it was asked for by --link"
 
 
 def test_which_python_a_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
