@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiler.gate import baseline_file
-from profiler.gate.baseline_section import Baseline, Lines, Range, as_counted, made
+from profiler.gate.baseline_section import Baseline, Lines, Range, as_counted, made, other_command
 from profiler.gate.keyed import Key, nearest
 from profiler.gate.replaced import held, replace
 from profiler.gate.sections import Plain, Row, text_of
 
-__all__ = ["Baseline", "as_counted", "loosened", "made", "previous", "read", "sections", "write"]
+__all__ = ["Baseline", "as_counted", "loosened", "made", "other_command", "previous", "read", "sections", "write"]
 
 
 def sections(path: Path) -> tuple[Baseline, ...]:

@@ -140,6 +140,13 @@ def _lines(
     }
 
 
+def other_command(baseline: Baseline, command: str, folder: str) -> str:
+    """What the section was counted with, in a line, where it is not this command; a doubt, since options may be other
+    work."""
+    now = _portable(command, folder)
+    return "" if now == baseline.command else f"the baseline was counted with another command: {baseline.command}"
+
+
 def _portable(command: str, folder: str) -> str:
     """A command without the folders of this machine, where they can be left out."""
     try:

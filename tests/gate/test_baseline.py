@@ -13,7 +13,7 @@ import pytest
 
 import profiler
 from profiler.base.errors import ProfilerError
-from profiler.gate.baseline import Baseline, as_counted, loosened, made, previous, read, sections, write
+from profiler.gate.baseline import Baseline, as_counted, loosened, made, other_command, previous, read, sections, write
 from profiler.gate.counters import compare
 from profiler.gate.keyed import mismatch
 from profiler.gate.model import FAIL, PASS, Limits
@@ -89,6 +89,13 @@ def test_the_same_counts_give_the_same_file_on_every_machine(tmp_path: Path) -> 
 
 def test_a_command_that_is_no_shells_is_kept_as_it_is() -> None:
     assert baseline(command="python 'train.py").command == "python 'train.py"
+
+
+def test_another_command_is_said(tmp_path: Path) -> None:
+    section = baseline(command="/ci/bin/python train.py --data /ci/work/data", cwd="/ci/work")
+    assert other_command(section, "/mine/bin/python train.py --data /mine/data", "/mine") == ""
+    said = other_command(section, "/mine/bin/python train.py --data other", "/mine")
+    assert said == "the baseline was counted with another command: python train.py --data data"
 
 
 def test_processes_must_have_taken_as_many_steps() -> None:
