@@ -7,10 +7,13 @@ from typing import Final
 
 from profiler.gate.sequential import Edges, bounds
 
-LOOKS: Final = (3, 5, 8)
+LOOKS: Final = (2, 3, 5, 8)
 """Rounds that confirm after which one looks; the last one decides."""
-ALPHA: Final = 0.2
+ALPHA: Final = 0.15
 """Of the rounds that confirm, by themselves: they are a second, independent hurdle behind the first."""
+
+CONTROL_ALPHA: Final = 0.2
+"""Of the control: a method that finds the base slower than itself is sooner distrusted than believed."""
 
 Against = tuple[float, float | None]
 """Log slow-down of the candidate, and of the control, in a round; None: the control took too few turns."""
@@ -45,7 +48,7 @@ def confirmed(
 
 def _agree(suspecting: Sequence[float], confirming: Sequence[Against], at: Edges, errors: Sequence[float]) -> bool:
     control = [control for _, control in confirming if control is not None]
-    if len(control) < len(confirming) or bounds(control).low > at.fails:
+    if len(control) < len(confirming) or bounds(control, CONTROL_ALPHA).low > at.fails:
         return False
     alone = bounds([against_both(one) for one in confirming], ALPHA)
     together = bounds([*suspecting, *(candidate for candidate, _ in confirming)], errors=errors)

@@ -12,7 +12,7 @@ from profiler.gate.sequential import FAILS_ABOVE, PASSES_BELOW
 
 def percent(log_slowdown: float) -> str:
     """A log slow-down as more time for the same work: '+5.1%'."""
-    return f"{100 * math.expm1(log_slowdown):+.1f}%"
+    return f"{round(100 * math.expm1(log_slowdown), 1) + 0.0:+.1f}%"
 
 
 def slower(log_slowdown: float) -> str:
