@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.gate.changes import changes_of
-from profiler.gate.model import Change
+from profiler.gate.model import Change, Counted
 from tests.fakes.counting import Key, at, lines_of, one
 
 Line = tuple[Key, tuple[int, float, str]]
@@ -64,7 +66,14 @@ def test_only_the_counter_that_is_asked_for() -> None:
 
 
 def test_sums_at_sites_do_where_there_are_no_lines() -> None:
-    from dataclasses import replace
-
     after = replace(one(lines=lines_of(at(9, 20, LOSS))), lines={})
     assert [found.line for found in changes_of("would_sync", [one()], [after])] == [9]
+
+
+def test_lines_of_workers_are_their_own() -> None:
+    def side(*lines: Line) -> list[Counted]:
+        return [replace(one(), worker_lines=lines_of(*lines))]
+
+    before, after = side(at(9, 160, LOSS)), side(at(9, 160, LOSS), at(10, 160, NORM))
+    assert [found.line for found in changes_of("would_sync", before, after, workers=True)] == [10]
+    assert changes_of("would_sync", before, after) == ()
