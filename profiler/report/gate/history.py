@@ -49,7 +49,7 @@ def history_report(trend: Trend, *, unicode: bool = True) -> b.Report:
         return b.Report(title, trend.history.path, (b.Section("history", "Results", (*_doubts(trend), text)),))
     counts = Counter(entry.state for entry in entries)
     states = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-    span = f"{_minute(entries[0].time)} to {_minute(entries[-1].time)}"
+    span = " to ".join(dict.fromkeys(_minute(entry.time) for entry in (entries[0], entries[-1])))
     recent = [series for series in trend.series if series.at[-1] >= len(entries) - _LAST]
     sections = (
         b.Section("changes", "Changes", (*_doubts(trend), _changes(recent, entries), *_method(trend))),
