@@ -30,8 +30,8 @@ Array = npt.NDArray[np.float64]
 Seen = tuple[str, RoundValues]
 
 STEP_S = 0.05
-START_S = 1.2
-"""What a round spends on its programs' start, beside its steps."""
+START_S = 2.1
+"""What a round spends on the start of each of its programs, beside its steps: programs that import torch, two cores."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def row(name: str, what: str, all_gates: list[tuple[Decision, Counter[str]]], at
     measured = np.array([of[MEASURE] for _, of in all_gates])
     confirming = np.array([of[CONFIRM] for _, of in all_gates])
     second = at.pairs * at.steps * STEP_S
-    time = measured * (START_S + 2 * second) + confirming * (START_S + 3 * second)
+    time = (2 * measured + 3 * confirming) * (START_S + second)
     share = [f"{100 * states[state] / number:7.2f}" for state in (FAIL, PASS, INCONCLUSIVE)]
     return (
         f"{name:12} {what:>8} {' '.join(share)} {100 * unconfirmed / number:8.2f}  "
