@@ -10,9 +10,9 @@ class Exit(IntEnum):
 
     OK = 0
     FAIL = 1
-    """A gate said FAIL (reserved for `check`); `doctor`: something that level standard needs is missing."""
+    """`check`: FAIL; `doctor`: something that level standard needs is missing."""
     USAGE = 2
-    """Bad input: an option, a path, a file that cannot be read, or a fault of the tool itself."""
+    """Bad input: an option, a path, a file that cannot be read, or a fault of the tool itself; `check`: a program failed."""
     NOT_COMPARABLE = 3
     """The runs cannot be compared, or nothing could be concluded."""
     TARGET_FAILED = 4

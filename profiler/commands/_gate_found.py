@@ -14,6 +14,7 @@ from profiler.gate.model import Counted
 from profiler.record.pairs import STEPS_FILES
 from profiler.record.turns.counting import STEPS, count
 from profiler.record.turns.resident import Program, spans_of
+from profiler.record.turns.rounds import WARMUP
 from profiler.run.load import load
 from profiler.run.model import WHOLE_RUN, Run, RunSpec
 
@@ -44,7 +45,7 @@ def count_steps(program: Program, settings: GateSettings, processes: int, first:
         settings.out,
         names,
         steps=settings.steps or STEPS,
-        warmup=settings.warmup,
+        warmup=WARMUP if settings.warmup is None else settings.warmup,
         patience=settings.patience,
         announce=lambda name: print(f"counting: {name}", file=sys.stderr),
     )

@@ -13,7 +13,6 @@ from profiler.base.errors import ProfilerError
 from profiler.gate.limits import read
 from profiler.gate.model import Limits
 from profiler.record.turns.resident import PATIENCE_S
-from profiler.record.turns.rounds import WARMUP
 
 RUNS: Final = Path("reports") / "runs"
 PROCESSES: Final = 2
@@ -31,7 +30,8 @@ class GateSettings:
     update: bool = False
     reason: str = ""
     steps: int | None = None
-    warmup: int = WARMUP
+    warmup: int | None = None
+    """None: the tool chooses."""
     processes: int = PROCESSES
     patience: float = PATIENCE_S
     links: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
         update=args.update,
         reason=args.reason or "",
         steps=said.steps,
-        warmup=WARMUP if said.warmup is None else said.warmup,
+        warmup=said.warmup,
         processes=said.processes or PROCESSES,
         patience=args.patience or PATIENCE_S,
         links=said.links,

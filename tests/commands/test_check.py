@@ -113,13 +113,13 @@ def test_far_more_work_fails_and_is_confirmed(here: Path) -> None:
 def test_a_counter_that_rose_fails_whatever_the_times_say(here: Path) -> None:
     options = ["--before", quoted(2000, 3), "--after", quoted(2000, 4), "--max-rounds", "3", "--out", "out"]
     assert main(["check", *options]) == 1
-    assert "syncs" in str(said()["sentence"])
+    assert "syncs" in str(said()["sentence"]).lower()
 
 
 def test_the_rounds_of_a_time_limit_are_few_and_said(here: Path) -> None:
     options = ["--before", quoted(), "--after", quoted(), "--max-seconds", "0.001", "--out", "out"]
     assert main(["check", *options]) == 3
-    assert "time limit" in str(said()["sentence"])
+    assert "time limit" in str(said()["sentence"]).lower()
 
 
 def test_summary_and_annotations_of_a_job(
@@ -158,7 +158,7 @@ def test_against_a_revision(here: Path) -> None:
     options = ["--against", "HEAD", "--max-rounds", "3", "--out", "out"]
     assert main(["check", *options, "--", *train()]) == 1
     found = said()
-    assert "syncs rose by 1 per step" in str(found["sentence"])
+    assert "syncs rose by 1 per step" in str(found["sentence"]).lower()
     listed = subprocess.run(["git", "worktree", "list"], check=True, capture_output=True, text=True).stdout
     assert len(listed.splitlines()) == 1, listed
 

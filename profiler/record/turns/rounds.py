@@ -27,13 +27,13 @@ PREFETCHED: Final = 3
 """Times the loaders' prefetch depth that a turn has steps: what was made ahead before it is then a small part."""
 MOST_STEPS: Final = 2_000
 WARMUP: Final = 10
-"""Steps before the first turn that counts."""
-PAIRS: Final = 24
-LONG_TURN_S: Final = 0.1
-LONG_PAIRS: Final = 16
-"""Turns of each side in a round, and where a turn takes longer."""
-_PROBE: Final = 3
-"""Steps by which the length of a turn is chosen."""
+WARMUP_S: Final = 5.0
+"""Steps before the first turn that counts, or as many as take so long: where a step takes seconds, caches and compilers
+have had their time after a few."""
+PAIRS: Final = ((0.1, 24), (0.5, 16), (math.inf, 8))
+"""Turns of each side in a round, by how long one takes at most (s)."""
+_PROBE: Final = 2
+"""Steps by which lengths are chosen; the first of them may still compile."""
 _LOOK_S: Final = 0.02
 
 
@@ -42,6 +42,7 @@ class Rounds:
 
     :param programs: by side: BASE and CANDIDATE.
     :param out: where the runs go: NN-base, NN-candidate, NN-control.
+    :param warmup: steps; None: WARMUP, or as many as WARMUP_S allows.
     :param seed: of the orders of turns.
     :param gpus: see Weather.
     :param admit: looks at each program when it stands at the end of a step, and raises what is wrong with it.
@@ -52,7 +53,7 @@ class Rounds:
         programs: Mapping[str, Program],
         out: Path,
         *,
-        warmup: int = WARMUP,
+        warmup: int | None = None,
         patience: float = PATIENCE_S,
         seed: int | None = None,
         gpus: Callable[[], tuple[str, ...]] | None = None,
@@ -65,7 +66,7 @@ class Rounds:
         self._random = Random(seed)
         self._gpus = gpus
         self._admit = admit
-        self._pairs = PAIRS
+        self._pairs = 0
         self.steps = 0
         """Of a turn; 0: not chosen yet."""
         self.step_source: dict[str, str] = {}
@@ -119,18 +120,19 @@ class Rounds:
             time.sleep(_LOOK_S)
 
     def _choose(self, residents: Mapping[str, Resident]) -> None:
-        """Warm up, and choose how many steps a turn has, once for all rounds; every round counts the same steps."""
-        for resident in residents.values():
-            if self._warmup:
-                resident.turn(self._warmup, measured=False)
-        step_s = min(_middle(resident.turn(_PROBE, measured=False)) for resident in residents.values())
+        """Warm up, and choose once for all rounds how many steps are warm-up and a turn: each round counts the same."""
+        step_s = [resident.turn(_PROBE, measured=False).steps[-1] / 1e9 for resident in residents.values()]
+        if self._warmup is None:
+            self._warmup = max(_PROBE, min(WARMUP, int(WARMUP_S / max(step_s))))
+        if more := max(0, self._warmup - _PROBE):
+            step_s = [_middle(resident.turn(more, measured=False)) for resident in residents.values()]
         if self.steps:
             return
         prefetch = max(resident.prefetch for resident in residents.values())
         queued = QUEUED_STEPS if any(resident.queues for resident in residents.values()) else 1
-        wanted = max(math.ceil(TURN_S / step_s - 0.5), PREFETCHED * prefetch, queued, 1)
+        wanted = max(math.ceil(TURN_S / min(step_s) - 0.5), PREFETCHED * prefetch, queued, 1)
         self.steps = min(wanted, MOST_STEPS)
-        self._pairs = LONG_PAIRS if self.steps * step_s > LONG_TURN_S else PAIRS
+        self._pairs = next(pairs for most, pairs in PAIRS if self.steps * min(step_s) <= most)
 
     def _turns(self, residents: Mapping[str, Resident], sides: Sequence[str], weather: Weather) -> tuple[Turn, ...]:
         for resident in residents.values():  # the first turn behind the start of others
@@ -146,13 +148,18 @@ class Rounds:
         resident = error.resident
         said = resident.last_words() or "it printed nothing"
         if error.code == 0:
-            needed = self._warmup + _PROBE + (self._pairs + 1) * max(1, self.steps)
+            needed = (self._warmup or WARMUP) + ((self._pairs or PAIRS[-1][1]) + 1) * max(1, self.steps)
             return ProfilerError(
                 f"{resident.program.side} ended after {resident.steps} steps and a round needs some {needed}: "
                 f"give it more steps to train (its output is in {resident.folder})"
             )
         how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
-        hint = resident.program.hint and f"; {resident.program.hint}"
+        hint = resident.program.hint
+        if "out of memory" in said.lower():
+            hint = (
+                "both sides are in memory at once, to confirm a FAIL three programs: give the command a smaller model"
+            )
+        hint = hint and f"; {hint}"
         return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder}){hint}")
 
 
