@@ -45,6 +45,11 @@ class RoundValues:
     """How much longer still the candidate takes where stalls count in full: log ratio of the sums, less `whole`."""
     control_beyond: float = 0.0
 
+    @property
+    def usable(self) -> bool:
+        """Whether it says anything of the candidate."""
+        return self.typical is not None and self.whole is not None
+
 
 def round_values(one: Round) -> RoundValues:
     """Both lines of a round, of the candidate and of the control, each against the base."""

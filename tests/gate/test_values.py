@@ -44,7 +44,7 @@ def test_turns_without_steps_or_time_are_left_out() -> None:
     made[1] = replace(made[1], steps=())
     made[4] = replace(made[4], steps=(0,))
     values = round_values(Round(1, MEASURE, (), tuple(made)))
-    assert (values.pairs, values.typical, values.whole) == (3, None, None)
+    assert (values.pairs, values.typical, values.usable) == (3, None, False)
 
 
 @pytest.mark.parametrize("slower", [-0.3, 0.0, 0.05, 1.0])
