@@ -118,10 +118,12 @@ class Repository:
         """
         if not rev or rev.startswith("-") or not rev.isprintable():
             raise ProfilerError(f"--against {rev!r} is no revision: give a branch, a tag, a commit or HEAD~1")
-        said = ask(self.root, ["rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}"])
-        commit = said.out.strip()
-        if said.code == 0 and commit.isalnum():
-            return commit
+        # in two steps: what is put behind :/text would be looked for too
+        named = ask(self.root, ["rev-parse", "--verify", "--quiet", rev]).out.strip()
+        if named.isalnum():
+            said = ask(self.root, ["rev-parse", "--verify", "--quiet", f"{named}^{{commit}}"])
+            if said.code == 0:
+                return said.out.strip()
         raise ProfilerError(f"--against {rev}: {self._not_here(rev)}")
 
     def _not_here(self, rev: str) -> str:

@@ -153,6 +153,16 @@ def test_a_shallow_clone_says_how_to_fetch_more(repository: Path, tmp_path: Path
         assert output(side) == "2"
 
 
+def test_every_way_to_name_a_commit(repository: Path, git: Any) -> None:
+    first = git(repository, "rev-parse", "HEAD~1")
+    git(repository, "tag", "-a", "-m", "a tag", "v1", first)
+    git(repository, "worktree", "add", "--detach", "../linked")
+    for rev in ("HEAD^", "main~1", "v1", first[:8], "main@{0}~1", ":/number 1"):
+        with side_of(rev, repository.parent / "linked" / "sub") as side:
+            assert side.commit == first, rev
+            assert (side.cwd / "part.txt").read_text() == "1\n"
+
+
 def test_a_branch_that_is_on_the_server_only(repository: Path, tmp_path: Path, git: Any) -> None:
     git(repository, "branch", "other", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--single-branch", f"file://{repository}", "clone")
