@@ -30,8 +30,9 @@ WARMUP: Final = 10
 WARMUP_S: Final = 5.0
 """Steps before the first turn that counts, or as many as take so long: where a step takes seconds, caches and compilers
 have had their time after a few."""
-PAIRS: Final = ((0.1, 24), (0.5, 16), (math.inf, 8))
-"""Turns of each side in a round, by how long one takes at most (s)."""
+PAIRS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
+"""Turns of each side in a round, by how long one takes at most (s). With 24 of one step each, a stall at every tenth
+step was missed in 8 of 100 simulated gates, with 48 in 1 (tests/benchmarks/gate_simulation.py); each takes time."""
 _PROBE: Final = 2
 """Steps by which lengths are chosen; the first of them may still compile."""
 _LOOK_S: Final = 0.02

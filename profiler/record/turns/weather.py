@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.gate.model import Conditions
+from profiler.record.limits import cores
 
 _STAT: Final = Path("/proc/stat")
 _LOADAVG: Final = Path("/proc/loadavg")
@@ -47,7 +48,7 @@ class Weather:
         if (now := _throttles()) is not None and self._throttles is not None and now > self._throttles:
             self._held["CPU: thermal"] = None
         load = sum(self._runnable) / len(self._runnable) if self._runnable else None
-        return Conditions(load, steal, tuple(self._held))
+        return Conditions(load, steal, tuple(self._held), cores())
 
 
 def _jiffies() -> list[int]:
