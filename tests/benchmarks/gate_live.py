@@ -48,8 +48,8 @@ class Experiment:
 _STEP = {"PASSES": "500", "OMP_NUM_THREADS": "1"}
 _LOADER = {"PASSES": "60", "OMP_NUM_THREADS": "1", "WORKERS": "1"}
 EXPERIMENTS = (
-    Experiment("same", 6, _STEP),
-    Experiment("slower-5", 6, _STEP, {"MORE": "0.05"}),
+    Experiment("same", 8, _STEP),
+    Experiment("slower-5", 8, _STEP, {"MORE": "0.05"}),
     Experiment("slower-2", 1, _STEP, {"MORE": "0.02"}),
     Experiment("stall", 1, _STEP, {"EVERY": "10", "STALL": "0.5"}),
     Experiment("loader-10", 1, {**_LOADER, "LOADING": "1000"}, {"LOADING": "1100"}),
