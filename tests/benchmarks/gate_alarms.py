@@ -56,7 +56,7 @@ def main() -> None:
                 found += bool(places)
                 near += any(abs(place - at[length]) <= 2 for place in places)
             print(f"{length:4} results, {step:g} sd: {found} of {count} found, {near} within 2 results", flush=True)
-    histories, ever = max(1, args.series // 50), 0
+    histories, ever = max(1, args.series // 10), 0
     for _ in range(histories):
         values = random.normal(size=120)
         ever += any(shifts(values[:seen]) for seen in range(10, 121))
