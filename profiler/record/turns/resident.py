@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -31,6 +32,11 @@ SPANS: Final = "turns.json"
 """Begin and end (ns) of each turn, in the run directory: what was measured, the rest was warm-up."""
 PATIENCE_S: Final = 300.0
 """For a program's first steps: it may load data and compile."""
+_PADDING: Final = "PROFILER_PADDING"
+_MOST_PADDING: Final = 4096
+"""Bytes. Where the stack begins depends on the size of the environment, and with it how fast a program is, by percents
+(Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths are of
+different lengths: at random it is luck, and no bias."""
 _WAKE_S: Final = 0.1
 _RANKS_S: Final = 0.3
 """Ranks that no launcher announced are waited for so long after the first: their first steps end together."""
@@ -112,6 +118,7 @@ class Resident:
         program = self.program
         environment = environment_of(self.spec, {**os.environ, **program.env})
         environment[tables.ENV_TURNS] = str(self._board.path)
+        environment[_PADDING] = "." * secrets.randbelow(_MOST_PADDING)
         try:
             with open(self.spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
