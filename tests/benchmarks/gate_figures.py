@@ -44,7 +44,7 @@ _HEADING: dict[str, Any] = {
     "xycoords": "axes fraction",
     "xytext": (0, 18),
     "textcoords": "offset points",
-    "fontsize": 10,
+    "fontsize": 9,
     "fontweight": "bold",
 }
 _OFFSET = 0.17
@@ -125,8 +125,8 @@ def _legend(figure: Figure) -> None:
 
     shapes = (
         ("D", ACCENT, ACCENT, "this gate: FAIL"),
-        ("D", "white", ACCENT, "FAIL or INCONCLUSIVE"),
-        ("o", INK, INK, "others: same job, one after the other"),
+        ("D", "white", ACCENT, "this gate: FAIL or INCONCLUSIVE"),
+        ("o", INK, INK, "others: same job"),
         ("s", "white", INK, "others: stored baseline"),
     )
     handles = [
@@ -134,7 +134,7 @@ def _legend(figure: Figure) -> None:
         for shape, face, edge, label in shapes
     ]
     figure.legend(
-        handles=handles, loc="upper left", ncols=3, fontsize=8, bbox_to_anchor=(0.005, 0.985), columnspacing=2
+        handles=handles, loc="upper left", ncols=4, fontsize=8, bbox_to_anchor=(0.005, 0.985), columnspacing=2
     )
 
 
@@ -146,6 +146,7 @@ def rounds_figure(found: Mapping[str, Any], path: Path) -> None:
     names = [name for name in SHOWN if values.get(name)]
     with mpl.rc_context(_SETTINGS):
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(8.2, 0.95 + 0.62 * max(len(names), 1)))
         panels = figure.subplots(1, 2, sharey=True, sharex=True)
@@ -159,6 +160,7 @@ def rounds_figure(found: Mapping[str, Any], path: Path) -> None:
             panel.set_xlabel("slow-down of a round (%)")
             panel.grid(axis="x", color=GRID, linewidth=0.7)
             panel.set_axisbelow(True)
+        panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         panels[0].set_xlim(min(low, -5) - 1, max(high, 8) + 1)
         panels[0].set_yticks(range(len(names)), [f"{SHOWN[name]}\n{len(values[name])} rounds" for name in names])
         panels[0].set_ylim(len(names) - 0.45, -0.55)
@@ -182,9 +184,9 @@ def _strip(panel: Axes, place: int, logs: Sequence[float]) -> None:
 
 def _edges(panel: Axes, edges: Mapping[str, float], rows: int, *, first: bool) -> None:
     for name, style, side in (("fails", (0, (4, 2)), "right"), ("passes", (0, (1, 1.5)), "left")):
-        at = 100 * float(np.expm1(edges[name]))
+        at = round(100 * float(np.expm1(edges[name])), 3)
         panel.axvline(at, color=ACCENT, linewidth=1, linestyle=style, zorder=1)
-        words = f"FAIL: mean surely > {at:.0f}% " if name == "fails" else f" PASS: mean surely < {at:.0f}%"
+        words = f"FAIL > {at:g}% " if name == "fails" else f" PASS < {at:g}%"
         if first or rows:
             panel.annotate(
                 words, (at, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",

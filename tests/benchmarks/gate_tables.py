@@ -37,7 +37,8 @@ soon as they may, so that unlucky ones lend more rounds; with the first 5 rounds
 
 _ROUNDS = """\
 Each dot is a live round (300 at most of an experiment), the bar the middle half, the stroke the median. The edges are
-for the bounds of the mean of several rounds, not for single ones."""
+not for single rounds: it is a FAIL where the mean of several is surely above the one, a PASS where it is surely below
+the other."""
 _LEGEND = """\
 Dots with intervals of 95%. Of this gate: rounds drawn one by one; filled: FAIL; open: FAIL or INCONCLUSIVE, which is
 red too unless `--inconclusive=pass` says otherwise."""
