@@ -14,7 +14,7 @@ from profiler.gate.decision import decide, kept
 from profiler.gate.model import CONFIRM, MEASURE, STATES, Limits
 from profiler.gate.sequential import looks
 from profiler.gate.values import RoundValues, round_values
-from tests.benchmarks.gate_rates import Rate, interval
+from tests.benchmarks.gate_rates import FEWEST_GATES, Rate, interval
 
 FEWEST_CONFIRMING = 24
 """Rounds that confirm, below which those of another experiment are added."""
@@ -50,6 +50,17 @@ def pools(by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Pool]
     off, line by line: an A/A gate has none unless its FAIL was suspected."""
     own = {name: _own(gates) for name, gates in by_name.items()}
     return {name: _lent(pool, own.get(LENDER)) for name, pool in own.items() if pool.rounds}
+
+
+def alike(pool: Pool) -> float | None:
+    """Intraclass correlation of the first rounds' typical steps, by one-way analysis of variance: 0 where rounds of a
+    gate are no more alike than those of different gates."""
+    values = np.array([[one.typical for one in gate[:TOGETHER]] for gate in pool.measuring if len(gate) >= TOGETHER])
+    if len(values) < FEWEST_GATES:
+        return None
+    between = TOGETHER * values.mean(axis=1).var(ddof=1)
+    within = values.var(axis=1, ddof=1).mean()
+    return float((between - within) / (between + (TOGETHER - 1) * within))
 
 
 def _own(gates: Sequence[Mapping[str, Any]]) -> Pool:
@@ -154,6 +165,8 @@ def rates(
 ) -> dict[str, Rate]:
     """Of each state, with an interval from pools of live gates that are drawn with replacement."""
     found = _shares(states(way(pool, limits), gates, rng, limits))
+    if sum(map(bool, pool.measuring)) < FEWEST_GATES:
+        return {state: Rate(share, 0.0, 1.0) for state, share in found.items()}
     drawn = []
     for _ in range(REPLICATES):
         again = replace(pool, measuring=_again(pool.measuring, rng), confirming=_again(pool.confirming, rng))

@@ -165,7 +165,7 @@ def rounds_figure(found: Mapping[str, Any], path: Path) -> None:
         panels[0].set_yticks(range(len(names)), [f"{SHOWN[name]}\n{len(values[name])} rounds" for name in names])
         panels[0].set_ylim(len(names) - 0.45, -0.55)
         height = figure.get_figheight()
-        figure.subplots_adjust(left=0.29, right=0.985, top=1 - 0.42 / height, bottom=0.44 / height, wspace=0.06)
+        figure.subplots_adjust(left=0.29, right=0.985, top=1 - 0.42 / height, bottom=0.44 / height, wspace=0.09)
         _save(figure, path)
 
 

@@ -10,11 +10,13 @@ from tests.benchmarks.gate_feeds import Counts, Found
 
 CONFIDENCE = 0.95
 REPLICATES = 400
+FEWEST_GATES = 5
+"""Below which drawing whole gates shows no spread: nothing is said of it."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A share of gates, and its 95% interval."""
+    """A share of gates, and its 95% interval; 0 to 1 where there are too few gates for one."""
 
     rate: float
     low: float
@@ -39,6 +41,8 @@ def of_found(found: Found, rng: np.random.Generator) -> Rate:
     failed = np.einsum("bi,ij,bj->b", weights, found.failed, weights)
     fed = np.einsum("bi,ij,bj->b", weights, found.fed, weights)
     gates = gates_in(found.fed)
+    if gates < FEWEST_GATES:
+        return Rate(found.rate, 0.0, 1.0)
     if found.rate in {0.0, 1.0}:  # no replicate differs: what so many gates bound
         return Rate(found.rate, 0.0, at_most(0, gates)) if not found.rate else Rate(1.0, at_least(gates, gates), 1.0)
     return interval(found.rate, failed[fed > 0] / fed[fed > 0])

@@ -109,6 +109,7 @@ def drawn(pool: gate_drawn.Pool, rng: np.random.Generator, gates: int) -> dict[s
         "confirming": sum(map(len, pool.confirming)),
         "lent": pool.lent,
         "lost": pool.lost,
+        "alike": gate_drawn.alike(pool),
         **{name: {state: asdict(rate) for state, rate in rates.items()} for name, rates in found.items()},
     }
 

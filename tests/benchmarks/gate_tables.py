@@ -31,8 +31,10 @@ Drawn rounds say what this gate does with rounds such as these. They cannot show
 these hours, nor a tail that no live round reached. Drawn one by one, rounds are independent and their hours mixed,
 which real ones are not; "kept together" leaves runs of 5 consecutive rounds as they were, so that what they have in
 common (a busy quarter of an hour) stays in common. The interval is of 95%: percentiles over pools in which whole live
-gates were drawn with replacement, and never narrower than what the number of drawn gates allows. Live gates stop as
-soon as they may, so that unlucky ones lend more rounds; with the first 5 rounds of each A/A gate alone {first}."""
+gates were drawn with replacement, and never narrower than what the number of drawn gates allows. A rate of 0 means that
+no such rounds were seen often enough, not that there are none: the live counts above are the bound without that
+assumption. Live gates stop as soon as they may, so that unlucky ones lend more rounds; with the first 5 rounds of each
+A/A gate alone, {first}.{alike}"""
 
 
 _ROUNDS = """\
@@ -58,7 +60,7 @@ def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
         f"![Slow-down of each live round, by experiment, with the edges that decide]({rounds_figure})\n\n{_ROUNDS}",
         "### Gates drawn from live rounds",
         drawn_table(found["drawn"], found["gates_drawn"]),
-        CANNOT.format(first=_first(found)) + _lent(found["drawn"]),
+        CANNOT.format(first=_first(found), alike=_alike(found["drawn"])) + _lent(found["drawn"]),
         "### Other rules on the same turns",
         f"![False alarms and misses of each rule]({figure})\n\n{_LEGEND}",
         _how_fed(found),
@@ -128,6 +130,8 @@ def drawn_table(drawn: Mapping[str, Any], gates: int) -> str:
 
 
 def _rate(one: Mapping[str, float]) -> str:
+    if (one["low"], one["high"]) == (0, 1):
+        return f"{_percent(one['rate'])}% (too few gates)"
     return f"{_percent(one['rate'])}% ({_percent(one['low'])}–{_percent(one['high'])})"
 
 
@@ -141,6 +145,17 @@ def _first(found: Mapping[str, Any]) -> str:
     if first is None:
         return "there is nothing to compare yet"
     return f"A/A fails in {_percent(first[FAIL])}% and stays open in {_percent(first[INCONCLUSIVE])}%"
+
+
+def _alike(drawn: Mapping[str, Any]) -> str:
+    known = {name: one["alike"] for name, one in drawn.items() if one["alike"] is not None}
+    if not known:
+        return ""
+    shown = ", ".join(f"{SHOWN.get(name, name)} {value:+.2f}" for name, value in known.items())
+    return (
+        " How alike the first 5 rounds of a gate are (intraclass correlation of the typical step's slow-down, 0 where "
+        f"they are no more alike than rounds of different gates): {shown}."
+    )
 
 
 def _lent(drawn: Mapping[str, Any]) -> str:
