@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, GRID, ACCENT = "#1b1f24", "#6a737d", "#e4e7eb", "#0b5cad"
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "gate",
     "svg.fonttype": "path",
     "path.simplify": False,

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import FAIL, STATES, Limits
+from profiler.gate.model import FAIL, STATES, Limits, Round
 from profiler.gate.sequential import edges
 from tests.benchmarks import gate_drawn, gate_feeds, gate_figures, gate_rates, gate_tables
 from tests.benchmarks.gate_live import read
@@ -90,7 +90,8 @@ def live(name: str, gates: Gates) -> dict[str, Any]:
 
 def replayed(gate: Mapping[str, Any]) -> str:
     """Today's verdict on the rounds of a live gate, taken in their order."""
-    limits, taken = Limits(), []
+    limits = Limits()
+    taken: list[Round] = []
     left = list(gate["rounds"])
     while kind := next_kind(taken, limits):
         following = next((place for place, one in enumerate(left) if one.kind == kind), None)

@@ -173,7 +173,8 @@ def _lent(drawn: Mapping[str, Any]) -> str:
 def _how_fed(found: Mapping[str, Any]) -> str:
     return f"""\
 Each rule gets the turns of the same live rounds, a sample being the time of a step in one turn, as its users would run
-it: one revision after the other. *Same job*: the base's first 10 turns of a round against the candidate's last 10, and
+it: one revision after the other. 10 samples are what asv takes and benchstat asks for (pytest-benchmark's second
+would hold 20 such steps). *Same job*: the base's first 10 turns of a round against the candidate's last 10, and
 the other way round. *Stored*: the base's turns of one gate against the candidate's of another one ({found["apart"]}).
 *As many as the gate takes*: the base's turns of a gate's first two rounds against the candidate's of its fourth and
 fifth (and the other way round), or all of five rounds against all of five of another gate. Intervals (in the figure

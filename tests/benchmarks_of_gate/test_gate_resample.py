@@ -18,6 +18,7 @@ from profiler.gate.raw import round_to_json
 from profiler.gate.values import RoundValues, round_values
 from tests.benchmarks import gate_drawn, gate_figures, gate_resample, gate_tables
 from tests.benchmarks.gate_live import append
+from tests.benchmarks.gate_rules import RULES
 from tests.gate.made import Made, a_round
 
 LIMITS = Limits()
@@ -44,7 +45,7 @@ def _step_by_step(supply: dict[str, list[Round]]) -> list[Round]:
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_drawn_gate_decides_as_a_live_one(name: str) -> None:
-    for seed in range(4):
+    for seed in range(3):
         supply = _supply(MADE[name], seed)
         live = throughput(_step_by_step(supply), LIMITS).state
         values = {kind: [round_values(one) for one in some] for kind, some in supply.items()}
@@ -79,8 +80,8 @@ def test_lent_rounds_are_moved_by_the_difference_of_means() -> None:
         return {"rounds": [a_round(place + 1, kind, Made(slower=slower)) for place, kind in enumerate(kinds)]}
 
     pools = gate_drawn.pools({"same": [gate(0, 0)], "slower-5": [gate(0.05, 30)]})
-    lent = [one.typical for some in pools["same"].confirming for one in some]
-    own = [one.typical for some in pools["slower-5"].confirming for one in some]
+    lent = [one.typical or 0.0 for some in pools["same"].confirming for one in some]
+    own = [one.typical or 0.0 for some in pools["slower-5"].confirming for one in some]
     assert (pools["same"].lent, pools["slower-5"].lent) == (30, 0)
     assert np.mean(own) - np.mean(lent) == pytest.approx(0.05, abs=1e-6), "the same noise: only the 5% come off"
 
@@ -94,6 +95,21 @@ def test_the_interval_covers_the_rate_and_what_drawing_adds() -> None:
     for state, rate in rates.items():
         assert rate.low <= rate.rate <= rate.high, f"{state}: {rate}"
         assert rate.high > 0.005, f"{state}: 50 gates cannot bound a rate at {rate.high}"
+
+
+def test_rounds_of_a_gate_are_alike_where_gates_differ() -> None:
+    rng = np.random.default_rng(0)
+    for between, expected in ((0.0, 0.0), (0.03, 0.9)):
+        levels = rng.normal(0, between, 40)
+        gates = tuple([RoundValues(level + rng.normal(0, 0.01), 0.0) for _ in range(5)] for level in levels)
+        found = gate_drawn.alike(gate_drawn.Pool(gates, ()))
+        assert found == pytest.approx(expected, abs=0.12), f"sd {between} between gates, 0.01 inside: {found}"
+
+
+def test_few_gates_have_no_interval() -> None:
+    pool = gate_drawn.Pool(tuple([RoundValues(0.0, 0.0)] * 5 for _ in range(4)), ())
+    rates = gate_drawn.rates(pool, gate_drawn.singly, 20, np.random.default_rng(0), LIMITS)
+    assert {(rate.low, rate.high) for rate in rates.values()} == {(0.0, 1.0)}, rates
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +158,7 @@ def test_the_document_shows_all_experiments_and_rules(found: dict[str, Any]) -> 
     text = gate_tables.document(found, "error-rates.svg", "rounds.svg")
     for name in ("same", "slower-5", "stall"):
         assert text.count(f"| {gate_tables.SHOWN[name]} |") >= 2, f"{name} is missing:\n{text}"
-    for rule in gate_resample.RULES:
+    for rule in RULES:
         assert text.count(f"| {rule.name} | ") == 2, f"{rule.name} is missing:\n{text}"
     widths = [{line.count("|") for line in part.splitlines()} for part in text.split("\n\n") if part.startswith("| ")]
     assert all(len(width) == 1 for width in widths), f"rows of different widths: {widths}"
