@@ -17,6 +17,7 @@ from profiler.commands._gate_rounds import make_rounds
 from profiler.commands._gate_settings import GateSettings
 from profiler.gate.counters import compare, overall
 from profiler.gate.decide import throughput
+from profiler.gate.keyed import differing, key_of
 from profiler.gate.model import BASE, CANDIDATE, FAIL, CounterLine, GateResult
 from profiler.record.turns.resident import Program, Resident
 from profiler.record.turns.rounds import Rounds
@@ -141,7 +142,7 @@ def _by_turns(base: Side, candidate: Side, settings: GateSettings, *, mode: str,
         counters=lines,
         counters_state=overall(lines) if lines else None,
         throughput=speed,
-        doubts=speed.doubts,
+        doubts=(*_unlike(founds[BASE], founds[CANDIDATE]), *speed.doubts),
         notes=tuple(dict.fromkeys((*base.notes, *candidate.notes))),
         machine=fingerprint(founds[BASE].runs),
     )
@@ -163,6 +164,16 @@ def _counters(
         (line.counter, line.scope): line.changes for line in compare(located[BASE], located[CANDIDATE], settings.limits)
     }
     return tuple(replace(line, changes=sites.get((line.counter, line.scope), ())) for line in lines)
+
+
+def _unlike(base: Found, candidate: Found) -> tuple[str, ...]:
+    """In what the sides do other work, or do it elsewhere; their names may differ."""
+    if not base.runs or not candidate.runs:
+        return ()
+    before, after = (
+        {name: part for name, part in key_of(side.runs[0]).items() if name != "program"} for side in (base, candidate)
+    )
+    return tuple(f"The sides differ in {line}." for line in differing(before, after))
 
 
 @contextmanager
@@ -202,6 +213,7 @@ def check_runs(paths: Sequence[Path], settings: GateSettings) -> int:
         mode="runs",
         counters=lines,
         counters_state=overall(lines),
+        doubts=_unlike(*founds),
         notes=_OF_RUNS,
         machine=fingerprint(founds[1].runs),
     )

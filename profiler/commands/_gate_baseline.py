@@ -70,6 +70,7 @@ def against_file(program: Program, settings: GateSettings, count: Counting) -> t
         counters=lines,
         counters_state=INCONCLUSIVE if reason else overall(lines),
         counters_reason=reason,
+        doubts=tuple(filter(None, (baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),))),
         machine=fingerprint(found.runs),
         baseline_file=str(path),
     ), found

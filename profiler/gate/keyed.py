@@ -59,8 +59,14 @@ def _text(value: Any) -> str:
 def mismatch(base: Key, key: Key) -> tuple[str, ...]:
     """Why counters under these keys say nothing about each other, a line each; empty when they do."""
     return tuple(
-        f"{name}: {_shown(base, name)} in the baseline against {_shown(key, name)}"
-        f"{f' ({WHY[name]})' if name in WHY else ''}; a baseline for this one is added with --update"
+        f"{line}; a baseline for this one is added with --update" for line in differing(base, key, "the baseline")
+    )
+
+
+def differing(base: Key, key: Key, where: str = "the base") -> tuple[str, ...]:
+    """The parts in which two keys differ, a line each: 'dtype: float32 in the base against bfloat16 (...)'."""
+    return tuple(
+        f"{name}: {_shown(base, name)} in {where} against {_shown(key, name)}{f' ({WHY[name]})' if name in WHY else ''}"
         for name in sorted({*base, *key})
         if base.get(name) != key.get(name)
     )
