@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ WRONG = {
     "loader-10": ("no FAIL", (PASS, INCONCLUSIVE)),
 }
 """What would be an error; an INCONCLUSIVE is one where there is something to be caught."""
+WIDTH = 120
 FEEDS = {"few": "10 samples of a side", "many": "as many as the gate takes"}
 WAYS = ("same job", "stored")
 
@@ -67,7 +69,15 @@ def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
         *(_rules_table(found, size) for size in FEEDS),
         _sources(),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    paragraphs = [paragraph for part in parts for paragraph in part.split("\n\n") if paragraph]
+    return "\n\n".join(map(_wrapped, paragraphs)) + "\n"
+
+
+def _wrapped(paragraph: str) -> str:
+    """Text as long as the lines of other documents; tables, headings, lists and figures as they are."""
+    if paragraph.startswith(("|", "#", "-", "!")):
+        return paragraph
+    return textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _opening(found: Mapping[str, Any]) -> str:
@@ -136,22 +146,26 @@ def _rate(one: Mapping[str, float]) -> str:
 
 
 def _percent(share: float) -> str:
-    """Two digits below 10%, as few as say something above."""
-    return f"{100 * share:.2f}" if share < 0.0995 or share > 0.9905 else f"{100 * share:.0f}"
+    """Two digits near the ends, none between."""
+    return f"{100 * share:.2f}" if share < 0.0995 or share > 0.9 else f"{100 * share:.0f}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _first(found: Mapping[str, Any]) -> str:
     first = found["first_rounds"]
     if first is None:
         return "there is nothing to compare yet"
-    return f"A/A fails in {_percent(first[FAIL])}% and stays open in {_percent(first[INCONCLUSIVE])}%"
+    return f"{_percent(first[FAIL])}% are FAIL and {_percent(first[INCONCLUSIVE])}% INCONCLUSIVE"
 
 
 def _alike(drawn: Mapping[str, Any]) -> str:
     known = {name: one["alike"] for name, one in drawn.items() if one["alike"] is not None}
     if not known:
         return ""
-    shown = ", ".join(f"{SHOWN.get(name, name)} {value:+.2f}" for name, value in known.items())
+    shown = ", ".join(f"{SHOWN.get(name, name)} {_signed(value)}" for name, value in known.items())
     return (
         " How alike the first 5 rounds of a gate are (intraclass correlation of the typical step's slow-down, 0 where "
         f"they are no more alike than rounds of different gates): {shown}."
