@@ -151,7 +151,7 @@ def _percent(share: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _first(found: Mapping[str, Any]) -> str:
