@@ -53,6 +53,8 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
         "max_rounds": args.max_rounds,
         "max_seconds": args.max_seconds,
         "links": args.link,
+        "limits": _limits(args.limit),
+        "ignore": args.ignore,
     }
     said = read(None, overrides)
     if args.patience is not None and not 0 < args.patience < float("inf"):
@@ -73,6 +75,16 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
         github=args.github,
         explain=not args.no_explain,
     )
+
+
+def _limits(given: list[str] | None) -> dict[str, str] | None:
+    """:raises ProfilerError: one of them has no amount."""
+    if given is None:
+        return None
+    pairs = [text.partition("=") for text in given]
+    if bad := next((name for name, sign, amount in pairs if not (name and sign and amount)), None):
+        raise ProfilerError(f"--limit {bad}: name a counter and how far it may rise, as in syncs=1 or h2d_bytes=1%")
+    return {name: amount for name, _, amount in pairs}
 
 
 def _out(asked: Path | None) -> Path:

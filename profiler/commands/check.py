@@ -28,6 +28,10 @@ class Check:
         add("--history", type=Path, metavar="FILE", help="append the result to this file; alone: show it")
         add("--detect", metavar="SHARE", help="a slow-down of this much is caught (default: 5%%)")
         add("--inconclusive", choices=("fail", "pass"), help="what nothing concluded does to the job (default: fail)")
+        add(
+            "--limit", action="append", metavar="NAME=AMOUNT", help="how far a counter may rise: syncs=1, h2d_bytes=1%%"
+        )
+        add("--ignore", action="append", metavar="NAME", help="a counter that gates nothing")
         add("--steps", type=int, metavar="N", help="counted steps of a process (default: 20)")
         add("--warmup", type=int, metavar="N", help="steps before anything counts (default: 10)")
         add("--max-rounds", type=int, metavar="N", help="rounds of base and candidate at most (default: 20)")

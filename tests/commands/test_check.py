@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
+from profiler.commands import _gate_found
 from profiler.record.processes import family, is_alive
 from profiler.record.turns import rounds
 from tests.record.turns.programs import ROOT
@@ -72,6 +73,15 @@ def test_update_then_check_then_a_counter_that_rose(here: Path, capsys: pytest.C
     assert (said("same")["state"], said("more")["state"]) == ("PASS", "FAIL")
 
 
+def test_a_limit_lets_a_counter_rise_and_ignored_ones_gate_nothing(here: Path) -> None:
+    assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
+    more = ["--", *train(2000, 4)]
+    assert main(["check", "--baseline", "b.json", "--limit", "syncs=1", *more]) == 0
+    assert main(["check", "--baseline", "b.json", "--limit", "syncs=10%", *more]) == 1
+    assert main(["check", "--baseline", "b.json", "--ignore", "syncs", *more]) == 0
+    assert main(["check", "--baseline", "b.json", "--limit", "syncs", *more]) == 2
+
+
 def test_an_update_that_loosens_needs_a_reason(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
     before = Path("b.json").read_text()
@@ -101,7 +111,8 @@ def test_another_program_under_the_same_baseline_is_inconclusive(here: Path) -> 
 # ---------------------------------------------------------------- two programs by turns
 
 
-def test_far_more_work_fails_and_is_confirmed(here: Path) -> None:
+def test_far_more_work_fails_and_is_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gate_found, "EXPLAIN_S", 0.5)
     options = ["--before", quoted(2000), "--after", quoted(8000), "--out", "out"]
     assert main(["check", *options]) == 1
     found = said()
