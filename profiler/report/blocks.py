@@ -240,6 +240,8 @@ class Lines:
     own_x: bool = False
     own_y: bool = False
     """True: every panel has an axis of its own."""
+    numbered: bool = False
+    """True: x are numbers of things, from 1 on; there is no 0 and nothing between them."""
 
     def top(self, panel: Panel) -> float:
         """The largest value on the axis of `panel`, which is common to all of them or its own."""

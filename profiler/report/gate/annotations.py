@@ -29,14 +29,15 @@ def workflow_commands(result: GateResult, where: Places) -> tuple[str, ...]:
     for case in cases(result):
         kind = _KINDS.get(case.state, NOTICE if case.fewer else "")
         if kind:
-            found[kind] += _of_case(case, kind, where)
+            found[kind] += _of_case(case, kind, where, said.base_word(result))
     found[WARNING] += [command(WARNING, doubt, title="A doubt about this check") for doubt in said.doubts(result)]
     return tuple(line for kind, lines in found.items() for line in _most(kind, lines))
 
 
-def _of_case(case: Case, kind: str, where: Places) -> Iterator[str]:
+def _of_case(case: Case, kind: str, where: Places, base: str) -> Iterator[str]:
     """One for each line that changed in the direction that matters; without any, one for the case."""
-    title = f"{case.name}: {case.state}" if case.state != PASS else f"{case.name}: fewer, refresh the baseline"
+    fewer = "fewer, refresh the baseline" if base == "baseline" else "fewer"
+    title = f"{case.name}: {case.state if case.state != PASS else fewer}"
     sites = [change for change in case.changes if (change.after > change.before) == (kind != NOTICE)]
     for change in sites:
         yield _at(kind, title, change, where)

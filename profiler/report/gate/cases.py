@@ -53,7 +53,7 @@ def _counters(result: GateResult) -> Iterator[Case]:
     for line in result.counters:
         sites = "".join(f"; {words.site(change)}" for change in line.changes)
         fewer = line.state == PASS and words.fewer(line)
-        message = said.counter_sentence(line) + sites
+        message = said.counter_sentence(line, said.base_word(result)) + sites
         key = f"{line.counter}.worker" if line.scope == "worker" else line.counter
         found.append(Case(COUNTERS, words.title(line), plain(key), line.state, message, line.changes, fewer))
     if _worse(result.counters_state, found):

@@ -37,7 +37,7 @@ def _without(result: GateResult, where: Places) -> Iterator[dict[str, Any]]:
             severity = _SEVERITIES[ERROR if line.state == FAIL else WARNING]
             print_ = hashed(rule(line), result.baseline_file)
             place = (where.shown(result.baseline_file), 1)
-            yield _entry(said.counter_sentence(line), rule(line), print_, severity, place)
+            yield _entry(said.counter_sentence(line, said.base_word(result)), rule(line), print_, severity, place)
 
 
 def _entry(description: str, check: str, print_: str, severity: str, place: tuple[str, int]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def drift(gate: Throughput) -> Iterator[Lines]:
             "ms",
             (Panel("", known),),
             note="Bars: the middle half of a side's steps.",
+            numbered=True,
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler.gate.model import FAIL, PASS, Change, CounterLine, GateResult
-from profiler.report.gate import words
+from profiler.report.gate import said, words
 from profiler.report.gate.places import Places
 from profiler.report.quantities import plain
 
@@ -29,6 +29,8 @@ class Finding:
     """ERROR | WARNING | NOTE"""
     fingerprint: str
     """Hexadecimal, of the counter, the file, the function and the operation; the line's number is not in it."""
+    base: str
+    """What it is held against: baseline | base"""
 
     @property
     def rule(self) -> str:
@@ -39,7 +41,7 @@ class Finding:
     def message(self) -> str:
         """In a sentence, with the whole counter's amounts."""
         before, after, _ = words.row(self.line)
-        whole = f"{words.title(self.line)} per step: baseline {before}, candidate {after}"
+        whole = f"{words.title(self.line)} per step: {self.base} {before}, candidate {after}"
         return f"{words.rise(self.change)}{words.inside(self.change)}. {whole}."
 
 
@@ -58,7 +60,7 @@ def findings(result: GateResult, where: Places) -> tuple[Finding, ...]:
             seen[print_] += 1
             # two of the same function and operation: each its own, in their order
             own = print_ if seen[print_] == 1 else hashed(print_, str(seen[print_]))
-            found.append(Finding(line, change, _level(line, change), own))
+            found.append(Finding(line, change, _level(line, change), own, said.base_word(result)))
     return tuple(found)
 
 

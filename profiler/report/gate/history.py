@@ -10,7 +10,7 @@ from profiler.base import units
 from profiler.gate.model import STATES
 from profiler.gate.past import ChangePoint, Entry, Series, Trend
 from profiler.report import blocks as b
-from profiler.report.gate import words
+from profiler.report.gate import said, words
 from profiler.report.render import markdown
 from profiler.report.render.text import spark
 
@@ -19,7 +19,6 @@ _LAST: Final = 10
 _WIDTH: Final = 32
 """Characters of a curve."""
 _WORKERS: Final = " (workers)"
-_COMMIT: Final = 7
 _MINUTE: Final = 16
 """Characters of a time to the minute: 2026-05-01T12:30."""
 
@@ -53,7 +52,7 @@ def history_report(trend: Trend, *, unicode: bool = True) -> b.Report:
     recent = [series for series in trend.series if series.at[-1] >= len(entries) - _LAST]
     sections = (
         b.Section("changes", "Changes", (*_doubts(trend), _changes(recent, entries), *_method(trend))),
-        b.Section("series", "Series", _series(recent, len(trend.series) - len(recent), unicode=unicode)),
+        b.Section("series", "Series", _series(recent, trend, unicode=unicode)),
         b.Section("results", "Last results", (_results(entries[-_LAST:]),)),
     )
     return b.Report(title, f"{trend.history.path}: {states}; {span}", sections)
@@ -76,7 +75,7 @@ def _changes(series: Sequence[Series], entries: Sequence[Entry]) -> b.Block:
 
 
 def _sentence(change: ChangePoint, series: Series, entries: Sequence[Entry]) -> str:
-    """'Syncs: 12 -> 13 per step from 3f2a9c1 (2026-05-01 12:30) on; last before: 9ab01cd'."""
+    """'Syncs: 12 -> 13 per step since 3f2a9c1 (2026-05-01 12:30); the result before is of 9ab01cd'."""
     first, last = entries[change.at], entries[change.last]
     per = " per step" if series.unit == "1/step" else ""
     chance = "" if change.p is None else f", p = {change.p:.2g}"
@@ -85,19 +84,24 @@ def _sentence(change: ChangePoint, series: Series, entries: Sequence[Entry]) -> 
     if series.unit != "share" and change.before:
         share = f" ({100 * (change.after / change.before - 1):+.3g}%)"
     return (
-        f"{_name(series)}: {before} → {after}{per}{share} from {_commit(first)} ({_minute(first.time)}) on; "
-        f"last before: {_commit(last)}{chance}"
+        f"{_name(series)}: {before} → {after}{per}{share} since {_commit(first)} ({_minute(first.time)}); "
+        f"the result before is of {_commit(last)}{chance}"
     )
 
 
-def _series(series: Sequence[Series], others: int, *, unicode: bool) -> tuple[b.Block, ...]:
+def _series(series: Sequence[Series], trend: Trend, *, unicode: bool) -> tuple[b.Block, ...]:
+    others = len(trend.series) - len(series)
     moved = [one for one in series if one.unit != "1/step" or len(set(one.values)) > 1]
     numbers = tuple(b.Column(title, number=True) for title in ("Results", "Least", "Most", "Last", "Changes"))
     rows = tuple(_row(one, unicode=unicode) for one in moved)
     drawn: list[b.Block] = []
     if rows:
         drawn.append(
-            b.Table("From the first to the last result", (b.Column("Series"), *numbers, b.Column("Course")), rows)
+            b.Table(
+                f"Over all {len(trend.history.entries):,} results, the oldest on the left",
+                (b.Column("Series"), *numbers, b.Column("Over time")),
+                rows,
+            )
         )
     if constant := len(series) - len(moved):
         drawn.append(b.Text(f"{constant:,} counter{'s' * (constant != 1)} never changed."))
@@ -118,7 +122,7 @@ def _row(series: Series, *, unicode: bool) -> tuple[b.Cell, ...]:
 def _results(entries: Sequence[Entry]) -> b.Table:
     columns = (b.Column("When"), b.Column("Candidate"), b.Column("State"), b.Column("Slow-down", number=True))
     rows = tuple(_result(entry) for entry in reversed(entries))
-    return b.Table("The newest first", (*columns, b.Column("Step time", number=True)), rows)
+    return b.Table(f"The last {len(entries):,}, the newest first", (*columns, b.Column("Step time", number=True)), rows)
 
 
 def _result(entry: Entry) -> tuple[b.Cell, ...]:
@@ -148,7 +152,7 @@ def _shown(value: float, series: Series) -> str:
 
 
 def _commit(entry: Entry) -> str:
-    return entry.commit[:_COMMIT] or entry.what or "no commit"
+    return said.commit(entry.commit, entry.what) or entry.what or "no commit"
 
 
 def _minute(time: str) -> str:

@@ -18,7 +18,7 @@ from profiler.report.render.json_values import Gaps, clean, strict
 SCHEMA = "check/1"
 HISTORY = {1: "first schema"}
 _NUMBERS = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
-_NO_RISE = "the baseline does not have this counter"
+_NO_RISE = "the base does not have this counter"
 _NOT_COUNTED = "the candidate does not have this counter"
 _NO_BOUND = "too few rounds for a bound"
 

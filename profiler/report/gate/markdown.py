@@ -51,8 +51,8 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[
 
 def _sides(result: GateResult) -> str:
     if result.mode == "baseline":
-        return f"Baseline: {text(result.baseline_file or said.side(result.base))}"
-    return f"Base: {text(said.side(result.base))}. Candidate: {text(said.side(result.candidate))}."
+        return f"Baseline: {text(said.held_against(result))}"
+    return f"Base: {text(said.held_against(result))}. Candidate: {text(said.side(result.candidate))}."
 
 
 def _head(title: str, state: str, reason: str) -> str:
@@ -64,7 +64,7 @@ def _counters(result: GateResult) -> Iterator[str]:
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
         rows = [(line.state, words.title(line), *words.row(line), line.reason) for line in shown]
-        columns = ("", "Counter", "Baseline", "Candidate", "Allowed", "")
+        columns = ("", "Counter", said.base_title(result), "Candidate", "Allowed", "")
         yield _grid(columns, rows, (2, 3, 4))
     sites = [_site(line, at) for line in shown for at in range(len(line.changes))]
     if sites:

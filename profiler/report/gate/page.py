@@ -47,7 +47,7 @@ def gate_report(result: GateResult, comparison_sections: Sequence[Section] = ())
     """The page: the gate first, then the comparison of both sides."""
     sections = (*gate_sections(result), *_retitled(comparison_sections))
     date = f" · {moment(result.created_at)}" if result.created_at else ""
-    title = f"{said.side(result.candidate)} against {result.baseline_file or said.side(result.base)}"
+    title = f"{said.side(result.candidate)} against {said.held_against(result)}"
     return Report(title, f"Performance check{date}", sections)
 
 
@@ -86,11 +86,12 @@ def _stats(result: GateResult) -> Iterator[Stat]:
     for line in lines:
         yield Stat(f"Slow-down, {line.name}", replace(_slowdown(line), note=words.interval(line.low, line.high)))
     for line in lines[:1]:
-        yield Stat(f"Smallest that could have been seen, {line.name}", _percent(line.smallest, "too few rounds"))
+        smallest = _percent(line.smallest, "too few rounds")
+        yield Stat("Smallest it could see", smallest if smallest.missing else replace(smallest, note=line.name))
     if result.counters_state is not None:
         bad = sum(line.state == FAIL for line in result.counters)
         known = Cell(f"{bad}", f"of {len(result.counters)}", sort=bad)
-        yield Stat("Counters that fail", known if result.counters else missing_cell(result.counters_reason))
+        yield Stat("Counters that fail", known if result.counters else missing_cell("nothing was compared"))
     took = words.duration(result.seconds)
     yield Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else Cell(took))
 
@@ -116,7 +117,7 @@ def _counters(result: GateResult) -> Section:
     columns = (
         Column("Counter"),
         Column("State"),
-        Column("Baseline", number=True),
+        Column(said.base_title(result), number=True),
         Column("Candidate", number=True),
         Column("Allowed", number=True),
         Column("Remark"),
@@ -175,11 +176,11 @@ def _throughput(result: GateResult, gate: Throughput) -> Section:
         Column("Slow-down", number=True),
         Column("Interval", number=True),
         Column("Rounds", number=True),
-        Column("Could have been seen", number=True),
+        Column("Could see", number=True),
         Column("What would settle it"),
     )
     rows = tuple(_line(gate, line) for line in gate.lines)
-    note = "Could have been seen: the smallest slow-down that would have failed with this much noise and these rounds."
+    note = "Could see: the smallest slow-down that would have failed with this much noise and these rounds."
     reason = said.reason(result, gate.reason)
     blocks: list[Block] = [Text(f"{gate.state}: {reason}")] if reason else []
     if control := said.control(gate):

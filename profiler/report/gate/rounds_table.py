@@ -21,15 +21,16 @@ def rounds_table(gate: Throughput) -> Iterator[Table]:
     columns = (
         Column("Round"),
         Column("Slots, in order"),
-        Column("Base, median step", number=True),
-        Column("Candidate, median step", number=True),
+        Column("Base step", number=True),
+        Column("Candidate step", number=True),
         Column("Ratio", number=True),
         Column("Load", number=True),
         Column("Steal", number=True),
-        Column("Clocks held down by"),
+        Column("Held down by"),
     )
     note = (
-        "Load: runnable threads of all programs, on so many cores. Steal: of the cores' time, what other machines took."
+        "Steps: medians of the round. Load: runnable threads of all programs, on so many cores. Steal: of the cores' "
+        "time, what other machines took. Held down by: what kept clocks low."
     )
     yield Table("Every round", columns, tuple(map(_row, gate.rounds)), note)
 

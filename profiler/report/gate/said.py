@@ -19,6 +19,12 @@ from profiler.report.gate import words
 from profiler.report.quantities import plain
 
 SHORT_COMMIT = 10
+CHANGES = "+changes"
+"""Behind the commit of a checkout that has some."""
+_NAMED = 7
+"""Digits by which a side's name tells its commit already."""
+_SHORT_NAME = 24
+"""Characters of a revision that the head of a column has room for."""
 
 
 def headline(result: GateResult) -> str:
@@ -63,12 +69,15 @@ def estimate(line: TimeLine) -> str:
     return words.slowdown(line.slowdown) + (f" ({ends})" if ends else "")
 
 
-def counter_sentence(line: CounterLine) -> str:
-    """'Syncs per step: 13, baseline 12, at most 12 allowed; fewer: refresh the baseline'."""
+def counter_sentence(line: CounterLine, base: str) -> str:
+    """'Syncs per step: 13, baseline 12, at most 12 allowed; fewer: refresh the baseline'.
+
+    :param base: what the other side is called (`base_word`).
+    """
     before, after, allowed = words.row(line)
     limit = "gates nothing" if line.allowed is None else f"at most {allowed} allowed"
     reason = f"; {plain(line.reason)}" if line.reason else ""
-    return f"{words.title(line)} per step: {after}, baseline {before}, {limit}{reason}"
+    return f"{words.title(line)} per step: {after}, {base} {before}, {limit}{reason}"
 
 
 def time_sentence(line: TimeLine) -> str:
@@ -77,14 +86,41 @@ def time_sentence(line: TimeLine) -> str:
     return "; ".join(one for one in said if one)
 
 
-_NAMED = 7
-"""Digits by which a side's name tells its commit already."""
-
-
 def side(info: SideInfo) -> str:
-    """'main at 3fa2c1d0e9'."""
-    commit = f" at {plain(info.commit)[:SHORT_COMMIT]}" if info.commit and info.commit[:_NAMED] not in info.what else ""
-    return f"{plain(info.what) or plain(info.label)}{commit}"
+    """'main at 3fa2c1d0e9'; 'working tree (3fa2c1d+changes)' tells its commit already."""
+    at = (
+        f" at {commit(info.commit, digits=SHORT_COMMIT)}"
+        if info.commit and info.commit[:_NAMED] not in info.what
+        else ""
+    )
+    return f"{plain(info.what) or plain(info.label)}{at}"
+
+
+def commit(of: str, what: str = "", *, digits: int = _NAMED) -> str:
+    """The commit of a side that is called `what`, short: '3fa2c1d+changes' where its checkout had some."""
+    known = plain(of).removesuffix(CHANGES)
+    short = known[:digits]
+    changed = bool(short) and (of.endswith(CHANGES) or f"{known[:_NAMED]}{CHANGES}" in what)
+    return f"{short}{CHANGES}" if changed else short
+
+
+def held_against(result: GateResult) -> str:
+    """The file, the other side, or both."""
+    file = [plain(result.baseline_file)] if result.baseline_file else []
+    return " and ".join(file or [side(result.base)] if result.mode == "baseline" else [side(result.base), *file])
+
+
+def base_word(result: GateResult) -> str:
+    """What the candidate is held against: a file that was checked in, or another side."""
+    return "baseline" if result.mode == "baseline" else "base"
+
+
+def base_title(result: GateResult) -> str:
+    """The same as the head of a column: 'Baseline', or 'Base (origin/main)'."""
+    name = plain(result.base.what).partition(" (")[0].strip()
+    # with a file beside the revision a line is of one or of the other, and its reason says of which
+    known = result.mode == "against" and not result.baseline_file and 0 < len(name) <= _SHORT_NAME
+    return f"{base_word(result).capitalize()}{f' ({name})' if known else ''}"
 
 
 def side_times(side: SideInfo) -> str:

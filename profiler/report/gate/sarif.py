@@ -13,13 +13,17 @@ from urllib.parse import quote
 
 from profiler import __version__
 from profiler.gate.model import Change, CounterLine, GateResult
-from profiler.report.gate import words
+from profiler.report.gate import said, words
 from profiler.report.gate.findings import Finding, findings
 from profiler.report.gate.places import Places
 from profiler.report.render.json_values import clean
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+MOST_NAME: Final = 255
+MOST_TEXT: Final = 1024
+"""Characters of a rule's name and of its texts. Source, as for what it requires of a region: GitHub's documentation of
+SARIF support for code scanning."""
 ROOT: Final = "%SRCROOT%"
 """What code scanning takes for the repository's root (3.14.14); where that lies is no one's business."""
 
@@ -40,7 +44,7 @@ def document(result: GateResult, where: Places) -> dict[str, Any]:
                 "name": "training-profiler check",
                 "semanticVersion": __version__,
                 "version": __version__,
-                "rules": [_rule(name, line) for name, line in rules.items()],
+                "rules": [_rule(name, line, said.base_word(result)) for name, line in rules.items()],
             }
         },
         "invocations": [{"executionSuccessful": True}],
@@ -52,16 +56,19 @@ def document(result: GateResult, where: Places) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
 
 
-def _rule(name: str, line: CounterLine) -> dict[str, Any]:
+def _rule(name: str, line: CounterLine, base: str) -> dict[str, Any]:
     title = words.title(line)
+    meant = " A rise that is meant goes into the baseline: check --update." if base == "baseline" else ""
     return {
         "id": name,
-        "name": "".join(part.capitalize() for part in name.replace("/", "_").split("_")),
-        "shortDescription": {"text": f"{title} per step changed"},
-        "fullDescription": {"text": f"{title} in a training step: the candidate's count against the baseline's."},
-        "help": {"text": "Counts are exact. A rise that is meant goes into the baseline: check --update."},
+        "name": "".join(part.capitalize() for part in name.replace("/", "_").split("_"))[:MOST_NAME],
+        "shortDescription": {"text": f"{title} per step changed"[:MOST_TEXT]},
+        "fullDescription": {
+            "text": f"{title} in a training step: the candidate's count against the {base}'s."[:MOST_TEXT]
+        },
+        "help": {"text": f"Counts are exact.{meant}"},
         "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["performance"]},
+        "properties": {"tags": ["performance"], "precision": "very-high", "problem.severity": "error"},
     }
 
 
@@ -88,10 +95,12 @@ def _unlinked(text: str) -> str:
 
 
 def _location(change: Change, where: Places) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": _artifact(change.file, where)}
-    if change.line > 0:
-        physical["region"] = {"startLine": change.line}
-    location: dict[str, Any] = {"physicalLocation": physical}
+    # the whole line; code scanning shows nothing without one, so the first stands for a line that is not known
+    line = max(1, change.line)
+    region = {"startLine": line, "startColumn": 1, "endLine": line}
+    location: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": _artifact(change.file, where), "region": region}
+    }
     if change.function:
         location["logicalLocations"] = [{"fullyQualifiedName": change.function, "kind": "function"}]
     return location

@@ -125,9 +125,8 @@ class _Page:
 
 def _sides(page: _Page, result: GateResult) -> None:
     page.console.print()
-    known = [("base", said.side(result.base)), ("candidate", said.side(result.candidate))]
-    if result.mode == "baseline":
-        known = [("baseline", result.baseline_file or said.side(result.base)), ("program", said.side(result.candidate))]
+    other = "program" if result.mode == "baseline" else "candidate"
+    known = [(said.base_word(result), said.held_against(result)), (other, said.side(result.candidate))]
     for label, text in (*known, ("took", words.duration(result.seconds))):
         page.say(label.ljust(_LABEL + _GAP), (text, "dim"), first="dim")
 
@@ -137,7 +136,8 @@ def _counters(page: _Page, result: GateResult) -> None:
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
         rows = ((line.state, (words.title(line), *words.row(line)), _below(page, line)) for line in shown)
-        page.rows(("", "baseline", "candidate", "allowed"), rows)
+        title = said.base_title(result)
+        page.rows(("", title[0].lower() + title[1:], "candidate", "allowed"), rows)
     rest = len(result.counters) - len(shown)
     if rest:
         others = f"{rest:,} other{'s' * (rest != 1)} unchanged" if shown else f"all {rest:,} unchanged"

@@ -28,6 +28,8 @@ _STAND_IN = {role: f"#0a0b{index + 1:02x}" for index, role in enumerate(_ROLES)}
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 1, 1, 1, 1, 1)))
 """Lines are told apart without colour too."""
 _LABEL_BOX = {"facecolor": _STAND_IN["paper"], "edgecolor": "none", "pad": 1.5}
+_ROOM = 0.03
+"""Of an axis, beyond single measurements at its ends."""
 _LEVEL = 17
 """Points for the name of a line across an interval plot."""
 _SETTINGS: dict[Any, Any] = {
@@ -74,12 +76,16 @@ def lines(block: Lines, name: str) -> tuple[str, ...]:
     return tuple(_panel(block, panel, f"{name}-{i}") for i, panel in enumerate(block.panels))
 
 
-def _limits(block: Lines, panel: Panel) -> tuple[float, float]:
-    """Ends of both axes, with room beyond the last of single measurements."""
+def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
+    """Both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
     curves = [curve for one in ((panel,) if block.own_x else block.panels) for curve in one.curves]
     x_max = max((max(curve.x) for curve in curves if curve.x), default=1.0) or 1.0
     y_max = block.y_max or 1.05 * block.top(panel) or 1.0
-    return (1.03 * x_max if any(curve.high for curve in curves) else x_max, y_max)
+    if block.numbered:
+        x_max = max(x_max, 2.0)
+        room = _ROOM * (x_max - 1)
+        return 1 - room, x_max + room, y_max
+    return 0.0, (1 + _ROOM) * x_max if any(curve.high for curve in curves) else x_max, y_max
 
 
 def _panel(block: Lines, panel: Panel, name: str) -> str:
@@ -90,12 +96,12 @@ def _panel(block: Lines, panel: Panel, name: str) -> str:
         axes = figure.add_axes((0.115, 0.215, 0.865, 0.685))
         for curve in panel.curves:
             _curve(axes, curve, alone=len(panel.curves) == 1)
-        axes.set_xlim(0, limits[0])
-        axes.set_ylim(0, limits[1])
+        axes.set_xlim(*limits[:2])
+        axes.set_ylim(0, limits[2])
         for level in panel.levels:
-            _level(axes, level, below=level.value > 0.85 * limits[1])
+            _level(axes, level, below=level.value > 0.85 * limits[2])
         axes.locator_params(axis="y", nbins=4)
-        axes.locator_params(axis="x", nbins=6)
+        axes.locator_params(axis="x", nbins=6, integer=block.numbered)
         axes.grid(visible=False, axis="x")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))

@@ -39,7 +39,7 @@ def test_a_site_is_a_path_from_the_root_on() -> None:
 
 
 def test_a_failure_without_a_line_stands_at_the_baseline() -> None:
-    found = entries(replace(results.failed(), baseline_file="baseline.json"))
+    found = entries(replace(results.failed(), mode="baseline", baseline_file="baseline.json"))
     assert [entry["location"]["path"] for entry in found] == ["examples/examples/train.py", "examples/baseline.json"]
     assert found[1]["description"].startswith("Calls that would sync on a GPU per step: 2, baseline none")
 

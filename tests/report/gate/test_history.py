@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -30,14 +31,14 @@ def entries(count: int = 24) -> tuple[Entry, ...]:
 def test_markdown() -> None:
     text = render(trend(History("history.jsonl", entries(), ("line 3 is damaged",))))
     assert "history.jsonl: 23 PASS, 1 FAIL; 2026-05-01 12:30 to 2026-05-24 12:30" in text
-    assert "- Syncs: 2 → 3 per step (+50%) from 12abcde (2026-05-13 12:30) on; last before: 11abcde" in text
-    assert "Step time: 50.1 ms → 52.6 ms (+4.99%) from 12abcde" in text
+    assert "- Syncs: 2 → 3 per step (+50%) since 12abcde (2026-05-13 12:30); the result before is of 11abcde" in text
+    assert "Step time: 50.1 ms → 52.6 ms (+4.99%) since 12abcde" in text
     assert "p = 0.00" in text
     assert "1 counter never changed." in text
     assert "Doubt:** line 3 is damaged" in text
     assert "▁" in text
     assert "A \\| B, 2 cores" in text, "a name broke the table"
-    table = text[text.index("The newest first") :]
+    table = text[text.index("The last 10, the newest first") :]
     assert table.index("2026-05-24") < table.index("2026-05-15")
     assert "2026-05-14" not in table
 
@@ -59,3 +60,10 @@ def test_an_empty_one() -> None:
     assert "No level changed." in one
     nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))
     assert "Nothing was measured." in nothing
+
+
+def test_a_checkout_with_changes_is_no_commit() -> None:
+    first, *others = entries()
+    dirty = [replace(one, what=f"working tree ({one.commit[:7]}+changes)") for one in others]
+    text = render(trend(History("h", (first, *dirty))))
+    assert "since 12abcde+changes (2026-05-13 12:30); the result before is of 11abcde+changes" in text

@@ -27,6 +27,7 @@ def test_a_failure_in_numbers() -> None:
     text = markdown.render(results.failed())
     for part in (
         "> [!CAUTION]\n> **FAIL**: SYNTHETIC: 1 sync more per step at examples/train.py:104",
+        "|  | Counter | Base (origin/main) | Candidate | Allowed |  |",
         "| FAIL | Syncs | 12 | 13 | 12 |  |",
         "| PASS | H2D copies | 4 | 3 | 4 | fewer: refresh the baseline |",
         "- **+1 sync per step at examples/train.py:104** (train\\_step, item)",

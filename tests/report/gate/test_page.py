@@ -90,6 +90,7 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
     assert "decides nothing" in figure.note
     (lines,) = of_kind(gate_sections(results.failed()), Lines)
     assert isinstance(lines, Lines)
+    assert lines.numbered, "there is no round 0"
     assert [(curve.label, len(curve.x)) for curve in lines.panels[0].curves] == [
         ("base", 8),
         ("candidate", 8),

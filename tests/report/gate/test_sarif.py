@@ -19,8 +19,60 @@ WHERE = Places("/repo", "/repo")
 URI = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[A-Za-z0-9\-._~/%@!$&'()*+,;=]*$")
 
 
+KNOWN = {
+    "": {"$schema", "version", "runs"},
+    "runs": {"tool", "invocations", "columnKind", "originalUriBaseIds", "results", "properties"},
+    "tool": {"driver"},
+    "driver": {"name", "semanticVersion", "version", "rules"},
+    "rules": {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration", "properties"},
+    "defaultConfiguration": {"level"},
+    "shortDescription": {"text"},
+    "fullDescription": {"text"},
+    "help": {"text"},
+    "invocations": {"executionSuccessful"},
+    "results": {
+        *("ruleId", "ruleIndex", "level", "kind", "message", "locations", "partialFingerprints", "properties"),
+    },
+    "message": {"text"},
+    "locations": {"physicalLocation", "logicalLocations"},
+    "physicalLocation": {"artifactLocation", "region"},
+    "logicalLocations": {"fullyQualifiedName", "kind"},
+    "artifactLocation": {"uri", "uriBaseId"},
+    "region": {"startLine", "startColumn", "endLine"},
+}
+"""Of the objects that are written, properties of sarif-schema-2.1.0.json, which allows no others."""
+REQUIRED = {
+    "": {"$schema", "version", "runs"},
+    "runs": {"tool", "results"},
+    "driver": {"name", "rules"},
+    "rules": {"id", "shortDescription", "fullDescription", "help"},
+    "invocations": {"executionSuccessful"},
+    "results": {"message", "locations", "partialFingerprints"},
+    "locations": {"physicalLocation"},
+    "physicalLocation": {"artifactLocation", "region"},
+    "artifactLocation": {"uri"},
+    "region": {"startLine", "startColumn", "endLine"},
+}
+"""By the schema, or by GitHub's documentation of SARIF support."""
+
+
+def assert_known(value: Any, name: str = "") -> None:
+    """Every object below `value` has what it must have, and nothing that the schema does not know."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            assert name not in KNOWN or set(one) <= KNOWN[name], (name, set(one) - KNOWN[name])
+            assert REQUIRED.get(name, set()) <= set(one), (name, set(one))
+            for key, inner in one.items():
+                if key not in {"properties", "originalUriBaseIds", "partialFingerprints"}:
+                    assert_known(inner, key)
+
+
+def document_of(result: GateResult, where: Places = WHERE) -> dict[str, Any]:
+    return dict(json.loads(sarif.render(result, where)))
+
+
 def run_of(result: GateResult, where: Places = WHERE) -> dict[str, Any]:
-    document = json.loads(sarif.render(result, where))
+    document = document_of(result, where)
     # 3.13: version and runs are required; 2.1.0 is the only version
     assert document["version"] == "2.1.0"
     assert document["$schema"].startswith("https://")
@@ -53,6 +105,7 @@ def test_it_has_what_the_standard_requires(name: str) -> None:
         assert physical.get("region", {"startLine": 1})["startLine"] >= 1
         base = physical["artifactLocation"].get("uriBaseId")
         assert base is None or base in run["originalUriBaseIds"]
+    assert_known(document_of(results.everything()[name]))
     assert len(run["results"]) == sum(len(line.changes) for line in results.everything()[name].counters)
 
 
@@ -60,11 +113,11 @@ def test_an_error_at_a_relative_path() -> None:
     (one,) = run_of(results.failed())["results"]
     assert one["level"] == "error"
     assert one["ruleId"] == "counter/syncs"
-    assert one["message"]["text"] == ("+1 sync per step (train_step, item). Syncs per step: baseline 12, candidate 13.")
+    assert one["message"]["text"] == ("+1 sync per step (train_step, item). Syncs per step: base 12, candidate 13.")
     physical = one["locations"][0]["physicalLocation"]
     assert physical == {
         "artifactLocation": {"uri": "examples/train.py", "uriBaseId": "%SRCROOT%"},
-        "region": {"startLine": 104},
+        "region": {"startLine": 104, "startColumn": 1, "endLine": 104},
     }
 
 
@@ -105,6 +158,23 @@ def test_files_elsewhere_and_names_with_odd_letters() -> None:
     outside, odd, unknown = (
         one["locations"][0]["physicalLocation"] for one in run_of(with_changes(*changes))["results"]
     )
-    assert outside == {"artifactLocation": {"uri": "file:///usr/lib/a%20b%23c.py"}}
+    assert outside["artifactLocation"] == {"uri": "file:///usr/lib/a%20b%23c.py"}
+    assert outside["region"]["startLine"] == 1, "code scanning requires a line"
     assert unquote(odd["artifactLocation"]["uri"]) == "src/ä%20?.py"
     assert unknown["artifactLocation"]["uri"] == "unknown"
+
+
+def test_limits_of_code_scanning_hold_for_any_counter() -> None:
+    long = replace(results.failed().counters[0], counter="n" * 5000)
+    (rule,) = run_of(replace(results.failed(), counters=(long,)))["tool"]["driver"]["rules"]
+    assert len(rule["name"]) == sarif.MOST_NAME
+    assert len(rule["shortDescription"]["text"]) == len(rule["fullDescription"]["text"]) == sarif.MOST_TEXT
+
+
+def test_only_a_baseline_is_refreshed() -> None:
+    against, file = (
+        run_of(replace(results.failed(), mode=mode))["tool"]["driver"]["rules"][0]["help"]["text"]
+        for mode in ("against", "baseline")
+    )
+    assert "--update" not in against
+    assert "--update" in file

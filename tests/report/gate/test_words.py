@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -95,3 +96,31 @@ def test_limits_in_words() -> None:
     assert "A slow-down of 5% is caught (--detect)" in text
     assert "allocations: 0 per step or 2%" in text
     assert "INCONCLUSIVE fails the job" in text
+
+
+def test_what_it_is_held_against_has_its_name() -> None:
+    result = results.failed()
+    assert (said.base_word(result), said.base_title(result)) == ("base", "Base (origin/main)")
+    revision = replace(result, base=replace(result.base, what="HEAD~1 (3f2a9c1)"))
+    assert said.base_title(revision) == "Base (HEAD~1)"
+    file = replace(result, mode="baseline")
+    assert (said.base_word(file), said.base_title(file)) == ("baseline", "Baseline")
+    assert said.base_title(replace(result, mode="commands")) == "Base"
+    both = replace(result, baseline_file="counters.json")
+    assert said.base_title(both) == "Base", "a line may be of the file"
+    assert said.held_against(both) == "origin/main at 3fa2c1d0e9 and counters.json"
+    assert said.held_against(replace(both, mode="baseline")) == "counters.json"
+    assert said.counter_sentence(result.counters[0], "base").startswith("Syncs per step: 13, base 12, at most 12")
+
+
+def test_a_commit_with_changes_says_so() -> None:
+    commit = "3fa2c1d0e9b8a7f6c5d4e3f2a1b0c9d8e7f6a5b4"
+    assert said.commit(commit, "working tree (3fa2c1d+changes)") == "3fa2c1d+changes"
+    assert said.commit(commit, "working tree (3fa2c1d)") == "3fa2c1d"
+    assert said.commit(f"{commit}+changes") == "3fa2c1d+changes"
+    assert said.commit("", "working tree") == ""
+    assert said.side(replace(results.failed().candidate, commit=f"{commit}+changes")) == (
+        "the working tree at 3fa2c1d0e9+changes"
+    )
+    tree = replace(results.failed().candidate, what="working tree (3fa2c1d+changes)", commit=commit)
+    assert said.side(tree) == "working tree (3fa2c1d+changes)"

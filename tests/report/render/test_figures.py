@@ -95,6 +95,18 @@ def test_single_measurements_are_dots_with_their_range() -> None:
     assert (plain.highest(), dotted.highest()) == (4.0, 4.5)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_numbered_things_have_no_0_and_no_halves(count: int) -> None:
+    numbers = tuple(float(number) for number in range(1, count + 1))
+    ones = (1.0,) * count
+    curve = Curve("a", "s1", numbers, ones, ones, ones)
+    plot = Lines("x", "round", "ms", (Panel("", (curve,)),), y_max=0.5, numbered=True)
+    texts = [e.text or "" for e in ET.fromstring(figures.lines(plot, "p")[0]).iter() if e.tag.endswith("text")]
+    ticks = texts[: next(at for at, text in enumerate(texts) if text == "round")]
+    assert ticks
+    assert all(text.isdecimal() and 0 < int(text) <= max(2, count) for text in ticks), ticks
+
+
 def test_levels_across_intervals_are_named_and_always_on_the_axis() -> None:
     rows = (Interval("a", "s2", (1.0, 1.1), 1.05, 1.0, 1.1, "1.05"),)
     levels = (Level("no change:", 0.0, "0%"), Level(HOSTILE, 50.0, "50%"))
