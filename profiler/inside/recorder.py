@@ -278,7 +278,7 @@ class Recorder:
             self._own_time(after[0], tid)
         # what the program calls warm-up runs freely: behind it, it may begin anew
         if self._turns is not None and not warmup and self._turns.boundary(self, "mark", tokens):
-            self.open_step()
+            self.boundary = self.clocks()  # what other threads counted until the pause stays this step's
 
     def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
         """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.

@@ -2,7 +2,8 @@
 
 It connects to the socket that the environment names at the first moment at which a step may end. First the gate hears
 which moments there are and says which of them ends a step; then it says how many steps to run, and hears how long each
-took. One line of JSON each way. While the program stands still the gate stops its processes; nothing here sleeps.
+took. Where what ends a step turns out to be something else, both begin anew. One line of JSON each way. While the
+program stands still the gate stops its processes; nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns as now  # the clock of every record, as in recorder
 from typing import Any, Final, Protocol
 
 from profiler.inside.boot import say
-from profiler.run.tables import PAUSED
+from profiler.run.tables import PAUSED, BoundaryKind
 
 MARK: Final = "mark"
 """What a step that the program marks itself is called."""
@@ -25,6 +27,7 @@ FIRST_LOOK: Final = 4
 """Moments after which the gate hears of them for the first time."""
 
 
+_OPTIMIZER: Final = f"{int(BoundaryKind.OPTIMIZER)} "
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
@@ -53,6 +56,8 @@ class Turns:
         self._seen: list[str] = []
         self._wanted = FIRST_LOOK
         self._key = ""
+        self._count = 0
+        """Moments with that key until now: ranks are brought to the same one."""
         self._left = 0
         self._stamps: list[int] = []
         self._tokens = 0
@@ -66,39 +71,53 @@ class Turns:
         :param key: what ends it: MARK, or the kind and name of what a hook saw.
         :returns: whether the program stood still here.
         """
-        if self._free or (self._key and key != self._key):
+        if self._free or (key != self._key and self._key and _weight(key) <= _weight(self._key)):
             return False
         with self._lock:
             try:
                 return self._at(recorder, key, tokens)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                self._free = True  # the gate is gone: it ends what it has started, or its death does
                 say(f"the gate does not answer: {type(error).__name__}: {error}; the program goes on")
-                return False
+            except RuntimeError as error:
+                say(f"the gate cannot wait for the device: {error}; the program goes on")
+            self._leave()
+            return False
 
     def _at(self, recorder: Recorder, key: str, tokens: int) -> bool:
         when = now()
+        if self._key and key != self._key:
+            # what was taken for a step was none: batches of a validation before the training, optimizers before a mark
+            self._key, self._left, self._stamps, self._seen, self._wanted = "", 0, [], [], FIRST_LOOK
         if not self._key:
             self._seen.append(key)
-            if len(self._seen) < self._wanted:
+            if len(self._seen) < self._wanted and key != MARK:
                 return False
             self._choose(recorder)
+            self._count = self._seen.count(self._key)
             if key != self._key:
                 return False
-        elif self._left:
-            self._left -= 1
-            self._stamps.append(when)
-            self._tokens += tokens
-            if self._left:
-                return False
-        said: dict[str, Any] = {} if self._begun else {"files": _files()}
+        else:
+            self._count += 1
+            if self._stamps:
+                self._left -= 1
+                self._stamps.append(when)
+                self._tokens += tokens
+                if self._left > 0:
+                    return False
+        if _captures():
+            return False  # nothing may be waited for while a graph is captured: the next step ends the turn
+        said: dict[str, Any] = {"count": self._count} if self._begun else {"count": self._count, "files": _files()}
         self._begun = True
         _drain(recorder)
         if self._stamps:
             self._stamps[-1] = now()
-            said = {"stamps": self._stamps, "tokens": self._tokens}
+            said |= {"stamps": self._stamps, "tokens": self._tokens}
         recorder.flush()
-        self._left = int(self._ask(recorder, said)["steps"])
+        answer = self._ask(recorder, said)
+        if answer.get("free"):
+            self._leave()
+            return False
+        self._left = int(answer["steps"])
         self._stamps, self._tokens = [now()], 0
         recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.name[PAUSED], 0)
         return True
@@ -108,13 +127,22 @@ class Turns:
         answer = self._ask(recorder, {"seen": self._seen})
         self._key = str(answer.get("key", ""))
         self._wanted = int(answer.get("look", self._wanted))
-        self._free = bool(answer.get("free", False))
+        if answer.get("free"):
+            self._leave()
+
+    def _leave(self) -> None:
+        """Take no more turns; a gate that waits for this program sees that the line is closed."""
+        self._free = True
+        with suppress(OSError):
+            if self._line is not None:
+                self._line.close()
 
     def _ask(self, recorder: Recorder, said: dict[str, Any]) -> dict[str, Any]:
         if self._line is None:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             line.connect(self._path)
             self._line = line.makefile("rw", encoding="utf-8")
+            line.close()  # the file holds it open
             said = {**said, **_who(recorder)}
         self._line.write(json.dumps({**said, "prefetch": recorder.prefetch, "queues": _queues(recorder)}) + "\n")
         self._line.flush()
@@ -125,9 +153,26 @@ class Turns:
         return value
 
 
+def _weight(key: str) -> int:
+    """Of two kinds of moments the one whose word counts more ends the step: a mark, an optimizer, a loader."""
+    if key == MARK:
+        return 2
+    return 1 if key.startswith(_OPTIMIZER) else 0
+
+
 def _who(recorder: Recorder) -> dict[str, Any]:
+    return {"pid": os.getpid(), "rank": recorder.rank, "ranks": _ranks()}
+
+
+def _ranks() -> int:
+    """Processes that step together on this machine: as a launcher says, else as the process group does."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return {"pid": os.getpid(), "rank": recorder.rank, "ranks": int(local) if local.isdecimal() else 1}
+    if local.isdecimal():
+        return int(local)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return 1
 
 
 def _files() -> list[str]:
@@ -152,17 +197,23 @@ def _queues(recorder: Recorder) -> bool:
     return bool(recorder.drains) or _torch() is not None
 
 
+def _captures() -> bool:
+    """Whether what the program launches now goes into a CUDA graph."""
+    torch = _torch()
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())
+
+
 def _drain(recorder: Recorder) -> None:
-    """Wait until all devices are idle, by ways that count as no wait of the program's."""
+    """Wait until all devices are idle, by ways that count as no wait of the program's.
+
+    :raises RuntimeError: a device has failed.
+    """
     for drain in recorder.drains:
         drain()
     torch = _torch()
     if torch is None:
         return
-    if torch.cuda.device_count() == 1:
-        torch._C._cuda_synchronize()
-        return
     for device in range(torch.cuda.device_count()):
-        if torch.cuda.memory_reserved(device):  # to ask another one would make a context there
+        if torch._C._cuda_hasPrimaryContext(device):  # to wait for another one would make a context there
             with torch.cuda.device(device):
                 torch._C._cuda_synchronize()

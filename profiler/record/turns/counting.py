@@ -11,7 +11,7 @@ from typing import Final
 
 from profiler.base.errors import ProfilerError
 from profiler.record.turns.interrupts import held
-from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
+from profiler.record.turns.resident import PATIENCE_S, EndedError, OtherStepsError, Program, Resident
 from profiler.record.turns.rounds import WARMUP
 
 STEPS: Final = 20
@@ -53,23 +53,43 @@ def _one(
     announce(folder.name)
     with held(), ExitStack() as stack:
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
-        resident = Resident(program, folder, sockets, level=level)
+        resident = Resident(program, folder, sockets, level=level, patience=patience)
         stack.callback(resident.end)
-        until = time.monotonic() + patience
+        counts = False
         try:
-            while not resident.settle():
-                if time.monotonic() > until:
-                    raise ProfilerError(
-                        f"no step was seen within {patience:.0f} s: mark its steps with profiler.step(), or give it "
-                        f"longer with --patience (its output is in {folder})"
-                    )
-                time.sleep(_LOOK_S)
-            if warmup:
-                resident.turn(warmup, measured=False)
-            resident.turn(steps)
+            while True:
+                _settle(resident, patience)
+                try:
+                    if warmup:
+                        resident.turn(warmup, measured=False)
+                    counts = True
+                    resident.turn(steps)
+                    break
+                except OtherStepsError:
+                    resident.forget_turns()
+                    counts = False
         except EndedError as error:
             if error.code:
-                said = resident.last_words() or "it printed nothing"
-                how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
-                raise ProfilerError(f"the program {how}: {said} (its output is in {folder})") from error
+                raise _failed(error) from error
+            if not resident.stood:
+                raise ProfilerError(resident.stepless()) from error
+            if not counts:
+                raise ProfilerError(
+                    f"the program ended within its {warmup} steps of warm-up: give it more to do, or --warmup less "
+                    f"(its output is in {folder})"
+                ) from error
     return folder
+
+
+def _settle(resident: Resident, patience: float) -> None:
+    until = time.monotonic() + patience
+    while not resident.settle():
+        if time.monotonic() > until:
+            raise ProfilerError(resident.late(patience))
+        time.sleep(_LOOK_S)
+
+
+def _failed(error: EndedError) -> ProfilerError:
+    said = error.resident.last_words() or "it printed nothing"
+    how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
+    return ProfilerError(f"the program {how}: {said} (its output is in {error.resident.folder})")

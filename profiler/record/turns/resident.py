@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -38,11 +38,13 @@ _MOST_PADDING: Final = 4096
 (Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths are of
 different lengths: at random it is luck, and no bias."""
 _WAKE_S: Final = 0.1
-_RANKS_S: Final = 0.3
-"""Ranks that no launcher announced are waited for so long after the first: their first steps end together."""
-_LEAST_TURN_S: Final = 60.0
+_ALONE_S: Final = 0.3
+"""A rank that stands still for so long while others have not come to that goes on by a step: they may wait for it."""
 _SLOWER: Final = 50
-"""A turn that takes so many times as long as the steps before it hangs."""
+"""A turn that takes so many times as long as the steps before it, and longer than the patience, hangs."""
+_ENDS_S: Final = 10.0
+"""A launcher needs so long at most to end when one of its ranks has."""
+_FOR_EVER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,31 @@ class EndedError(Exception):
         self.code = code
 
 
+class OtherStepsError(Exception):
+    """What was taken for the end of a step was none: what does end it has come, and it settles anew."""
+
+    def __init__(self, resident: Resident) -> None:
+        super().__init__(f"{resident.program.side}: what ends a step was taken for something else")
+        self.resident = resident
+
+
 class Resident:
     """A program that stands still but for its turns.
 
     :param folder: of its run; made here.
     :param sockets: a private folder with a short name.
+    :param patience: seconds that a turn may take at least, before it is taken to hang.
     """
 
-    def __init__(self, program: Program, folder: Path, sockets: Path, *, level: str = "light") -> None:
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        sockets: Path,
+        *,
+        level: str = "light",
+        patience: float = PATIENCE_S,
+    ) -> None:
         executable = program.executable()
         self.program = program
         self.folder = folder
@@ -104,10 +123,14 @@ class Resident:
         """Of the modules that it has loaded itself."""
         self.steps = 0
         """Driven so far."""
+        self.stood = False
+        """Whether a step of it has been seen."""
+        self._driven: tuple[Line, ...] = ()
+        """Of the ranks that take their turns, the lead first."""
+        self._patience = patience
         self._spans: list[tuple[int, int]] = []
         self._board = Switchboard(sockets / f"{program.side}-{folder.name[:8]}")
         self._step_s = 0.0
-        self._ready_at = 0.0
         store.create(self.spec.out)
         self._info: RunInfo = opened(self.spec, dict(program.described))
         store.write_manifest(self.spec.out, self._info)
@@ -137,40 +160,81 @@ class Resident:
             shutil.rmtree(self.spec.out)
             raise ProfilerError(f"cannot start {program.argv[0]}: {error.strerror}") from error
 
-    # ------------------------------------------------------------ until it stands still for the first time
+    # ------------------------------------------------------------ until it stands still
 
     def settle(self) -> bool:
-        """Hear what it has to say until now; True when all its ranks stand at the end of a step."""
+        """Hear what it has to say until now; True when all its ranks stand at the end of the same step.
+
+        :raises EndedError: it has ended.
+        """
         for line, said in self._board.heard(0.0):
             self._answer(line, said)
-        lines = self._board.lines
-        waiting = [line for line in lines if line.who.get("ready")]
-        if not lines or len(waiting) < len(lines):
+        waited = list(self._driven) or self._board.lines
+        ranks = [line for line in waited if "since" in line.who]
+        if len(ranks) < max(self.expected, len(self._driven)):
             self._must_live()
+            self._send_on(ranks)
             return False
-        expected = max(int(line.who.get("ranks", 1)) for line in lines)
-        return len(lines) >= expected and time.monotonic() - self._ready_at > (_RANKS_S if expected > 1 else 0.0)
+        furthest = max(int(line.who["count"]) for line in ranks)
+        for line in ranks:
+            if behind := furthest - int(line.who["count"]):
+                self._go(line, behind)
+        if any("since" not in line.who for line in ranks):
+            return False
+        self._driven = tuple(sorted(ranks, key=lambda line: (line.who.get("rank", 0), line.who.get("pid", 0))))
+        return True
+
+    @property
+    def expected(self) -> int:
+        """Ranks that there are, as they say themselves; 1 where none has said anything."""
+        return max((int(line.who.get("ranks", 1)) for line in self._board.lines), default=1)
 
     def _answer(self, line: Line, said: dict[str, Any]) -> None:
         line.who.update({key: said[key] for key in ("pid", "rank", "ranks") if key in said})
+        if self._driven and line not in self._driven:
+            with suppress(OSError):  # it came when the ranks were known: an evaluation, a helper
+                line.send({"free": True})
+            return
         self.prefetch = max(self.prefetch, int(said.get("prefetch", 0)))
         self.queues |= bool(said.get("queues"))
         self.files = tuple(map(str, said.get("files", self.files)))
+        line.who.pop("since", None)
         if "seen" not in said:
-            line.who["ready"] = True
-            self._ready_at = time.monotonic()
+            self.stood = True
+            line.who.update(since=time.monotonic(), count=int(said.get("count", 0)))
             return
         seen = [str(key) for key in said["seen"]]
         key = chosen(seen)
-        if key is None:
-            line.send({"look": 2 * len(seen)})
-            return
-        self.step_source = in_words(key)
-        line.send({"key": key})
+        if key is not None:
+            self.step_source = in_words(key)
+        with suppress(OSError):
+            line.send({"look": 2 * len(seen)} if key is None else {"key": key})
+
+    def _send_on(self, standing: list[Line]) -> None:
+        """By a step, who stands alone: before they are all known, ranks differ in how many moments they have seen."""
+        if self.expected > 1:
+            for line in standing:
+                if time.monotonic() - line.who["since"] > _ALONE_S:
+                    self._go(line, 1)
+
+    def _go(self, line: Line, steps: int) -> None:
+        line.who.pop("since", None)
+        with suppress(OSError):
+            line.send({"steps": steps})
 
     def freeze(self) -> None:
-        """Stop it with all that belongs to it."""
+        """Stop it with all that belongs to it.
+
+        :raises ProfilerError: a process that takes its steps is none of its own, and would go on.
+        """
         self._tree.look_for_strays()
+        members = set(self._tree.members())
+        for line in self._driven:
+            if line.who.get("pid") not in members:
+                raise ProfilerError(
+                    f"{self.program.side}: process {line.who.get('pid')} takes the steps and does not run below the "
+                    f"command (a daemon, a container, a remote worker?), so it cannot stand still between its turns"
+                )
         self._tree.freeze()
 
     # ------------------------------------------------------------ its turns
@@ -180,38 +244,55 @@ class Resident:
 
         :param measured: False: warm-up.
         :raises EndedError: it ended before that.
+        :raises OtherStepsError: what ends a step is something else; `settle` again, all turns until now were none.
         :raises ProfilerError: it hangs.
         """
-        lines = list(self._board.lines)
-        for line in lines:
-            with suppress(OSError):
-                line.send({"steps": steps})
+        if measured:  # until it has ended: a program that ends before is counted over what it did
+            self._spans.append((time.monotonic_ns(), _FOR_EVER))
+        for line in self._driven:
+            self._go(line, steps)
         self._tree.thaw()
-        patience = max(_LEAST_TURN_S, _SLOWER * steps * self._step_s)
+        patience = max(self._patience, _SLOWER * steps * self._step_s)
         until = time.monotonic() + patience
-        answers: dict[int, dict[str, Any]] = {}
-        while len(answers) < len(lines):
+        answers: dict[Line, dict[str, Any]] = {}
+        gone = 0.0
+        while len(answers) < len(self._driven):
             for line, said in self._board.heard(_WAKE_S):
-                answers[lines.index(line)] = said
-            if len(answers) < len(lines):
-                self._must_live()
-                if time.monotonic() > until:
+                self._answer(line, said)
+                if line in self._driven:
+                    if "stamps" not in said:
+                        raise OtherStepsError(self)
+                    answers[line] = said
+            if len(answers) == len(self._driven):
+                break
+            self._must_live()
+            if any(line not in self._board.lines for line in self._driven):
+                gone = gone or time.monotonic()
+                if time.monotonic() - gone > _ENDS_S:
                     raise ProfilerError(
-                        f"{self.program.side}: {steps} steps did not end within {patience:.0f} s ({self.folder})"
+                        f"{self.program.side}: a process of it takes no more turns (its output is in {self.folder})"
                     )
+            if time.monotonic() > until:
+                raise ProfilerError(
+                    f"{self.program.side}: {steps} steps did not end within {patience:.0f} s: give them longer with "
+                    f"--patience (its output is in {self.folder})"
+                )
         self._tree.freeze()
-        return self._turn_of(answers, measured=measured)
+        return self._turn_of([answers[line] for line in self._driven], measured=measured)
 
-    def _turn_of(self, answers: Mapping[int, dict[str, Any]], *, measured: bool) -> Turn:
+    def forget_turns(self) -> None:
+        """What it has done until now counts as warm-up."""
+        self._spans.clear()
+
+    def _turn_of(self, answers: Sequence[Mapping[str, Any]], *, measured: bool) -> Turn:
         """The lead's steps; the last one until all ranks have ended theirs."""
         stamps = [int(stamp) for stamp in answers[0]["stamps"]]
-        stamps[-1] = max(int(answer["stamps"][-1]) for answer in answers.values())
+        stamps[-1] = max(int(answer["stamps"][-1]) for answer in answers)
         self.steps += len(stamps) - 1
         self._step_s = (stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e9
         if measured:
-            self._spans.append((stamps[0], stamps[-1]))
-        self.prefetch = max(self.prefetch, *(int(answer.get("prefetch", 0)) for answer in answers.values()))
-        tokens = sum(int(answer["tokens"]) for answer in answers.values())
+            self._spans[-1] = stamps[0], stamps[-1]
+        tokens = sum(int(answer["tokens"]) for answer in answers)
         lengths = tuple(after - before for before, after in pairwise(stamps))
         return Turn(self.program.side, stamps[0], lengths, tokens)
 
@@ -243,14 +324,33 @@ class Resident:
             (self.spec.out / SPANS).write_text(json.dumps(self._spans) + "\n", encoding="ascii")
         write_last(self.spec.out, self._info)
 
+    def late(self, seconds: float) -> str:
+        """What is the matter where it has not come to stand still for so long."""
+        standing = sum("since" in line.who for line in self._board.lines)
+        ranks = f"{standing} of {self.expected} ranks came to the end of a step"
+        what = ranks if self.expected > 1 else "no step was seen"
+        return (
+            f"{what} within {seconds:.0f} s: mark its steps with profiler.step(), or give it longer with --patience "
+            f"(its output is in {self.folder})"
+        )
+
+    def stepless(self) -> str:
+        """What is the matter where it has ended before it stood still."""
+        return (
+            f"it ended and no step of it was seen: mark its steps with profiler.step(), or give it more of them "
+            f"(its output is in {self.folder})"
+        )
+
     def last_words(self) -> str:
         """The last line of its output; empty where it printed nothing."""
         return last_line(self.spec.out)
 
 
-def spans_of(run: Path) -> list[tuple[int, int]]:
-    """Begin and end (ns) of the turns that count in a run directory; none: it was not driven, all of it counts."""
+def spans_of(run: Path) -> list[tuple[int, int]] | None:
+    """Begin and end (ns) of the turns that count in a run directory; None: it was not driven, all of it counts."""
     try:
         return [(int(begin), int(end)) for begin, end in json.loads((run / SPANS).read_text(encoding="ascii"))]
-    except (OSError, ValueError, TypeError):
-        return []
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise ProfilerError(f"cannot read which steps of {run} count: {run / SPANS}: {error}") from error

@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.base.errors import ProfilerError
 from profiler.gate.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
 from profiler.record.turns import order
 from profiler.record.turns.interrupts import held, obey
-from profiler.record.turns.resident import PATIENCE_S, EndedError, Program, Resident
+from profiler.record.turns.resident import PATIENCE_S, EndedError, OtherStepsError, Program, Resident
 from profiler.record.turns.weather import Weather
 
 TURN_S: Final = 0.05
@@ -88,12 +88,17 @@ class Rounds:
             try:
                 for side in slots:
                     folder = self._out / f"{number:02}-{side}"
-                    residents[side] = Resident(self._programs[side], folder, sockets)
+                    residents[side] = Resident(self._programs[side], folder, sockets, patience=self._patience)
                     stack.callback(residents[side].end)
                 self._settle(residents)
-                self._choose(residents)
-                weather = Weather(self._gpus)
-                turns = self._turns(residents, sides, weather)
+                while True:
+                    try:
+                        self._choose(residents)
+                        weather = Weather(self._gpus)
+                        turns = self._turns(residents, sides, weather)
+                        break
+                    except OtherStepsError as error:
+                        self._anew(residents, error.resident)
             except EndedError as error:
                 raise self._why(error) from error
             conditions = weather.conditions()
@@ -113,12 +118,16 @@ class Rounds:
                     del waiting[side]
             if waiting and time.monotonic() > until:
                 late = next(iter(waiting.values()))
-                raise ProfilerError(
-                    f"{late.program.side}: no step was seen within {self._patience:.0f} s: mark its steps with "
-                    f"profiler.step(), or give it longer with --patience (its output is in {late.folder})",
-                    Exit.USAGE,
-                )
+                raise ProfilerError(f"{late.program.side}: {late.late(self._patience)}")
             time.sleep(_LOOK_S)
+
+    def _anew(self, residents: Mapping[str, Resident], other: Resident) -> None:
+        """Back to before the first turn: what ends a step of `other` has only come now, and of a heavier kind, so that
+        it happens twice at most."""
+        self.steps = 0
+        for resident in residents.values():
+            resident.forget_turns()
+        self._settle({other.program.side: other})
 
     def _choose(self, residents: Mapping[str, Resident]) -> None:
         """Warm up, and choose once for all rounds how many steps are warm-up and a turn: each round counts the same."""
@@ -148,6 +157,8 @@ class Rounds:
     def _why(self, error: EndedError) -> ProfilerError:
         resident = error.resident
         said = resident.last_words() or "it printed nothing"
+        if error.code == 0 and not resident.stood:
+            return ProfilerError(f"{resident.program.side}: {resident.stepless()}")
         if error.code == 0:
             needed = (self._warmup or WARMUP) + ((self._pairs or PAIRS[-1][1]) + 1) * max(1, self.steps)
             return ProfilerError(
@@ -160,6 +171,8 @@ class Rounds:
             hint = (
                 "both sides are in memory at once, to confirm a FAIL three programs: give the command a smaller model"
             )
+        if "address already in use" in said.lower():
+            hint = "both sides run at once: have the launcher or the program choose a free port (torchrun --standalone)"
         hint = hint and f"; {hint}"
         return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder}){hint}")
 

@@ -22,6 +22,20 @@ def work(amount=2000):
 """
 STEPPING = WORK + "while True:\n    work()\n    marks.count('syncs', 3)\n    marks.step(tokens=7)\n"
 
+MOMENTS = (
+    WORK
+    + """
+from profiler.run.tables import BoundaryKind
+def batch():
+    work()
+    marks.recorder().found(BoundaryKind.LOADER, "DataLoader (train.py:1)")
+def optimized():
+    work()
+    marks.recorder().found(BoundaryKind.OPTIMIZER, "SGD (train.py:2)")
+"""
+)
+"""What hooks see of a program that marks nothing, without torch."""
+
 
 def program(
     folder: Path, source: str, side: str = BASE, *, env: Mapping[str, str] | None = None, name: str = "program.py"
