@@ -103,7 +103,10 @@ def link(links: Sequence[str], root: Path, cwd: Path, tree: Path) -> None:
 
 
 def _link_one(source: Path, target: Path) -> None:
-    """What the revision has of it stays its own: a folder is then linked entry by entry."""
+    """What the revision has of it stays its own: a folder is then linked entry by entry.
+
+    Byte code is never shared: each side would overwrite the other's.
+    """
     if is_pointer(target):
         target.unlink()
     if not os.path.lexists(target):
@@ -111,4 +114,5 @@ def _link_one(source: Path, target: Path) -> None:
         target.symlink_to(source)
     elif target.is_dir() and source.is_dir() and not target.is_symlink():
         for entry in source.iterdir():
-            _link_one(entry, target / entry.name)
+            if entry.name != "__pycache__":
+                _link_one(entry, target / entry.name)

@@ -110,10 +110,14 @@ def _make_whole(home: Path, plan: Plan, python: Interpreter, say: Callable[[str]
     log.unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
     say(f"makes an environment for what the revision requires, once: pip writes to {log}")
-    make(python.executable, home, log)
-    install(home, plan, log)
-    for project in plan.untold:
-        remove(home, project, log)
+    try:
+        make(python.executable, home, log)
+        install(home, plan, log)
+        for project in plan.untold:
+            remove(home, project, log)
+    except BaseException:  # Ctrl-C too: half an environment with torch takes gigabytes
+        shutil.rmtree(home, ignore_errors=True)
+        raise
     with (home / _WHOLE).open("w", encoding="utf-8") as file:
         json.dump({"lines": plan.lines, "constraints": plan.constraints, "python": python.version}, file)
         file.flush()

@@ -66,24 +66,29 @@ def ask(folder: Path, words: Sequence[str], *, stdin: str | None = None) -> Said
     :raises ProfilerError: there is no git.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["git", *_QUIET, *words],
             cwd=folder,
             env=environment(),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             errors="surrogateescape",
             start_new_session=True,
-            check=False,
         )
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise ProfilerError(f"{folder}: there is no such folder") from error
         raise ProfilerError("--against needs git, and there is none on PATH") from error
-    return Said(done.returncode, done.stdout, done.stderr)
+    with process:
+        try:
+            out, err = process.communicate(stdin)
+        except KeyboardInterrupt:
+            process.communicate()  # what it was told to do is done, and can be undone
+            raise
+    return Said(process.returncode, out, err)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,10 @@ class Repository:
         elif "dubious ownership" in why:
             why = f"git refuses another user's files: git config --global --add safe.directory {folder}"
         raise ProfilerError(f"--against cannot work in {folder}: {why}")
+
+    def git_folder(self) -> Path:
+        """Where its objects and branches are; worktrees of one repository have it in common."""
+        return (self.root / ask(self.root, ["rev-parse", "--git-common-dir"]).out.removesuffix("\n")).resolve()
 
     def resolve(self, rev: str) -> str:
         """The commit that `rev` names.

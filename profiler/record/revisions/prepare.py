@@ -10,13 +10,15 @@ from pathlib import Path
 
 from profiler.base.errors import ProfilerError
 from profiler.record.revisions import contents
+from profiler.record.revisions.bytecode import lay_bytecode
 from profiler.record.revisions.dependencies import differing
 from profiler.record.revisions.environments import Environment
 from profiler.record.revisions.git import Repository, short
 from profiler.record.revisions.interpreter import Interpreter, asked, interpreter_of
+from profiler.record.revisions.location import other_filesystem
 from profiler.record.revisions.needs import Needs
 from profiler.record.revisions.paths import Mapping as Places
-from profiler.record.revisions.worktree import checked_out
+from profiler.record.revisions.worktree import Place, checked_out, room
 
 ENVIRONMENTS = ("auto", "same")
 
@@ -37,6 +39,8 @@ class Side:
     """What a reader of the result has to know of it, a sentence each."""
     repository: Path | None = None
     """Top folder of the user's checkout."""
+    other_filesystem: bool = False
+    """Whether its files lie on another file system than the working tree's: it reads them at another speed."""
 
 
 def working(argv: Sequence[str], cwd: Path) -> Side:
@@ -44,10 +48,11 @@ def working(argv: Sequence[str], cwd: Path) -> Side:
     try:
         repository = Repository.around(cwd)
     except ProfilerError:
-        return Side(tuple(argv), cwd, what="working tree")
+        return Side(tuple(argv), cwd, _standing(cwd), what="working tree")
     head = repository.head()
     state = "no commit yet" if not head else short(head) + ("+changes" if repository.changed() else "")
-    return Side(tuple(argv), cwd, what=f"working tree ({state})", commit=head, repository=repository.root)
+    what = f"working tree ({state})"
+    return Side(tuple(argv), cwd, _standing(cwd), what=what, commit=head, repository=repository.root)
 
 
 @contextmanager
@@ -75,31 +80,67 @@ def prepared(
         raise ProfilerError("no command to check: write it after --, as in: check --against main -- python train.py")
     repository = Repository.around(cwd)
     commit = repository.resolve(rev)
-    what = f"{rev} ({short(commit)})"
     with checked_out(repository, commit, say) as place:
-        notes = list(contents.submodules(repository.root, place.tree, commit))
-        contents.link(links, repository.root, cwd, place.tree)
-        if left := contents.pointers(place.tree):
-            notes.append(contents.pointer_note(left))
-        places = Places.between(repository.root, place.tree, cwd)
-        folder = places.folder(cwd, rev)
-        python = asked(interpreter_of(argv, cwd), cwd)
-        needs = Needs(rev, python, place, folder, argv[0], repository.root)
-        own = None
-        if different := _different(repository, place.tree, cwd):
-            own, said = needs.met(different, environment, say)
-            notes += said
-        notes += _copies(python, repository.root)
-        words = (places.program(argv[0], cwd, rev), *map(places.word, argv[1:]))
-        yield Side(
-            argv=own.command(words, python) if own else words,
-            cwd=folder,
-            env=_variables(places, python, own),
-            what=what,
-            commit=commit,
-            notes=tuple(dict.fromkeys(notes)),
-            repository=repository.root,
-        )
+        try:
+            side = _laid_down(_Asked(rev, argv, cwd, links, environment), repository, commit, place, say)
+        except OSError as error:
+            said = f"{error.strerror or error}{room(place.folder)}"
+            raise ProfilerError(f"cannot make {rev} ready in {place.folder}: {said}") from error
+        yield side
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `prepared` is called with."""
+
+    rev: str
+    argv: tuple[str, ...]
+    cwd: Path
+    links: Sequence[str]
+    environment: str
+
+
+def _laid_down(
+    asked_for: _Asked, repository: Repository, commit: str, place: Place, say: Callable[[str], None]
+) -> Side:
+    """All that git does not do."""
+    rev, argv, cwd = asked_for.rev, asked_for.argv, asked_for.cwd
+    notes = list(contents.submodules(repository.root, place.tree, commit))
+    contents.link(asked_for.links, repository.root, cwd, place.tree)
+    if left := contents.pointers(place.tree):
+        notes.append(contents.pointer_note(left))
+    places = Places.between(repository.root, place.tree, cwd)
+    folder = places.folder(cwd, rev)
+    python = asked(interpreter_of(argv, cwd), cwd)
+    needs = Needs(rev, python, place, folder, argv[0], repository.root)
+    own = None
+    if different := _different(repository, place.tree, cwd):
+        own, said = needs.met(different, asked_for.environment, say)
+        notes += said
+    notes += _copies(python, repository.root)
+    lay_bytecode(python.executable, repository.root, place.tree)
+    words = (places.program(argv[0], cwd, rev), *map(places.word, argv[1:]))
+    return Side(
+        argv=own.command(words, python) if own else words,
+        cwd=folder,
+        env=_standing(folder) | _variables(places, python, own),
+        what=f"{rev} ({short(commit)})",
+        commit=commit,
+        notes=tuple(dict.fromkeys(notes)),
+        repository=repository.root,
+        other_filesystem=other_filesystem(folder, cwd),
+    )
+
+
+def _standing(cwd: Path) -> dict[str, str]:
+    """What a shell says of where it stands, for a program that starts in `cwd`; its spelling is kept where it is right.
+
+    OLDPWD may name the working tree: empty it is as good as absent.
+    """
+    said = os.environ.get("PWD", "")
+    right = Path(said).is_absolute() and os.path.realpath(said) == os.path.realpath(cwd)
+    before = {"OLDPWD": ""} if "OLDPWD" in os.environ else {}
+    return {"PWD": said if right else str(cwd.absolute()), **before}
 
 
 def _different(repository: Repository, tree: Path, cwd: Path) -> tuple[str, ...]:

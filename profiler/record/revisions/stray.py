@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from profiler.record.revisions.location import PREFIX
 from profiler.record.revisions.paths import in_environment
-from profiler.record.revisions.worktree import PREFIX
 
 
 def strayed(files: Iterable[str], repository: Path) -> tuple[str, ...]:

@@ -1,24 +1,23 @@
-"""A revision in a folder of its own outside the repository, gone at the end; what killed checks left goes next time."""
+"""A revision in a folder of its own, gone at the end; what killed checks left goes next time."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from profiler.base.errors import ProfilerError
+from profiler.record.processes import is_alive
 from profiler.record.revisions.git import Repository, ask
+from profiler.record.revisions.location import PREFIX, locations, make_folder, maker
+from profiler.record.revisions.owner import abandoned, owned
 
-PREFIX: Final = "profiler-check-"
-"""Of the folder that a worktree lies in."""
-_OWNER: Final = "owner"
-"""Names the repository, and is locked for as long as its check lives: the kernel lets go of it however that ends."""
+_LITTLE: Final = 1 << 28
+"""Bytes: a disk with less room than this is named where something fails on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,73 +34,68 @@ class Place:
 def checked_out(repository: Repository, commit: str, say: Callable[[str], None]) -> Iterator[Place]:
     """`commit` as a detached worktree of `repository`; removed at the end, whatever ended it.
 
-    :raises ProfilerError: git cannot check it out.
+    :raises ProfilerError: git cannot check it out, or there is no room for it.
     """
     prune(repository)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_outside(repository)))
+    folder = make_folder(repository)
     place = Place(folder, folder / (repository.root.name or "root"))
-    with (folder / _OWNER).open("w", encoding="utf-8", errors="surrogateescape") as owner:
-        fcntl.flock(owner, fcntl.LOCK_EX)
-        owner.write(str(repository.root))
-        owner.flush()
-        try:
+    try:
+        with owned(folder, repository.git_folder()):
             said = ask(repository.root, ["worktree", "add", "--detach", "--quiet", str(place.tree), commit])
             if said.code:
-                raise ProfilerError(f"git cannot check out {commit[:12]} in {place.tree}: {said.line}")
+                raise ProfilerError(f"git cannot check out {commit[:12]} in {place.tree}: {said.line}{room(folder)}")
             yield place
-        finally:
-            left = _remove(repository, place)
-            if left:
-                say(left)
+    finally:
+        # the owner's file is closed by now: on NFS an open one cannot be removed
+        if left := _remove(repository, folder, [place.tree]):
+            say(left)
 
 
-def _outside(repository: Repository) -> Path:
-    """The system's temporary folder, or one beside the repository where that lies within it."""
-    temporary = Path(tempfile.gettempdir()).resolve()
-    if not temporary.is_relative_to(repository.root):
-        return temporary
-    if repository.root.parent == repository.root:
-        raise ProfilerError(f"the repository is {repository.root}, and a worktree has to lie outside it")
-    return repository.root.parent
+def room(folder: Path) -> str:
+    """How much there is where it is little: git and pip do not always say that a disk is full."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f" ({free / 2**20:.0f} MiB are free there)" if free < _LITTLE else ""
 
 
-def _remove(repository: Repository, place: Place) -> str:
+def _remove(repository: Repository, folder: Path, trees: Sequence[Path]) -> str:
     """Why something is left; empty where nothing is."""
-    ask(repository.root, ["worktree", "remove", "--force", "--force", str(place.tree)])
-    if place.folder.exists():
-        shutil.rmtree(place.folder, ignore_errors=True)
+    _forget(repository, trees)
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
         # what a program made unremovable to git keeps its entry until the folder is gone
-        ask(repository.root, ["worktree", "remove", "--force", "--force", str(place.tree)])
-    return f"{place.folder} could not be removed whole: delete it by hand" if place.folder.exists() else ""
+        _forget(repository, trees)
+    prefix = os.environ.get("PYTHONPYCACHEPREFIX", "")
+    if Path(prefix).is_absolute():
+        shutil.rmtree(Path(prefix) / folder.relative_to("/"), ignore_errors=True)
+    return f"{folder} could not be removed whole: delete it by hand" if folder.exists() else ""
+
+
+def _forget(repository: Repository, trees: Sequence[Path]) -> None:
+    for tree in trees:
+        ask(repository.root, ["worktree", "remove", "--force", "--force", str(tree)])
 
 
 def prune(repository: Repository) -> None:
-    """Remove what checks that were killed left of this repository; never another's worktree."""
-    listed = ask(repository.root, ["worktree", "list", "--porcelain"]).out
-    trees = [Path(line.removeprefix("worktree ")) for line in listed.splitlines() if line.startswith("worktree ")]
-    for tree in trees:
-        folder = tree.parent
-        if folder.name.startswith(PREFIX) and not folder.exists():
-            ask(repository.root, ["worktree", "remove", "--force", "--force", str(tree)])
-    for folder in sorted(_outside(repository).glob(f"{PREFIX}*")):
-        if _abandoned(folder / _OWNER, repository):
-            tree = folder / (repository.root.name or "root")
-            _remove(repository, Place(folder, tree))
+    """Remove what checks that were killed on this host left of this repository; never another's worktree.
+
+    `git worktree prune` would forget those of the user too whose disk is not there just now, and those of a check that
+    runs on another host in a folder of that one.
+    """
+    listed = ask(repository.root, ["worktree", "list", "--porcelain"]).out.splitlines()
+    trees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
+    _forget(repository, [tree for tree in trees if not tree.parent.exists() and _ended(tree.parent)])
+    # those that git knows of may lie where nothing would be made now, others only where something would
+    folders = {tree.parent for tree in trees if maker(tree.parent)}
+    folders.update(found for where in locations(repository) for found in where.glob(f"{PREFIX}*"))
+    common = repository.git_folder()
+    for folder in sorted(folders):
+        if abandoned(folder, common):
+            _remove(repository, folder, [tree for tree in trees if tree.parent == folder])
 
 
-def _abandoned(owner: Path, repository: Repository) -> bool:
-    """Whether it is of this repository, and nobody holds it any more."""
-    try:
-        descriptor = os.open(owner, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    with open(descriptor, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read() == str(repository.root) and _free(file)
-
-
-def _free(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return os.fstat(file.fileno()).st_uid == os.getuid()
+def _ended(folder: Path) -> bool:
+    made_by = maker(folder)
+    return made_by is not None and not is_alive(made_by)

@@ -100,17 +100,6 @@ def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Pa
     assert "of-the-user" in git(repository, "worktree", "list"), "a worktree of the user's was pruned"
 
 
-def test_a_folder_that_was_deleted_under_it_is_pruned(repository: Path, tmp_path: Path, git: Any) -> None:
-    left = tmp_path / "tmp" / "profiler-check-gone" / "project"
-    git(repository, "worktree", "add", "--detach", str(left))
-    for path in (left / "sub" / "part.txt", left / "sub", *left.iterdir(), left, left.parent):
-        if path.exists():
-            path.rmdir() if path.is_dir() else path.unlink()
-    with side_of("HEAD", repository):
-        pass
-    assert git(repository, "worktree", "list").count("\n") == 0
-
-
 def test_the_place_and_the_words_are_those_of_the_revision(repository: Path) -> None:
     words = (sys.executable, f"{repository}/train.py", f"--config={repository}/sub/part.txt", "/etc/hosts", "--x=1")
     with side_of("HEAD~1", repository / "sub", words) as side:
@@ -207,10 +196,28 @@ def test_started_from_a_hook_of_git(repository: Path, monkeypatch: pytest.Monkey
     assert git(repository, "status", "--porcelain") == ""
 
 
+def test_each_side_is_told_where_it_stands(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a shell that has come from elsewhere, by a link; and where no shell tells it right."""
+    (tmp_path / "spelled").symlink_to(repository)
+    monkeypatch.setenv("PWD", str(tmp_path / "spelled"))
+    monkeypatch.setenv("OLDPWD", str(repository / "sub"))
+    words = ("sh", "-c", 'cat "$PWD/train.py"; echo "${OLDPWD:-nowhere}"')
+    with side_of("HEAD~1", repository, words) as side:
+        assert output(side) == "print(1)\nnowhere"
+        assert side.env["PWD"] == str(side.cwd)
+    assert output(working(words, repository)) == "print(2)\nnowhere"
+    assert working(words, repository).env["PWD"] == str(tmp_path / "spelled"), "the spelling is the user's"
+    for wrong in (str(tmp_path), "project", ""):
+        monkeypatch.setenv("PWD", wrong)
+        assert working(words, repository).env["PWD"] == str(repository)
+    monkeypatch.delenv("OLDPWD")
+    assert working(words, tmp_path).env == {"PWD": str(tmp_path)}
+
+
 def test_the_working_tree_says_what_it_is(repository: Path, tmp_path: Path, git: Any) -> None:
     head = git(repository, "rev-parse", "HEAD")
     side = working(COMMAND, repository / "sub")
-    assert (side.argv, side.cwd, side.env) == (COMMAND, repository / "sub", {})
+    assert (side.argv, side.cwd, side.other_filesystem) == (COMMAND, repository / "sub", False)
     assert (side.what, side.commit) == (f"working tree ({head[:7]})", head)
     (repository / "new.py").write_text("")
     assert working(COMMAND, repository).what == f"working tree ({head[:7]}+changes)"
