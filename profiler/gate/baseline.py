@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from profiler.gate import baseline_file
-from profiler.gate.baseline_section import Baseline, Lines, Range, as_counted, made, other_command
+from profiler.gate.baseline_section import Baseline, Lines, Range, as_counted, made, of_workers, other_command
+from profiler.gate.counters import UNGATED
 from profiler.gate.keyed import Key, nearest
 from profiler.gate.replaced import held, replace
 from profiler.gate.sections import Plain, Row, text_of
+from profiler.gate.untouched import untouched
+from profiler.gate.watched import NO_DEVICE, ON_DEVICE
 
-__all__ = ["Baseline", "as_counted", "loosened", "made", "other_command", "previous", "read", "sections", "write"]
+__all__ = [
+    "Baseline",
+    "as_counted",
+    "loosened",
+    "made",
+    "other_command",
+    "others",
+    "previous",
+    "read",
+    "sections",
+    "write",
+]
 
 
 def sections(path: Path) -> tuple[Baseline, ...]:
@@ -32,15 +46,27 @@ def read(path: Path, key: Key | None = None) -> Baseline:
 
 
 def previous(path: Path, key: Key) -> tuple[Baseline | None, str]:
-    """The section that an update replaces, if there is one; and why it cannot be told, where the file is damaged.
+    """The section that an update replaces, if there is one; and why it cannot be told, where the file is damaged: then
+    the update replaces all of it.
 
     :raises ProfilerError: the file cannot be read at all, or a newer version wrote it.
     """
     try:
         found = sections(path) if path.exists() else ()
     except baseline_file.DamagedError as error:
-        return None, str(error)
+        lost = "what it let pass is not known, and none of its sections is kept: version control may have them"
+        return None, f"the file {error.fault}, so {lost}"
     return next((one for one in found if one.key == key), None), ""
+
+
+def others(path: Path, written: Baseline, folder: str) -> tuple[str, ...]:
+    """Of the sections that an update leaves as they are: what each is of, and whether its script is still there.
+
+    :param written: what the update has written.
+    :param folder: that commands are told from.
+    :raises ProfilerError: as `sections`.
+    """
+    return untouched([one for one in sections(path) if one.key != written.key], written.key, folder)
 
 
 def write(path: Path, baseline: Baseline) -> bool:
@@ -129,15 +155,24 @@ def _of_rows(rows: Sequence[Row]) -> Lines:
 
 
 def loosened(old: Baseline, new: Baseline) -> tuple[str, ...]:
-    """What would pass under `new` and not under `old`, a line each: an update that does so needs a reason."""
-    return (*_looser(old.counters, new.counters, ""), *_looser(old.workers, new.workers, " in loader workers"))
+    """What would pass under `new` and not under `old`, a line each: an update that does so needs a reason.
+
+    :param old: of the key of `new`.
+    """
+    said_nothing = ON_DEVICE if new.key.get("device") == NO_DEVICE else ()  # a 0 of theirs was written before
+    return (
+        *_looser(old.counters, new.counters, "", said_nothing),
+        *_looser(of_workers(old), of_workers(new), " in loader workers", said_nothing),
+    )
 
 
-def _looser(old: Mapping[str, Range], new: Mapping[str, Range], where: str) -> list[str]:
+def _looser(old: Mapping[str, Range], new: Mapping[str, Range], where: str, said_nothing: Collection[str]) -> list[str]:
     found = []
-    for name in sorted(old):
+    for name in sorted(set(old) - set(UNGATED)):
         least, most = old[name]
         if name not in new:
+            if name in said_nothing and not most:
+                continue
             found.append(f"{name}{where}: {_words(old[name])} per step before, not counted any more")
         elif new[name][1] > most:
             found.append(f"{name}{where}: {_words(old[name])} -> {_words(new[name])} per step")

@@ -12,11 +12,18 @@ from profiler.base.errors import ProfilerError
 from profiler.gate.sections import CHECKSUM, SCHEMA, Plain, Row, checksum
 
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
-_HELP: Final = "restore it from version control, or write it anew with --update"
+_HELP: Final = "restore it from version control, or replace all of it with --update --reason TEXT"
 
 
 class DamagedError(ProfilerError):
-    """A file that is no baseline as this tool writes them; an update may replace it."""
+    """A file that is no baseline as this tool writes them; an update may replace it.
+
+    :param fault: what is wrong with it, as the rest of a sentence about it.
+    """
+
+    def __init__(self, path: Path, fault: str) -> None:
+        super().__init__(f"the baseline {path} {fault}: {_HELP}")
+        self.fault = fault
 
 
 def read(path: Path) -> list[Plain]:
@@ -34,7 +41,7 @@ def read(path: Path) -> list[Plain]:
     try:
         return _sections(_parsed(content))
     except _FaultError as fault:
-        raise DamagedError(f"the baseline {path} {fault}: {_HELP}") from None
+        raise DamagedError(path, str(fault)) from None
     except _NewerError as newer:
         raise ProfilerError(f"the baseline {path} {newer}") from None
 

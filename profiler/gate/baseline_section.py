@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from typing import Final
 import profiler
 from profiler.base.errors import ProfilerError
 from profiler.gate.keyed import Key, key_of
-from profiler.gate.located import folder_of
+from profiler.gate.loading import IN_LOADER, WOULD_SYNC
+from profiler.gate.located import folder_of, place_of
 from profiler.gate.model import Counted
 from profiler.gate.sections import SCHEMA
 from profiler.run.model import Run
@@ -23,6 +25,8 @@ Range = tuple[float, float]
 Lines = Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]]
 """(counter, file, function, operation) -> each line: number, amount per step, its text."""
 
+_OF_WORKERS: Final = {WOULD_SYNC: IN_LOADER}
+"""What sections that were written before call a counter of workers."""
 _WHOLE: Final = 1e-6
 """A total that is so near to a whole number is one: it went through a division by the number of steps."""
 
@@ -97,6 +101,11 @@ def as_counted(baseline: Baseline) -> tuple[Counted, ...]:
     return _process(baseline, 0), _process(baseline, 1)
 
 
+def of_workers(baseline: Baseline) -> dict[str, Range]:
+    """Counters of its loader's workers by the names that they have now."""
+    return {_OF_WORKERS.get(name, name): ends for name, ends in baseline.workers.items()}
+
+
 def _process(baseline: Baseline, side: int) -> Counted:
     steps = baseline.steps
     lines, worker_lines = (
@@ -106,10 +115,10 @@ def _process(baseline: Baseline, side: int) -> Counted:
     return Counted(
         steps,
         {name: _total(ends[side], steps) for name, ends in baseline.counters.items()},
-        {name: _total(ends[side], steps) for name, ends in baseline.workers.items()},
+        {name: _total(ends[side], steps) for name, ends in of_workers(baseline).items()},
         {key: (sum(one[1] for one in own), max(own, key=lambda one: one[1])[0]) for key, own in lines.items()},
         lines,
-        worker_lines,
+        {(_OF_WORKERS.get(key[0], key[0]), *key[1:]): own for key, own in worker_lines.items()},
     )
 
 
@@ -153,6 +162,13 @@ def _portable(command: str, folder: str) -> str:
         words = shlex.split(command)
     except ValueError:  # no shell's words: as it is
         return command
+    place = place_of(folder, words)
     found = [PurePosixPath(word).name if at == 0 and "/" in word else word for at, word in enumerate(words)]
-    below = f"{folder.rstrip('/')}/"
-    return shlex.join(word.removeprefix(below) if folder else word for word in found)
+    if place != folder:  # its script is known from there
+        found = [os.path.normpath(f"{folder}/{word}") if _is_script(word) else word for word in found]
+    below = f"{place.rstrip('/')}/"
+    return shlex.join(word.removeprefix(below) if place else word for word in found)
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith("/")

@@ -10,7 +10,9 @@ from typing import Final
 from profiler.base.errors import ProfilerError
 from profiler.gate.changes import changes_of
 from profiler.gate.limits import suggestion
+from profiler.gate.loading import IN_LOADER
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, Counted, CounterLine, Limit, Limits
+from profiler.gate.nouns import some
 
 GATED: Final = (
     "syncs",
@@ -28,6 +30,8 @@ GATED: Final = (
 )
 """What gates without being named. What else a program counts is shown, and gates when the limits name it: it may well
 count what is better when there is more of it."""
+UNGATED: Final[Mapping[str, str]] = {IN_LOADER: "gates nothing: what batches are made of is on the host for good"}
+"""Known counters that gate only where the limits name them, and why they do not."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
 """A counter that varies FAILs only where all processes of the candidate are above the base's range by more than so many
@@ -41,7 +45,8 @@ WORKER_BATCHES: Final = 2.0
 """Batches by which what is seen of a loader's workers may differ: the last one of an epoch may be smaller."""
 STEP, WORKER = "step", "worker"
 
-_FEWER: Final = "fewer: write the new count down with --update"
+FEWER: Final = "fewer"
+_KEEP: Final = f"{FEWER}: write the new count down with --update"
 _CLOSE: Final = 1e-12
 """Of what went through a division; a byte more among terabytes is not close."""
 _LEAST: Final = 1e-9
@@ -73,15 +78,17 @@ class _Side:
 def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> tuple[CounterLine, ...]:
     """A line for every counter of either side, those of the step first.
 
-    A counter that only the candidate has counts from 0. One that only the base has is an error: where its hooks or its
-    device had come in, it would be there with a 0.
+    A counter that only the candidate has counts from 0. One that only the base has is an error: where its hooks had
+    come in, it would be there with a 0. Where a side ran without a device, what only a device counts is no line if the
+    other side did none of it either, and else INCONCLUSIVE.
 
     :raises ProfilerError: there is nothing on one side, a counter is missing, or limits name one that there is not.
     """
     if not base or not candidate:
         raise ProfilerError("there is nothing to compare: a side has no process that was counted")
     _check_names(base, candidate, limits)
-    lines = [_line(name, STEP, base, candidate, limits) for name in _names(base, candidate, _own)]
+    names = [name for name in _names(base, candidate, _own) if not _without_device(name, base, candidate, _own)]
+    lines = [_line(name, STEP, base, candidate, limits) for name in names]
     if not any(one.workers for one in (*base, *candidate)):
         return tuple(lines)
     seen = [
@@ -97,8 +104,8 @@ def _check_names(base: Sequence[Counted], candidate: Sequence[Counted], limits: 
     there = {name for one in (*base, *candidate) for name in (*one.totals, *one.workers)}
     for key, names in (("limits", limits.counters), ("ignore", limits.ignore)):
         for name in names:
-            if name != EVERY and name not in there and name not in GATED:
-                near = suggestion(name, sorted(there.union(GATED)))
+            if name != EVERY and name not in there and name not in GATED and name not in UNGATED:
+                near = suggestion(name, sorted(there.union(GATED, UNGATED)))
                 raise ProfilerError(f"[tool.profiler.check] {key}: nothing counts {name}{near}")
 
 
@@ -137,6 +144,18 @@ def _side(name: str, counted: Sequence[Counted], of: Callable[[Counted], Mapping
     return _Side(tuple(of(one).get(name, 0.0) for one in counted), tuple(one.steps for one in counted))
 
 
+def _without_device(
+    name: str, base: Sequence[Counted], candidate: Sequence[Counted], of: Callable[[Counted], Mapping[str, float]]
+) -> bool:
+    """Whether a counter of devices is only a 0 of one side, while the other had none to ask."""
+    has_none = any(_had_no_device(name, side, of) for side in (base, candidate))
+    return has_none and not any(of(one).get(name) for one in (*base, *candidate))
+
+
+def _had_no_device(name: str, side: Sequence[Counted], of: Callable[[Counted], Mapping[str, float]]) -> bool:
+    return all(name in one.not_counted and name not in of(one) for one in side)
+
+
 # ---------------------------------------------------------------- one counter
 
 
@@ -147,10 +166,15 @@ def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Co
     if name in limits.ignore:
         return CounterLine(name, PASS, *ranges, None, "ignored", scope=scope)
     if name not in GATED and name not in limits.counters:
-        return CounterLine(name, PASS, *ranges, None, "gates nothing: limits do not name it", scope=scope)
+        why = UNGATED.get(name, "gates nothing: limits do not name it")
+        return CounterLine(name, PASS, *ranges, None, why, scope=scope)
     if scope == WORKER and (not any(map(of, base)) or not any(map(of, candidate))):
         side = "baseline" if not any(map(of, base)) else "candidate"
         return CounterLine(name, PASS, *ranges, None, f"the {side} counted no loader workers", scope=scope)
+    for label, counted in (("baseline", base), ("candidate", candidate)):
+        if _had_no_device(name, counted, of):
+            why = f"the {label} ran without a device: nothing counts it there"
+            return CounterLine(name, INCONCLUSIVE, *ranges, None, why, scope=scope)
     if after is None:
         raise ProfilerError(
             f"{name}: the baseline has it and nothing in this run counted it. If that is meant, write the counters "
@@ -180,16 +204,25 @@ def _judged(before: _Side, after: _Side, allowed: float) -> tuple[str, str]:
     varies = f"varies in the baseline: {least:g} to {most:g} per step" if not before.constant else ""
     above = sum(_above(total / steps, allowed) for total, steps in zip(after.totals, after.steps, strict=True))
     if not above:
-        return PASS, _FEWER if _above(least, high) else varies or (
-            "more, within its limit" if _above(low, most) else ""
-        )
+        if _above(least, high):
+            return PASS, f"{FEWER}, {_steps(before, after)}" if _other_steps(before, after) else _KEEP
+        return PASS, varies or ("more, within its limit" if _above(low, most) else "")
     if above < len(after.totals):
         reason = f"above the limit in {above} of {len(after.totals)} processes: it varies"
         return INCONCLUSIVE if 2 * above > len(after.totals) else PASS, reason
-    if len({*before.steps, *after.steps}) > 1 and low - allowed < max(1.0, most / min((*before.steps, *after.steps))):
-        counted = f"{after.steps[0]} steps against {before.steps[0]}"
-        return INCONCLUSIVE, f"counted over {counted}: what comes once in a while needs as many"
+    if _other_steps(before, after) and low - allowed < max(1.0, most / min((*before.steps, *after.steps))):
+        return INCONCLUSIVE, f"{_steps(before, after)}: what comes once in a while needs as many"
     return FAIL, varies
+
+
+def _other_steps(before: _Side, after: _Side) -> bool:
+    """Whether the sides, or their processes, took different numbers of steps."""
+    return len({*before.steps, *after.steps}) > 1
+
+
+def _steps(before: _Side, after: _Side) -> str:
+    """The fewest of each side."""
+    return f"counted over {some(min(after.steps), 'step')} against {min(before.steps)}"
 
 
 def _equal(one: float, other: float) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 import re
-from pathlib import PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from profiler.run.model import Run
@@ -29,6 +30,22 @@ def folder_of(run: Run) -> str:
     return str(PurePosixPath(script).parent) if script else ""
 
 
+def place_of(folder: str, words: Sequence[str]) -> str:
+    """The folder that files are told from: the one that the program was started in, or the project of its script where
+    that is outside of it, so that a command says the same files from anywhere.
+
+    :param words: of the command. A project is where a .git is, else a pyproject.toml, upward from the script.
+    """
+    script = next((word for word in words if word.endswith(".py")), "")
+    if not script or not folder:
+        return folder
+    above = Path(os.path.normpath(Path(folder) / script)).parents
+    projects = [one for mark in (".git", "pyproject.toml") for one in above if (one / mark).exists()]
+    if not projects or any(Path(folder).is_relative_to(one) for one in projects):
+        return folder
+    return str(projects[0])
+
+
 def shown(file: str, folder: str) -> str:
     """`file` as people know it: below `folder` or its package; nothing of the machine's own folders where it can be.
 
@@ -40,6 +57,9 @@ def shown(file: str, folder: str) -> str:
     if _COMPILED.search(file):
         return COMPILED
     path = PurePosixPath(file)
+    if folder and not path.is_relative_to(folder):  # by way of a symbolic link
+        real = PurePosixPath(os.path.realpath(file))
+        file, path = (str(real), real) if real.is_relative_to(folder) else (file, path)
     if folder and path.is_relative_to(folder) and not _PACKAGES.match(file[len(folder) :]):
         return str(path.relative_to(folder))
     if found := _PACKAGES.match(file):

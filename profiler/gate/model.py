@@ -94,6 +94,8 @@ class Counted:
     """The same, line by line: (line, amount, its text), so that a line that moved is told from a new one."""
     worker_lines: Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]] = field(default_factory=dict)
     """The same of the loader's workers."""
+    not_counted: tuple[str, ...] = ()
+    """Counters that say nothing of it, not even 0, since it ran without a device."""
 
 
 # ---------------------------------------------------------------- limits

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from profiler.base.counter_names import NAMES
+from profiler.gate.counters import FEWER
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, Throughput, TimeLine
 
 _MOST_COUNTERS = 3
@@ -21,6 +22,9 @@ def concluded(result: GateResult) -> GateResult:
     states = [state for state in parts if state is not None]
     if not states:
         raise ValueError("nothing was gated")
+    if not result.baseline_file:  # to write a gain down in
+        lines = (replace(line, reason=FEWER) if line.reason.startswith(FEWER) else line for line in result.counters)
+        result = replace(result, counters=tuple(lines))
     state = max(states, key=STATES.index)
     sentence = "; ".join(_sentences(result, state))
     return replace(result, state=state, sentence=sentence[:1].upper() + sentence[1:])

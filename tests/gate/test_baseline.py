@@ -13,7 +13,18 @@ import pytest
 
 import profiler
 from profiler.base.errors import ProfilerError
-from profiler.gate.baseline import Baseline, as_counted, loosened, made, other_command, previous, read, sections, write
+from profiler.gate.baseline import (
+    Baseline,
+    as_counted,
+    loosened,
+    made,
+    other_command,
+    others,
+    previous,
+    read,
+    sections,
+    write,
+)
 from profiler.gate.counters import compare
 from profiler.gate.keyed import mismatch
 from profiler.gate.model import FAIL, PASS, Limits
@@ -23,8 +34,8 @@ from tests.recorded.builders import RunBuilder
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 LINES = lines_of(at(9, 20, 'name = "ä"  # …'), at(7, 40, "loss.item()"), at(3, 1, file="lib/a.py"))
 COUNTED = (
-    one(would_sync=61, h2d=0, h2d_bytes=123_456_789_012, workers={"would_sync": 160}, lines=LINES),
-    one(would_sync=62, h2d=0, h2d_bytes=123_456_789_012, workers={"would_sync": 160}, lines=LINES),
+    one(would_sync=61, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
+    one(would_sync=62, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
 )
 
 
@@ -85,6 +96,20 @@ def test_the_same_counts_give_the_same_file_on_every_machine(tmp_path: Path) -> 
     write(other, baseline(command="/ci/.venv/bin/python3 train.py --data /ci/work/data", cwd="/ci/work"))
     assert one.read_bytes() == other.read_bytes()
     assert "/srv" not in one.read_text(encoding="utf-8")
+
+
+def test_the_same_command_from_anywhere_gives_the_same_file(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    inside = baseline(command="python train.py", cwd=str(project))
+    script = f"{project}/train.py"
+    for folder, command in (
+        (tmp_path, f"python {script}"),
+        (tmp_path, "python project/train.py"),
+        ("/", f"p {script}"),
+    ):
+        section = baseline(command=command, cwd=str(folder))
+        assert section.command.split()[1] == inside.command.split()[1] == "train.py"
 
 
 def test_a_command_that_is_no_shells_is_kept_as_it_is() -> None:
@@ -186,6 +211,70 @@ def test_what_loosens(old: Mapping[str, Any], new: Mapping[str, Any], expected: 
     )
     in_workers = loosened(dataclasses.replace(whole, workers=old), dataclasses.replace(whole, workers=new))
     assert in_workers == tuple(line.replace(":", " in loader workers:", 1) for line in expected)
+
+
+def test_a_0_of_what_needs_a_device_may_go_where_there_is_none() -> None:
+    ran_out = {"h2d": (0, 0), "syncs": (1, 1), "would_sync": (0, 0)}
+    old = dataclasses.replace(baseline(), counters=ran_out, workers=ran_out)
+    new = dataclasses.replace(old, counters={}, workers={"would_sync_in_loader": (9, 9)})
+    assert loosened(old, new) == (
+        "syncs: 1 per step before, not counted any more",
+        "would_sync: 0 per step before, not counted any more",
+        "syncs in loader workers: 1 per step before, not counted any more",
+    )
+    cuda = {"device": "cuda"}
+    lost = loosened(dataclasses.replace(old, key=cuda), dataclasses.replace(new, key=cuda))
+    assert "h2d: 0 per step before, not counted any more" in lost
+
+
+def test_what_gates_nothing_loosens_nothing() -> None:
+    old = dataclasses.replace(baseline(), workers={"would_sync": (4, 4)}, counters={"would_sync_in_loader": (1, 1)})
+    more = {"would_sync_in_loader": (8, 9)}
+    assert loosened(old, dataclasses.replace(old, workers=more, counters=more)) == ()
+
+
+def test_a_file_from_before_calls_the_waits_of_workers_by_their_old_name(tmp_path: Path) -> None:
+    lines = lines_of(at(3, 8, "x.item()", file="data.py"))
+    section = dataclasses.replace(baseline(), workers={"would_sync": (8, 8)}, worker_lines=lines)
+    write(tmp_path / "counters.json", section)
+    old = as_counted(read(tmp_path / "counters.json"))
+    assert old[0].workers == {"would_sync_in_loader": 160}
+    assert set(old[0].worker_lines) == {("would_sync_in_loader", "data.py", "main", "item")}
+    now = [one(would_sync=1, h2d=0, h2d_bytes=1, workers={"would_sync_in_loader": 500})] * 2
+    assert {line.state for line in compare(old, now, Limits())} == {PASS}
+
+
+# ---------------------------------------------------------------- what an update leaves
+
+
+def test_sections_that_an_update_leaves_are_said_and_whether_their_script_is_gone(tmp_path: Path) -> None:
+    file, here = tmp_path / "counters.json", tmp_path / "here"
+    here.mkdir()
+    (here / "train.py").touch()
+    written = baseline(device="cuda")
+    write(file, written)
+    assert others(file, written, str(here)) == ()
+    write(file, baseline())
+    write(file, baseline(command="python old.py --fast", device="host"))
+    write(file, baseline(command="python -m mine", preset="large"))
+    write(file, baseline(command="python 'odd.py", preset="odd"))
+    gone = "there is no old.py any more: if it was renamed, delete that section"
+    assert others(file, written, str(here)) == (
+        "left as it was: python -m mine (device cpu, preset large)",
+        "left as it was: python 'odd.py (device cpu, preset odd)",
+        "left as it was: python train.py (device cpu)",
+        f"left as it was: python old.py --fast (device host); {gone}",
+    )
+
+
+def test_a_section_may_be_deleted_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    write(file, baseline())
+    write(file, baseline(device="cuda"))
+    value = json.loads(file.read_text(encoding="utf-8"))
+    del value["sections"][0]
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert sections(file) == (baseline(device="cuda"),)
 
 
 # ---------------------------------------------------------------- laid out by others

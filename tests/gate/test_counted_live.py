@@ -63,7 +63,8 @@ def test_an_added_item_is_named_with_its_line(tmp_path: Path) -> None:
     base, run = processes(("train.py",), tmp_path / "before", tmp_path, 2)
     assert base[0] == base[1], "two processes of the same program"
     assert base[0].totals["would_sync"] == 2.0, "every 10th of 20 steps"
-    assert base[0].workers["would_sync"] == 160.0, "8 samples a batch"
+    assert base[0].workers["would_sync_in_loader"] == 160.0, "8 samples a batch"
+    assert not {"syncs", "h2d", "launches"} & {*base[0].totals, *base[0].workers}, "there is no device"
     file = tmp_path / "counters.json"
     write(file, made(base, run, "python train.py"))
     again, _ = processes(("train.py",), tmp_path / "before", tmp_path / "again", 2)

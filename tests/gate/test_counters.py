@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -189,20 +190,61 @@ def test_other_numbers_of_steps_are_compared_per_step(
 ) -> None:
     found = line(base, candidate)
     assert found.state == state, found
-    assert ("steps against 20" in found.reason) == (state == INCONCLUSIVE)
+    assert ("steps against 20: what comes once in a while" in found.reason) == (state == INCONCLUSIVE)
+
+
+def test_fewer_of_fewer_steps_is_nothing_to_write_down() -> None:
+    assert line(syncs(20, 20), syncs(7, 8, steps=9)).reason == "fewer, counted over 9 steps against 20"
+    assert line(syncs(20, 20), (one(9, syncs=7), one(20, syncs=15))).reason == "fewer, counted over 9 steps against 20"
+    assert line(syncs(20), syncs(0, steps=1)).reason == "fewer, counted over 1 step against 20"
+
+
+# ---------------------------------------------------------------- without a device
+
+
+def cpu(**totals: float) -> tuple[Counted, ...]:
+    """A side that ran without a device."""
+    absent = tuple(name for name in ("syncs", "h2d", "launches") if name not in totals)
+    return tuple(replace(made, not_counted=absent) for made in two(**totals))
+
+
+def test_a_0_that_was_written_without_a_device_is_no_line_any_more() -> None:
+    assert states(two(would_sync=20, syncs=0, h2d=0), cpu(would_sync=20)) == {"would_sync": PASS}
+    assert states(cpu(would_sync=20), cpu(would_sync=20)) == {"would_sync": PASS}
+    assert states(cpu(would_sync=20), two(would_sync=20, syncs=0)) == {"would_sync": PASS}
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "side"), [(two(syncs=20), cpu(), "candidate"), (cpu(), two(syncs=20), "baseline")]
+)
+def test_what_only_the_side_with_a_device_counts_is_inconclusive(
+    base: tuple[Counted, ...], candidate: tuple[Counted, ...], side: str
+) -> None:
+    found = line(base, candidate)
+    assert (found.state, found.allowed) == (INCONCLUSIVE, None)
+    assert found.reason == f"the {side} ran without a device: nothing counts it there"
+    assert line(base, candidate, Limits(ignore=("syncs",))).state == PASS
+
+
+def test_only_a_device_that_is_not_there_excuses_a_counter_that_is_gone() -> None:
+    with pytest.raises(ProfilerError, match="would_sync: the baseline has it"):
+        compare(two(would_sync=0), cpu(), NONE)
+    with pytest.raises(ProfilerError, match="syncs: the baseline has it"):
+        compare(two(syncs=0), two(), NONE)
+    assert line(cpu(h2d=20), cpu(h2d=40)).state == FAIL, "a program that counts it itself"
 
 
 # ---------------------------------------------------------------- workers
 
 
-def worked(amount: float, steps: int = 20) -> tuple[Counted, ...]:
-    return one(steps, workers={"would_sync": amount, "syncs": 0}), one(steps, workers={"would_sync": amount})
+def worked(amount: float, steps: int = 20, name: str = "tokenized") -> tuple[Counted, ...]:
+    return one(steps, workers={name: amount, "syncs": 0}), one(steps, workers={name: amount})
 
 
 def test_workers_are_lines_of_their_own_with_a_slack() -> None:
     for amount, state in ((160, PASS), (170, PASS), (176, PASS), (180, FAIL), (100, PASS)):
         (found,) = compare(worked(160), worked(amount), NONE)
-        assert (found.scope, found.counter, found.state) == ("worker", "would_sync", state), amount
+        assert (found.scope, found.counter, found.state) == ("worker", "tokenized", state), amount
     assert found.reason.startswith("fewer")
 
 
@@ -211,6 +253,30 @@ def test_workers_that_only_one_side_has_gate_nothing() -> None:
     assert (found.state, found.allowed, found.reason) == (PASS, None, "the baseline counted no loader workers")
     (found,) = compare(worked(20), two(), NONE)
     assert (found.state, found.reason) == (PASS, "the candidate counted no loader workers")
+
+
+@pytest.mark.parametrize("limits", [NONE, Limits(counters={"*": Limit()}), Limits(counters={"would_sync": Limit()})])
+def test_waits_that_would_be_in_a_loader_are_shown_and_gate_nothing(limits: Limits) -> None:
+    name, why = "would_sync_in_loader", "gates nothing: what batches are made of is on the host for good"
+    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
+    assert (found.scope, found.state, found.allowed, found.after, found.reason) == (
+        "worker",
+        PASS,
+        None,
+        (4.5, 4.5),
+        why,
+    )
+    (found,) = compare(two(**{name: 20}), two(**{name: 90}), limits) if limits is NONE else (found,)
+    assert (found.state, found.reason) == (PASS, why)
+
+
+def test_a_limit_that_names_them_gates_them() -> None:
+    name = "would_sync_in_loader"
+    limits = Limits(counters={name: Limit()})
+    assert line(two(**{name: 20}), two(**{name: 21}), limits).state == FAIL
+    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
+    assert found.state == FAIL
+    assert compare(two(syncs=1), two(syncs=1), limits)[0].state == PASS, "known, and counted by no loader here"
 
 
 # ---------------------------------------------------------------- together

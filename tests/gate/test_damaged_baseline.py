@@ -65,7 +65,7 @@ def test_what_is_no_baseline(tmp_path: Path, content: bytes, words: str) -> None
     file.write_bytes(content)
     text = refused(file)
     assert words in text
-    assert text.endswith("restore it from version control, or write it anew with --update")
+    assert text.endswith("restore it from version control, or replace all of it with --update --reason TEXT")
 
 
 def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path: Path) -> None:
@@ -165,7 +165,8 @@ def test_an_update_replaces_what_is_damaged_and_says_that_nothing_is_known_of_it
     file.write_text(file.read_text(encoding="utf-8").replace('"h2d": 0', '"h2d": 9'), encoding="utf-8")
     old, why = previous(file, baseline().key)
     assert old is None
-    assert "was changed by hand" in why
+    assert why.startswith("the file was changed by hand, or damaged (")
+    assert why.endswith("none of its sections is kept: version control may have them"), "nothing about --update"
     assert write(file, baseline())
     assert sections(file) == (baseline(),)
 
@@ -192,7 +193,7 @@ def fuzzed(file: Path, content: bytes, expected: tuple[Baseline, ...]) -> bool:
         assert found == expected, "read as something else"
         return False
     assert "\n" not in text
-    assert text.endswith(("--update", "update it")), text
+    assert text.endswith(("--update --reason TEXT", "update it")), text
     return True
 
 

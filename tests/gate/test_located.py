@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.gate.located import COMPILED, folder_of, shown, text_of
+from profiler.gate.located import COMPILED, folder_of, place_of, shown, text_of
 from tests.recorded.builders import RunBuilder
 
 
@@ -29,6 +29,34 @@ from tests.recorded.builders import RunBuilder
 )
 def test_nothing_of_the_machine_is_in_it(file: str, expected: str) -> None:
     assert shown(file, "/srv/me/project") == expected
+
+
+def test_a_file_behind_a_symbolic_link_is_the_one_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "project")
+    assert shown(f"{tmp_path}/link/train.py", str(tmp_path / "project")) == "train.py"
+
+
+@pytest.mark.parametrize(("mark", "outer"), [(".git", "pyproject.toml"), ("pyproject.toml", "")])
+def test_from_outside_of_a_project_files_are_told_from_it(tmp_path: Path, mark: str, outer: str) -> None:
+    project, package = tmp_path / "code" / "project", tmp_path / "code" / "project" / "package"
+    package.mkdir(parents=True)
+    (project / mark).touch()
+    if outer:
+        (package / outer).touch()
+    script = str(package / "train.py")
+    for folder in ("/", str(tmp_path), str(tmp_path / "code")):
+        assert place_of(folder, ("python", script)) == str(project)
+    assert place_of(str(tmp_path), ("python", "code/project/package/train.py")) == str(project)
+    for folder in (str(project), str(package), str(project / "ci")):
+        assert place_of(folder, ("python", script)) == folder, "within it"
+    assert place_of("/", ("python", "-m", "package.train")) == "/", "no script"
+    assert place_of("", ("python", script)) == ""
+
+
+def test_without_a_project_files_are_told_from_where_it_was_started(tmp_path: Path) -> None:
+    assert place_of(str(tmp_path), ("python", "scripts/train.py")) == str(tmp_path)
 
 
 def test_without_a_folder_the_last_two_parts_are_left() -> None:
