@@ -113,9 +113,10 @@ def _groups(entries: Sequence[Entry], machine: Callable[[Entry], str]) -> dict[t
 
 
 def _hardware(entry: Entry) -> str:
-    return ", ".join(
-        f"{value} cores" if name == "cores" else value for name in _HARDWARE if (value := entry.machine.get(name, ""))
-    )
+    known = {name: value for name in _HARDWARE if (value := entry.machine.get(name, ""))}
+    if cores := known.get("cores"):
+        known["cores"] = f"{cores} core{'s' * (cores != '1')}"
+    return ", ".join(known.values())
 
 
 def _any(_: Entry) -> str:

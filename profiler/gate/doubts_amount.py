@@ -8,6 +8,7 @@ import numpy as np
 
 from profiler.gate.evidence import Evidence
 from profiler.gate.model import BASE, CANDIDATE
+from profiler.gate.nouns import some
 from profiler.gate.sequential import LOOKS
 
 FEW_PAIRS: Final = 8
@@ -19,8 +20,10 @@ SAME_WORK: Final = 0.02
 
 
 def few_rounds(of: Evidence) -> str | None:
-    if 0 < len(of.measured) < LOOKS[0]:
-        return f"There were only {len(of.measured)} rounds that say something: how far they scatter is hardly known."
+    number = len(of.measured)
+    if 0 < number < LOOKS[0]:
+        only = "was only 1 round that says" if number == 1 else f"were only {number} rounds that say"
+        return f"There {only} something: how far they scatter is hardly known."
     return None
 
 
@@ -28,7 +31,8 @@ def lost_rounds(of: Evidence) -> str | None:
     lost = len(of.rounds) - len(of.seen)
     if not lost:
         return None
-    return f"{lost} of {len(of.rounds)} rounds had too few turns of both sides, and say nothing."
+    says = "says" if lost == 1 else "say"
+    return f"{lost} of {some(len(of.rounds), 'round')} had too few turns of both sides, and {says} nothing."
 
 
 def few_turns(of: Evidence) -> str | None:
@@ -37,7 +41,8 @@ def few_turns(of: Evidence) -> str | None:
     pairs = float(np.median([len(one.pairs) for one in of.seen]))
     steps = sum(len(one.pairs) * one.pairs.steps for one in of.seen)
     if pairs < FEW_PAIRS:
-        return f"A round had only {pairs:.0f} pairs of turns, in the middle: a median of so few is easily moved."
+        few = f"only {some(round(pairs), 'pair')} of turns"
+        return f"A round had {few}, in the middle: a median of so few is easily moved."
     if steps < FEW_STEPS:
         return f"Only {steps:.0f} steps of each side were measured: stalls of every tenth step can be missed."
     return None

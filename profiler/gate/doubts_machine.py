@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler.gate.chance import mean
 from profiler.gate.evidence import Evidence
+from profiler.gate.nouns import some
 
 UNSTEADY: Final = 1.5
 """Times by which the base's own step differs between rounds."""
@@ -44,13 +45,13 @@ def load(of: Evidence) -> str | None:
     cores = of.rounds[0].conditions.cores
     if mean(known) < max(LOAD * (cores or 0), LOAD_UNKNOWN):
         return None
-    beside = f" of {cores} cores" if cores else ""
-    return f"Other programs were running: {mean(known):.1f} threads of theirs wanted one{beside or ' of the cores'}."
+    wanted = "the only core" if cores == 1 else f"one of {cores or 'the'} cores"
+    return f"Other programs were running: {mean(known):.1f} threads of theirs wanted {wanted}."
 
 
 def throttled(of: Evidence) -> str | None:
     held = Counter(what for one in of.rounds for what in one.conditions.throttled)
     if not held:
         return None
-    said = ", ".join(f"{what} in {number} of {len(of.rounds)} rounds" for what, number in sorted(held.items()))
+    said = ", ".join(f"{what} in {number} of {some(len(of.rounds), 'round')}" for what, number in sorted(held.items()))
     return f"Clocks were held down: {said}."

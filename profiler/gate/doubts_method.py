@@ -8,6 +8,7 @@ import numpy as np
 
 from profiler.gate.chance import ODD, of_difference, of_mean
 from profiler.gate.evidence import Evidence
+from profiler.gate.nouns import some
 from profiler.gate.reason import percent, slower
 
 CONTROL_ODD: Final = 0.005
@@ -51,5 +52,6 @@ def control(of: Evidence) -> str | None:
     ):
         difference, odd = of_mean(values)
         if odd < CONTROL_ODD and abs(difference) > of.at.fails / 2:
-            return f"The base against itself, which should be 0, is {percent(difference)} in {len(values)} rounds."
+            rounds = some(len(values), "round")
+            return f"The base against itself, which should be 0, is {percent(difference)} in {rounds}."
     return None

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from profiler.gate.decision import FEWEST, Decision, Kept
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Limits, TimeLine
-from profiler.gate.sequential import FAILS_ABOVE, PASSES_BELOW
+from profiler.gate.nouns import some
+from profiler.gate.sequential import FAILS_ABOVE, LOOKS, PASSES_BELOW
 
 
 def percent(log_slowdown: float) -> str:
@@ -34,11 +35,24 @@ def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits,
     early = f"stopped by {stopped} after {_rounds(of.usable)}: " if stopped else ""
     if of.usable < FEWEST:
         few = f"{_rounds(of.usable)} with enough turns, of {of.taken} taken"
-        return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least"
+        asked = f": --max-rounds {LOOKS[0]}" if limits.max_rounds < FEWEST and not stopped else ""
+        return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least{asked}"
     names = " and ".join(f"{line.name} {_range(line)}" for line in lines if line.state == INCONCLUSIVE)
     low, high = (f"{100 * share * limits.detect:g}%" for share in (FAILS_ABOVE, PASSES_BELOW))
     undecided = f"{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more"
-    return f"{early}{undecided}: {names}{_rare(found)}"
+    settled = "" if stopped else _settled(lines, of, limits)
+    return f"{early}{undecided}: {names}{_rare(found)}{settled}"
+
+
+def _settled(lines: Sequence[TimeLine], of: Kept, limits: Limits) -> str:
+    """How many rounds would probably do, where they ran out; empty where more would not."""
+    more = [line.more_rounds for line in lines if line.state == INCONCLUSIVE]
+    known = [number for number in more if number is not None]
+    if of.taken < limits.max_rounds or not known or len(known) < len(more):
+        return ""
+    # as many of those to come will be lost as were of these
+    needed = of.taken + math.ceil(max(known) * of.taken / of.usable)
+    return f"; --max-rounds {needed} would probably settle it"
 
 
 def _rare(found: Decision) -> str:
@@ -46,7 +60,7 @@ def _rare(found: Decision) -> str:
 
 
 def _rounds(number: int) -> str:
-    return f"{number} round{'' if number == 1 else 's'}"
+    return some(number, "round")
 
 
 def _range(line: TimeLine) -> str:

@@ -159,6 +159,31 @@ def test_what_ends_rounds_from_outside_allows_a_last_look_an_interrupt_does_not(
     assert "not confirmed: stopped by the time limit of 9 s after 0 rounds" in slow.reason
 
 
+def test_rounds_that_ran_out_say_how_many_would_do() -> None:
+    rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
+    limits = replace(LIMITS, max_rounds=6)
+    found = throughput(rounds, limits)
+    more = [line.more_rounds for line in found.lines if line.state == INCONCLUSIVE]
+    assert (found.state, bool(more)) == (INCONCLUSIVE, True)
+    assert found.reason.endswith(f"; --max-rounds {6 + max(number or 0 for number in more)} would probably settle it")
+    assert "--max-rounds" not in throughput(rounds, limits, interrupted=True).reason, "it was not they that ran out"
+    assert "--max-rounds" not in throughput(rounds, LIMITS, why_stopped="the time limit of 5 s").reason
+
+
+def test_of_more_rounds_as_many_are_lost_as_were() -> None:
+    rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
+    lost = [replace(one, turns=()) if one.number % 2 else one for one in some(6)]
+    mixed = [one for pair in zip(rounds, [*lost[:5:2], *lost[:5:2]], strict=True) for one in pair]
+    found = throughput(mixed, replace(LIMITS, max_rounds=12))
+    more = max(line.more_rounds or 0 for line in found.lines if line.state == INCONCLUSIVE)
+    assert f"--max-rounds {12 + 2 * more} would" in found.reason
+
+
+def test_a_maximum_below_what_a_verdict_needs_is_said() -> None:
+    found = throughput(exact(0.0), replace(LIMITS, max_rounds=1))
+    assert found.reason.endswith("1 round with enough turns, of 1 taken; a verdict needs 3 at least: --max-rounds 5")
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_too_few_rounds_are_inconclusive(number: int) -> None:
     found = throughput(exact(0.0, 0.001)[:number], LIMITS, why_stopped="the time limit of 5 s")

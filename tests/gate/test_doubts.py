@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from profiler.gate.doubts import doubts
+from profiler.gate.doubts_steps import too_short
 from profiler.gate.model import BASE, CANDIDATE, CONFIRM, Conditions, Limits, Round
+from tests.fakes.counting import one
 from tests.gate.made import Made, a_round, exact, gate, some
 
 LIMITS = Limits()
@@ -25,9 +27,9 @@ def during(rounds: list[Round], conditions: Conditions) -> list[Round]:
 
 def slowed(rounds: list[Round], number: int, by: float) -> list[Round]:
     """The machine is slower in one round."""
-    one = rounds[number]
-    turns = tuple(replace(turn, steps=tuple(round(step * by) for step in turn.steps)) for turn in one.turns)
-    return [*rounds[:number], replace(one, turns=turns), *rounds[number + 1 :]]
+    slow = rounds[number]
+    turns = tuple(replace(turn, steps=tuple(round(step * by) for step in turn.steps)) for turn in slow.turns)
+    return [*rounds[:number], replace(slow, turns=turns), *rounds[number + 1 :]]
 
 
 def confirming(control: float) -> list[Round]:
@@ -37,6 +39,7 @@ def confirming(control: float) -> list[Round]:
 
 CASES: dict[str, tuple[Callable[[], list[Round]], str]] = {
     "few rounds": (lambda: some(3), "only 3 rounds that say something"),
+    "one round": (lambda: some(1, replace(CLEAN, pairs=40)), "There was only 1 round that says something"),
     "lost rounds": (lambda: [*some(5), replace(a_round(6), turns=())], "1 of 6 rounds had too few turns"),
     "few pairs": (lambda: some(5, replace(CLEAN, pairs=6, steps=20)), "only 6 pairs of turns"),
     "few steps": (lambda: some(5, replace(CLEAN, pairs=10, steps=1)), "Only 50 steps of each side"),
@@ -54,7 +57,11 @@ CASES: dict[str, tuple[Callable[[], list[Round]], str]] = {
     "speed": (lambda: slowed(some(5), 3, 1.8), "times as long in round 4"),
     "steal": (lambda: during(some(5), Conditions(steal=0.09)), "took 9% of the cores' time (steal)"),
     "load": (lambda: during(some(5), Conditions(load=1.7, cores=2)), "1.7 threads of theirs wanted one of 2 cores"),
-    "load, cores unknown": (lambda: during(some(5), Conditions(load=1.2)), "1.2 threads of theirs"),
+    "load, cores unknown": (
+        lambda: during(some(5), Conditions(load=1.2)),
+        "1.2 threads of theirs wanted one of the cores.",
+    ),
+    "load, one core": (lambda: during(some(5), Conditions(load=1.2, cores=1)), "of theirs wanted the only core."),
     "throttled": (
         lambda: [*during(some(2), Conditions(throttled=("CPU: thermal",))), *some(3, first=3)],
         "CPU: thermal in 2 of 5 rounds",
@@ -75,6 +82,12 @@ def test_it_comes_alone(name: str) -> None:
     """Other doubts are not raised by the same case."""
     found = said(CASES[name][0]())
     assert len(found) == 1, found
+
+
+def test_a_program_that_ended_early_is_in_doubt() -> None:
+    assert too_short((one(20), one(20)), 20) == too_short((), 20) == too_short((one(21),), 20) == ""
+    assert too_short((one(20), one(7)), 20).startswith("The program ended after 7 of 20 steps to count: ")
+    assert "--steps" in too_short((one(7),), 20)
 
 
 def test_no_rounds_no_doubts() -> None:
