@@ -175,11 +175,7 @@ class Resident:
             self._must_live()
             self._send_on(ranks)
             return False
-        furthest = max(int(line.who["count"]) for line in ranks)
-        for line in ranks:
-            if behind := furthest - int(line.who["count"]):
-                self._go(line, behind)
-        if any("since" not in line.who for line in ranks):
+        if self._brought_together(ranks):
             return False
         self._driven = tuple(sorted(ranks, key=lambda line: (line.who.get("rank", 0), line.who.get("pid", 0))))
         return True
@@ -201,8 +197,9 @@ class Resident:
         line.who.pop("since", None)
         if "seen" not in said:
             self.stood = True
-            line.who.update(since=time.monotonic(), count=int(said.get("count", 0)))
+            line.who.update(since=time.monotonic(), goes_to=int(said.get("count", 0)))
             return
+        line.who.pop("goes_to", None)
         seen = [str(key) for key in said["seen"]]
         key = chosen(seen)
         if key is not None:
@@ -211,14 +208,26 @@ class Resident:
             line.send({"look": 2 * len(seen)} if key is None else {"key": key})
 
     def _send_on(self, standing: list[Line]) -> None:
-        """By a step, who stands alone: before they are all known, ranks differ in how many moments they have seen."""
-        if self.expected > 1:
+        """Who stands alone goes on: others may wait for it. To where one of them is going, else for twice as long as
+        before: what it stands at may be a validation that only it does.
+        """
+        if self.expected > 1 and not self._brought_together(self._board.lines):
             for line in standing:
                 if time.monotonic() - line.who["since"] > _ALONE_S:
-                    self._go(line, 1)
+                    line.who["alone"] = 2 * line.who.get("alone", 0) or 1
+                    self._go(line, line.who["alone"])
+
+    def _brought_together(self, ranks: Sequence[Line]) -> bool:
+        """Whether those who stand have been sent to the step that the furthest one stands at or goes to."""
+        furthest = max((int(line.who.get("goes_to", 0)) for line in ranks), default=0)
+        behind = [line for line in ranks if "since" in line.who and line.who["goes_to"] < furthest]
+        for line in behind:
+            self._go(line, furthest - line.who["goes_to"])
+        return bool(behind)
 
     def _go(self, line: Line, steps: int) -> None:
         line.who.pop("since", None)
+        line.who["goes_to"] = line.who.get("goes_to", 0) + steps
         with suppress(OSError):
             line.send({"steps": steps})
 
