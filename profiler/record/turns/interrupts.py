@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while programs run by turns: obeyed where none of them can be lost, a moment later."""
+"""Ctrl-C, SIGTERM, SIGHUP while programs run by turns: obeyed where none of them can be lost, a moment later."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FOREIGN: Final = (signal.SIG_IGN, None)
+"""Handlers that stay: ignored (nohup), or set by a library of C, which could not be put back."""
 _came: Final[list[int]] = []
+_last: Final[list[int]] = []
 
 
 @contextmanager
@@ -22,7 +25,7 @@ def held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _note) for number in _STOPS if signal.getsignal(number) != signal.SIG_IGN}
+    before = {number: signal.signal(number, _note) for number in _STOPS if signal.getsignal(number) not in _FOREIGN}
     try:
         yield
         obey()
@@ -39,5 +42,11 @@ def obey() -> None:
         raise KeyboardInterrupt
 
 
+def came_by() -> int | None:
+    """The signal that came last, obeyed or not; None: none has come yet."""
+    return _last[-1] if _last else None
+
+
 def _note(number: int, _: FrameType | None) -> None:
     _came.append(number)
+    _last[:] = [number]
