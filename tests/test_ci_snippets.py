@@ -22,6 +22,11 @@ REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "
 STUB = f"""#!{sys.executable}
 import json, os, sys
 from pathlib import Path
+if sys.argv[1:4] == ["-I", "-m", "pip"]:
+    Path(os.environ["PIP"]).write_text(json.dumps(sys.argv[4:]))
+    sys.exit(0)
+if "importlib.metadata" in sys.argv[-1]:
+    sys.exit(os.environ["THERE"] != "yes")
 if sys.argv[1:3] != ["-m", "profiler"]:
     os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
 Path(os.environ["SEEN"]).write_text(json.dumps(sys.argv[3:]))
@@ -59,6 +64,10 @@ def stub(tmp_path: Path) -> dict[str, str]:
         "SEEN": str(tmp_path / "seen.json"),
         "CODE": "0",
         "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "RUNNER_TEMP": str(tmp_path),
+        "PIP": str(tmp_path / "pip.json"),
+        "THERE": "no",
     }
 
 
@@ -67,12 +76,19 @@ def check_step() -> dict[str, Any]:
     return dict(step)
 
 
-def run_action(stub: Mapping[str, str], tmp_path: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+def install_step() -> dict[str, Any]:
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Install the profiler"]
+    return dict(step)
+
+
+def run_action(
+    stub: Mapping[str, str], tmp_path: Path, *, step: Mapping[str, Any] | None = None, **inputs: str
+) -> subprocess.CompletedProcess[str]:
     """As a runner does: inputs into the variables that the step names, its script into a file for bash."""
     given = {name: str(about.get("default", "")) for name, about in ACTION["inputs"].items()} | {
         name.replace("_", "-"): value for name, value in inputs.items()
     }
-    step = check_step()
+    step = step or check_step()
     variables = {}
     for name, expression in step["env"].items():
         match = re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) \}\}", expression)
@@ -105,12 +121,37 @@ def seen(tmp_path: Path) -> list[str]:
     ("code", "state"), [(0, "PASS"), (1, "FAIL"), (2, "ERROR"), (3, "INCONCLUSIVE"), (130, "ERROR")]
 )
 def test_exit_codes_pass_through(stub: dict[str, str], tmp_path: Path, code: int, state: str) -> None:
-    done = run_action(stub | {"CODE": str(code)}, tmp_path, command="python train.py")
+    done = run_action(stub | {"CODE": str(code)}, tmp_path, command="python train.py", out="reports")
     assert done.returncode == code, done.stderr
     said = outputs(tmp_path)
     assert (said["state"], said["exit-code"]) == (state, str(code))
-    assert said["report"] == f"{tmp_path}/job/profiler-check/check.html"
-    assert said["folder"] == f"{tmp_path}/job/profiler-check"
+    assert said["report"] == f"{tmp_path}/job/reports/check.html"
+    assert said["folder"] == f"{tmp_path}/job/reports"
+
+
+def test_every_check_has_a_folder_of_its_own(stub: dict[str, str], tmp_path: Path) -> None:
+    folders = []
+    for _ in range(2):
+        assert run_action(stub, tmp_path, command="python train.py").returncode == 0
+        folders.append(Path(outputs(tmp_path)["folder"]))
+        asked = seen(tmp_path)
+        assert asked[asked.index("--out") + 1] == str(folders[-1])
+    assert folders[0] != folders[1]
+    assert all(folder.parent == tmp_path and (folder / "check.json").exists() for folder in folders)
+
+
+def test_the_profiler_is_installed_where_there_is_none(stub: dict[str, str], tmp_path: Path) -> None:
+    asked = tmp_path / "pip.json"
+    done = run_action(stub | {"THERE": "yes"}, tmp_path, step=install_step())
+    assert done.returncode == 0, done.stderr
+    assert not asked.exists(), "the user's own would have been replaced"
+    done = run_action(stub, tmp_path, step=install_step())
+    assert done.returncode == 0, done.stderr
+    words = json.loads(asked.read_text())
+    assert (words[0], words[-1]) == ("install", str(ROOT))
+    steps = ACTION["runs"]["steps"]
+    assert steps.index(install_step()) < steps.index(check_step())
+    assert install_step()["if"] == "${{ inputs.install == 'true' }}"
 
 
 def test_what_the_command_is_asked(stub: dict[str, str], tmp_path: Path) -> None:
@@ -129,8 +170,8 @@ def test_what_the_command_is_asked(stub: dict[str, str], tmp_path: Path) -> None
     asked = ["check", "--out", "out put", "--baseline=base line.json", "--against=origin/main", "--detect=5%"]
     asked += ["--inconclusive=pass", "--max-seconds", "600", "--link", "my data"]
     assert seen(tmp_path) == [*asked, "--", "python", "my train.py", "--name", "a b"]
-    run_action(stub, tmp_path, command="python train.py")
-    assert seen(tmp_path) == ["check", "--out", "profiler-check", "--", "python", "train.py"]
+    run_action(stub, tmp_path, command="python train.py", out="bare")
+    assert seen(tmp_path) == ["check", "--out", "bare", "--", "python", "train.py"]
 
 
 @pytest.mark.parametrize("first", range(0, len(HOSTILE), 2))
@@ -169,8 +210,6 @@ def test_a_python_that_is_not_there_is_an_error(stub: dict[str, str], tmp_path: 
 
 
 def test_a_report_that_says_nonsense_is_an_error(stub: dict[str, str], tmp_path: Path) -> None:
-    folder = tmp_path / "job" / "profiler-check"
-    folder.mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text(STUB.replace('"PASS"', '"PASS\\nexit-code=0"'))
     run_action(stub, tmp_path, command="python train.py")
@@ -182,9 +221,7 @@ def test_no_input_is_text_of_a_script() -> None:
         assert "${{" not in step.get("run", ""), "an input within a script is run as a part of it"
     assert ACTION["runs"]["using"] == "composite"
     assert all("description" in about for about in (*ACTION["inputs"].values(), *ACTION["outputs"].values()))
-    assert {"command", "baseline", "against", "detect", "inconclusive", "python", "arguments", "artifact"} <= set(
-        ACTION["inputs"]
-    )
+    assert all(f"`{name}`" in PAGE for name in (*ACTION["inputs"], *ACTION["outputs"])), "the page leaves one out"
 
 
 def test_reports_are_uploaded_after_a_failure_too() -> None:
@@ -224,6 +261,11 @@ def test_what_gitlab_keeps(job: str) -> None:
     assert all(Path(path).parent in map(Path, artifacts["paths"]) for path in reports.values())
     depth = str(GITLAB[job]["variables"].get("GIT_DEPTH", ""))
     assert "--against" not in " ".join(GITLAB[job]["script"]) or depth == "0", "a shallow clone has no base"
+    before = "\n".join(GITLAB[job]["before_script"])
+    assert re.search(r"pip install .*requirements\.txt", before)
+    assert re.search(r"pip install .*training-profiler", before), "the runner has no profiler"
+    (out,) = {Path(path).parent for path in reports.values()}
+    assert f"rm -rf {out}" in before, "a folder that is taken is refused"
 
 
 # ---------------------------------------------------------------- the page
@@ -234,8 +276,12 @@ def blocks(language: str) -> list[str]:
 
 
 def test_examples_of_the_page_are_what_they_say() -> None:
-    workflows = [yaml.safe_load(text) for text in blocks("yaml")]
+    examples = [yaml.safe_load(text) for text in blocks("yaml")]
+    workflows = [one for one in examples if isinstance(one, dict)]
     assert workflows
+    (upload,) = [step for one in examples if isinstance(one, list) for step in one]
+    assert "steps.check.outputs.folder" in upload["with"]["sarif_file"]
+    assert "always()" in upload["if"], "a FAIL would upload nothing"
     steps = [step for flow in workflows for job in flow.get("jobs", {}).values() for step in job["steps"]]
     ours = [step for step in steps if "training" in step.get("uses", "") or step.get("uses", "") == "./"]
     assert ours, "no example uses the action"
@@ -247,6 +293,9 @@ def test_examples_of_the_page_are_what_they_say() -> None:
             checkout = [step for step in job["steps"] if "actions/checkout" in step.get("uses", "")]
             if against:
                 assert checkout[0]["with"]["fetch-depth"] == 0, "a shallow clone has no base"
+            used = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+            assert used.index("actions/setup-python") < used.index("your-organisation/training-profiler")
+            assert any("requirements.txt" in step.get("run", "") for step in job["steps"])
 
 
 def test_every_option_of_the_page_is_one_of_the_command() -> None:
@@ -267,3 +316,19 @@ def test_every_option_of_the_page_is_one_of_the_command() -> None:
 def test_the_page_names_every_report_and_exit_code() -> None:
     assert all(name in PAGE for name in REPORTS)
     assert all(re.search(rf"^\| {code} ", PAGE, re.MULTILINE) for code in (0, 1, 2, 3, 130))
+
+
+# ---------------------------------------------------------------- the baseline
+
+
+def test_the_baseline_of_the_page_is_one(tmp_path: Path) -> None:
+    """Its checksum fits, and it has no counter that a run without a device has not."""
+    from profiler.gate import baseline
+
+    text = (ROOT / "docs" / "baseline.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^    \{\n(?:    .*\n|\n)*?    \}\n", text, re.MULTILINE)
+    file = tmp_path / "counters.json"
+    file.write_text("\n".join(line.removeprefix("    ") for line in shown.splitlines()), encoding="utf-8")
+    (section,) = baseline.sections(file)
+    assert section.key["device"] == "cpu"
+    assert set(section.counters) == {"recompilations", "would_sync"}
