@@ -11,6 +11,8 @@ from typing import Final
 from profiler.base.errors import ProfilerError
 from profiler.record.revisions.interpreter import asked
 from profiler.record.revisions.plan import Plan
+from profiler.record.revisions.worktree import room
+from profiler.record.turns.watchdog import guarded
 
 _PIP: Final = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _ELSEWHERE: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
@@ -68,26 +70,32 @@ def _pip(home: Path) -> list[str]:
 
 
 def _run(words: Sequence[str], folder: Path, log: Path, what: str) -> None:
+    """In a session of its own: Ctrl-C reaches us alone, and the watchdog ends what runs, builds and compilers too.
+
+    It does not die with us by itself: what pip has started could then no longer be told from others' processes.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    with log.open("ab") as file:
+    with log.open("ab") as file, guarded() as guard:
         begin = file.tell()
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 words,
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                check=False,
+                start_new_session=True,
             )
         except OSError as error:
             raise ProfilerError(f"{what}: {words[0]}: {error.strerror}") from error
-    if done.returncode:
+        guard.watch(process.pid)
+        code = process.wait()
+    if code:
         with log.open("rb") as file:
             file.seek(begin)
             said = file.read().decode("utf-8", "replace")
-        raise ProfilerError(f"{what}: {_last(said) or f'exit code {done.returncode}'} (all of it: {log})")
+        raise ProfilerError(f"{what}: {_last(said) or f'exit code {code}'}{room(log.parent)} (all of it: {log})")
 
 
 def _last(said: str) -> str:
