@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiler.base.errors import ProfilerError
 from profiler.commands._gate_found import Found
-from profiler.commands._gate_results import fingerprint, side_info
+from profiler.commands._gate_job import CI, is_true
 from profiler.commands._gate_settings import GateSettings
+from profiler.commands._gate_sides import fingerprint, side_info
 from profiler.gate import baseline
 from profiler.gate.counters import compare, overall
 from profiler.gate.keyed import key_of, mismatch
-from profiler.gate.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, CounterLine, GateResult, SideInfo
+from profiler.gate.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
 from profiler.record.turns.counting import STEPS
 from profiler.record.turns.resident import Program
 
@@ -49,8 +50,22 @@ def steps_of(settings: GateSettings) -> int:
     return settings.steps or (there.pop() if len(there) == 1 else STEPS)
 
 
-def against_file(program: Program, settings: GateSettings, count: Counting) -> tuple[GateResult, Found]:
-    """The counters of fresh processes against the file's section for this machine and work."""
+@dataclass(frozen=True)
+class Held:
+    """What the file's section for this machine and work says of the candidate."""
+
+    path: Path
+    section: baseline.Baseline
+    found: Found
+    lines: tuple[CounterLine, ...]
+    state: str
+    reason: str
+    """Why nothing could be compared; empty where it could."""
+    doubts: tuple[str, ...]
+
+
+def held_against(program: Program, settings: GateSettings, count: Counting) -> Held:
+    """The counters of fresh processes against the file."""
     path = file_of(settings)
     found = count(settings.processes, 1)
     key = key_of(found.runs[0])
@@ -62,18 +77,54 @@ def against_file(program: Program, settings: GateSettings, count: Counting) -> t
         if overall(lines) != PASS and any(map(_varies, lines)):
             found = found.joined(count(MORE, settings.processes + 1))
             lines = compare(baseline.as_counted(section), found.counted, settings.limits)
+    other = baseline.other_command(section, shlex.join(program.argv), str(program.cwd))
+    state = INCONCLUSIVE if reason else overall(lines)
+    return Held(path, section, found, lines, state, reason, (other,) if other else ())
+
+
+def against_file(held: Held, argv: Sequence[str], commit: str, settings: GateSettings) -> GateResult:
+    """A result of nothing but this."""
+    section = held.section
     return GateResult(
-        base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
-        candidate=side_info(CANDIDATE, "", program.argv, found.runs[0].info.git_commit, runs=found.runs),
+        base=SideInfo(BASE, f"{held.path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
+        candidate=side_info(CANDIDATE, "", argv, commit, found=held.found),
         limits=settings.limits,
         mode="baseline",
-        counters=lines,
-        counters_state=INCONCLUSIVE if reason else overall(lines),
-        counters_reason=reason,
-        doubts=tuple(filter(None, (baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),))),
-        machine=fingerprint(found.runs),
-        baseline_file=str(path),
-    ), found
+        counters=held.lines,
+        counters_state=held.state,
+        counters_reason=held.reason,
+        doubts=held.doubts,
+        machine=fingerprint(held.found.runs),
+        baseline_file=str(held.path),
+    )
+
+
+def joined(result: GateResult, held: Held) -> GateResult:
+    """`result` of two revisions with what the file says: of each counter the worse of both, and as bad as the worst."""
+    merged = {(line.counter, line.scope): line for line in result.counters}
+    for line in held.lines:
+        key = line.counter, line.scope
+        merged[key] = _worse(line, merged.get(key), str(held.path))
+    states = [state for state in (result.counters_state, held.state) if state is not None]
+    of = f"{held.path} (of {held.section.updated_at[:10]})"
+    return replace(
+        result,
+        counters=tuple(merged.values()),
+        counters_state=max(states, key=STATES.index),
+        counters_reason="; ".join(filter(None, (result.counters_reason, held.reason))),
+        doubts=(*result.doubts, *held.doubts),
+        notes=(*result.notes, f"Counters are held against {of} too: of each counter the worse counts."),
+        baseline_file=str(held.path),
+    )
+
+
+def _worse(of_file: CounterLine, of_revision: CounterLine | None, path: str) -> CounterLine:
+    """The file's where both say the same: it has the lines at which a counter rose."""
+    if of_revision is None or (of_revision.state, of_revision.before) == (of_file.state, of_file.before):
+        return of_file
+    of_base = STATES.index(of_revision.state) > STATES.index(of_file.state)
+    line, where = (of_revision, "the base") if of_base else (of_file, path)
+    return replace(line, reason="; ".join(filter(None, (line.reason, f"against {where}"))))
 
 
 def _varies(line: CounterLine) -> bool:
@@ -86,7 +137,7 @@ def updated(program: Program, settings: GateSettings, count: Counting) -> int:
     :raises ProfilerError: it would let more pass, and nobody says why; or this is a job of continuous integration.
     """
     path = file_of(settings)
-    if os.environ.get("CI"):
+    if is_true(CI):
         raise ProfilerError(
             f"--update in continuous integration (the variable CI is set): a job never loosens its own gate; update "
             f"{path} where somebody reviews it, and check it in"
@@ -107,6 +158,12 @@ def updated(program: Program, settings: GateSettings, count: Counting) -> int:
     changed = baseline.write(path, made)
     for line in looser:
         print(f"looser: {line}", file=sys.stderr)
-    counters = f"{len(made.counters)} counters over {made.steps} steps of {made.processes} processes"
+    counters = (
+        f"{_many(len(made.counters), 'counter')} over {_many(made.steps, 'step')} of {_many(made.processes, 'process')}"
+    )
     print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
     return 0
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{('es' if noun.endswith('s') else 's') * (number != 1)}"

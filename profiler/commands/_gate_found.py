@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler.base.errors import ProfilerError
 from profiler.commands._gate_settings import GateSettings
 from profiler.gate.counted import counted
+from profiler.gate.located import folder_of
 from profiler.gate.model import Counted
 from profiler.record.pairs import STEPS_FILES
 from profiler.record.turns.counting import STEPS, count
@@ -55,18 +57,70 @@ def count_steps(program: Program, settings: GateSettings, processes: int, first:
 def found_in(paths: Sequence[Path], folder: str = "") -> Found:
     """Recorded runs, read.
 
-    :param folder: that their programs were started in, where they do not say.
+    :param folder: that their programs were started in; empty: each as far as it can be told.
+    :raises ProfilerError: no step can be seen in one.
     """
     runs = tuple(load(path) for path in paths)
+    for run in runs:
+        if run.step_source.startswith(WHOLE_RUN):
+            raise ProfilerError(
+                f"no step can be seen in {run.path}, and only steps can be held against each other: call "
+                f"profiler.step() at the end of each, or train with an optimizer or a loader of torch"
+            )
     return Found(
         tuple(paths),
         runs,
-        tuple(counted(run, spans_of(path), folder=folder) for run, path in zip(runs, paths, strict=True)),
+        tuple(
+            counted(run, spans_of(path), folder=folder or _started_in(run))
+            for run, path in zip(runs, paths, strict=True)
+        ),
     )
 
 
+def _started_in(run: Run) -> str:
+    """The folder that a recorded program was started in: as it says, else where its script or module lies.
+
+    The first of both sides' files are then named alike, and as the repository names them.
+    """
+    script = _script(run.info.argv)
+    if not script or script.startswith("/"):
+        return folder_of(run)
+    endings = (f"/{script}", f"/{script.removesuffix('.py')}/__main__.py")
+    for site in run.sites:
+        for ending in endings:
+            if site.file.startswith("/") and site.file.endswith(ending):
+                return site.file.removesuffix(ending)
+    return folder_of(run)
+
+
+def _script(argv: Sequence[str]) -> str:
+    """The file that Python was started with, as it was named; empty: not known."""
+    if "-m" in argv[:-1]:
+        return f"{argv[argv.index('-m') + 1].replace('.', '/')}.py"
+    return next((word.removeprefix("./") for word in argv if word.endswith(".py")), "")
+
+
+# ---------------------------------------------------------------- where the time goes
+
+
+def explained_all(programs: Mapping[str, Program], settings: GateSettings) -> dict[str, Path | None]:
+    """A run of each side that says where its time goes. What is wrong with one is said and costs no verdict."""
+    found: dict[str, Path | None] = {}
+    for side, program in programs.items():
+        try:
+            found[side] = explained(program, settings)
+        except (ProfilerError, OSError, KeyboardInterrupt) as error:
+            why = "stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+            print(f"where the time of the {side} goes was not recorded: {why}", file=sys.stderr)
+            break
+    return found
+
+
 def explained(program: Program, settings: GateSettings) -> Path | None:
-    """A run of some seconds, by itself, at level standard: where its time goes. None: it recorded nothing."""
+    """A run of some seconds, by itself, at level standard: where its time goes. None: it recorded nothing.
+
+    :raises KeyboardInterrupt: a signal stopped it.
+    """
     from profiler.record.launch import record
 
     print(f"looking where the time of the {program.side} goes", file=sys.stderr)
@@ -82,14 +136,17 @@ def explained(program: Program, settings: GateSettings) -> Path | None:
         cwd=program.cwd,
         env=program.env,
     )
-    began = 0.0
+    started, first, done = time.monotonic(), 0.0, False
 
     def enough() -> bool:
-        nonlocal began
-        if not began and any(any(out.glob(steps)) for steps in STEPS_FILES):
-            began = time.monotonic()
-        return bool(began) and time.monotonic() - began > EXPLAIN_S
+        nonlocal first, done
+        if not first and any(any(out.glob(steps)) for steps in STEPS_FILES):
+            first = time.monotonic()
+        done = bool(first) and time.monotonic() - first > EXPLAIN_S
+        return done
 
-    record(spec, enough=enough, executable=program.executable())
+    info = record(spec, enough=enough, executable=program.executable())
+    if info.state == "interrupted" and not done and time.monotonic() - started < settings.patience:
+        raise KeyboardInterrupt  # `record` heeds signals by itself, and passes them on
     run = load(out)
     return out if len(run.steps) and not run.step_source.startswith(WHOLE_RUN) else None

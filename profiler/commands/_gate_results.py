@@ -1,4 +1,8 @@
-"""The end of every `check`: verdict, reports, a job's summary, the history, the exit code."""
+"""The end of every `check`: verdict, reports, a job's summary, the history, the exit code.
+
+What took minutes to find out is said first. What cannot be written after that costs a line; only where the record
+itself (check.json, the history) is missing, the check is not done.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,57 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.base.errors import Exit
+from profiler.base.errors import Exit, ProfilerError
+from profiler.commands._gate_job import ACTIONS, SUMMARY, is_true
 from profiler.commands._gate_settings import GateSettings
-from profiler.gate.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, GateResult, Round, SideInfo
+from profiler.gate.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, GateResult
 from profiler.gate.verdict import concluded
+from profiler.report.gate import json
 from profiler.report.gate.annotations import workflow_commands
 from profiler.report.gate.places import places
 from profiler.report.gate.terminal import print_result
 from profiler.report.gate.write import append_summary, write_all
+from profiler.report.write import write_text
 
 if TYPE_CHECKING:
-    from profiler.run.model import Comparison, Run
+    from profiler.run.model import Comparison
 
 _COMPARED: Final = 5
 """Rounds that the page's comparison is made of."""
-SUMMARY: Final = "GITHUB_STEP_SUMMARY"
-ACTIONS: Final = "GITHUB_ACTIONS"
+_RECORD: Final = "check.json"
+
+
+class Trouble:
+    """What goes wrong within, or is stopped, is said in a line, and no more than that is lost."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if not isinstance(error, ProfilerError | OSError | KeyboardInterrupt):
+            return False
+        _complain(self._what, error)
+        return True
+
+
+def _complain(what: str, error: BaseException) -> None:
+    why = "it was stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+    with suppress(OSError):  # of a terminal that is gone
+        print(f"{what}: {why}", file=sys.stderr, flush=True)
 
 
 def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, Any] | None = None) -> int:
-    """Conclude, write, print; the exit code.
+    """Conclude, print, write; the exit code.
 
     :param sides: what was found of BASE and CANDIDATE, for the comparison in the page.
     """
@@ -41,24 +70,22 @@ def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, An
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=time.monotonic() - settings.began,
             out=str(settings.out),
+            notes=(*result.notes, *settings.notes),
         )
     )
-    comparison = _comparison(sides)
+    comparison: Comparison | None = None
+    with Trouble("the page has no comparison of the runs"):
+        comparison = _comparison(sides)
     if comparison is not None and any(one.detail for one in (sides or {}).values()):
         result = replace(result, notes=(comparison.verdict, *result.notes))  # it says where the time went
-    print_result(result, stream=sys.stdout)
-    write_all(result, settings.out, comparison)
-    where = places(Path.cwd())
-    if settings.github or os.environ.get(ACTIONS) == "true":
-        for line in workflow_commands(result, where):
-            print(line)
+    _printed(result, settings)
+    whole = _written(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
-        append_summary(result, Path(summary))
+        with Trouble("the summary of the job was not written"):
+            append_summary(result, Path(summary))
     if settings.history is not None:
-        from profiler.gate.history import append
-
-        append(settings.history, result)
-    return exit_code(result)
+        whole &= _appended(settings.history, result)
+    return exit_code(result) if whole else int(Exit.USAGE)
 
 
 def exit_code(result: GateResult) -> int:
@@ -66,6 +93,47 @@ def exit_code(result: GateResult) -> int:
     if result.state == INCONCLUSIVE and result.limits.inconclusive == "pass":
         return int(Exit.OK)
     return int({PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}[result.state])
+
+
+def _printed(result: GateResult, settings: GateSettings) -> None:
+    """A reader who is gone changes no verdict."""
+    try:
+        print_result(result, stream=sys.stdout)
+        if settings.github or is_true(ACTIONS):
+            for line in workflow_commands(result, places(Path.cwd())):
+                print(line)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit:  # rich's answer to a closed pipe; 1 would be read as FAIL
+        return
+    except OSError as error:
+        _complain("the verdict could not be printed", error)
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _written(result: GateResult, out: Path, comparison: Comparison | None) -> bool:
+    """Whether check.json is there: reports that are made of more may lack."""
+    with Trouble("not all reports were written"):
+        write_all(result, out, comparison)
+    if (out / _RECORD).exists():
+        return True
+    with Trouble("error"):
+        write_text(out / _RECORD, json.render(json.result_json(result)))
+        return True
+    return False
+
+
+def _appended(history: Path, result: GateResult) -> bool:
+    from profiler.gate.history import append
+
+    if result.throughput is None:
+        # counted at another level than rounds are: in one series their times would look like a change
+        result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
+    with Trouble("error"):
+        append(history, result)
+        return True
+    return False
 
 
 def _comparison(sides: Mapping[str, Any] | None) -> Comparison | None:
@@ -87,45 +155,3 @@ def _comparison(sides: Mapping[str, Any] | None) -> Comparison | None:
     ]
     comparison = compare(made, anyway=True)
     return replace(comparison, verdict=compare_verdict(comparison))
-
-
-def side_info(
-    label: str,
-    what: str,
-    argv: Sequence[str],
-    commit: str | None,
-    *,
-    runs: Sequence[Run] = (),
-    rounds: Sequence[Round] = (),
-) -> SideInfo:
-    """One side as people know it; its speed is informational."""
-    turns = [turn for one in rounds for turn in one.turns if turn.side == label and turn.time]
-    steps = sorted(length for turn in turns for length in turn.steps)
-    time_s, tokens = sum(turn.time for turn in turns) / 1e9, sum(turn.tokens for turn in turns)
-    return SideInfo(
-        label,
-        what or shlex.join(argv),
-        shlex.join(argv),
-        commit or None,
-        runs[0].step_source if runs else "",
-        steps[len(steps) // 2] / 1e9 if steps else None,
-        tokens / time_s if tokens else None,
-        {name: value for name, value in (runs[0].info.facts if runs else {}).items() if isinstance(value, str | int)},
-    )
-
-
-def fingerprint(runs: Sequence[Run]) -> dict[str, str]:
-    """The machine that all of it was measured on, as far as it changes how fast programs are."""
-    if not runs:
-        return {}
-    info = runs[0].info
-    gpus = ", ".join(str(device.get("name", "unnamed")) for device in info.devices)
-    found = {
-        "cpu": str(info.host.get("cpu", "")),
-        "cores": str(info.host.get("cores", "")),
-        "GPU": gpus,
-        "kernel": str(info.host.get("kernel", "")),
-        "python": str(info.versions.get("python", "")),
-        "torch": str(info.facts.get("torch") or info.versions.get("torch", "")),
-    }
-    return {name: value for name, value in found.items() if value}

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from profiler.commands._gate_stops import code_of
 from profiler.gate.decide import next_kind
 from profiler.gate.model import CONFIRM, Limits, Round
 from profiler.gate.values import round_values
@@ -29,14 +30,19 @@ class Made:
     """The rounds that there are, and why there are no more."""
 
     rounds: list[Round] = field(default_factory=list)
-    interrupted: bool = False
+    interrupted: int = 0
+    """The exit code of the signal that ended them; 0: none did."""
     why_stopped: str = ""
     """Empty: they decide."""
 
 
-def make_rounds(maker: Rounds, limits: Limits) -> Made:
-    """Rounds until they decide, the time limit comes, or Ctrl-C does."""
-    made, began = Made(), time.monotonic()
+def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], None]) -> None:
+    """Rounds until they decide, the time limit comes, or Ctrl-C does.
+
+    :param made: takes them one by one, so that they are there when the next one fails.
+    :param first: called after the first one; what it raises ends them.
+    """
+    began = time.monotonic()
     with _progress() as show:
         try:
             while kind := next_kind(made.rounds, limits):
@@ -46,9 +52,10 @@ def make_rounds(maker: Rounds, limits: Limits) -> Made:
                     break
                 show(made.rounds, kind)
                 made.rounds.append(maker.make(len(made.rounds) + 1, kind))
-        except KeyboardInterrupt:
-            made.interrupted = True
-    return made
+                if len(made.rounds) == 1:
+                    first()
+        except KeyboardInterrupt as stop:
+            made.interrupted = code_of(stop)
 
 
 Show = Callable[[list[Round], str], None]

@@ -10,6 +10,7 @@ from typing import Final
 
 from profiler.base.directories import refusal
 from profiler.base.errors import ProfilerError
+from profiler.commands._gate_asked import COMMANDS, RUNS_OF
 from profiler.gate.limits import read
 from profiler.gate.model import Limits
 from profiler.record.turns.resident import PATIENCE_S
@@ -39,10 +40,12 @@ class GateSettings:
     github: bool = False
     explain: bool = True
     """Whether a slow-down that fails is looked into: where the time of both sides goes."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the result has to know of it."""
     began: float = field(default_factory=time.monotonic)
 
 
-def settings_of(args: argparse.Namespace) -> GateSettings:
+def settings_of(args: argparse.Namespace, mode: str) -> GateSettings:
     """:raises ProfilerError: a value or a key that there is not, or a directory that is taken."""
     overrides = {
         "detect": args.detect,
@@ -59,10 +62,15 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
     said = read(None, overrides)
     if args.patience is not None and not 0 < args.patience < float("inf"):
         raise ProfilerError(f"--patience {args.patience}: must be above 0")
+    used = said.baseline
+    notes: tuple[str, ...] = ()
+    if used is not None and (mode in (COMMANDS, RUNS_OF) or args.no_baseline):
+        notes = (f"{used}, the baseline that {said.file} names, was not used: {_why_unused(mode)}.",)
+        used = None
     return GateSettings(
         limits=said.limits,
         out=_out(args.out),
-        baseline=said.baseline,
+        baseline=used,
         history=args.history,
         update=args.update,
         reason=args.reason or "",
@@ -74,7 +82,14 @@ def settings_of(args: argparse.Namespace) -> GateSettings:
         environment=args.environment or "auto",
         github=args.github,
         explain=not args.no_explain,
+        notes=notes,
     )
+
+
+def _why_unused(mode: str) -> str:
+    if mode in (COMMANDS, RUNS_OF):
+        return f"{mode} are held against each other"
+    return "--no-baseline"
 
 
 def _limits(given: list[str] | None) -> dict[str, str] | None:

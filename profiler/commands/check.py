@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NoReturn
 
 from profiler.base.errors import ProfilerError
 
 RUNS = Path("reports") / "runs"
+_CODES = (
+    "Exit code: 0 PASS, 1 FAIL, 2 the check could not be done (an option, a file, a program that crashed or takes no "
+    "step that can be seen), 3 INCONCLUSIVE; 130, 143 and 129 where Ctrl-C, SIGTERM or SIGHUP stopped it, and then the "
+    "rounds until then are reported. What [tool.profiler.check] in pyproject.toml says holds where no option does."
+)
 
 
 class Check:
@@ -17,29 +23,46 @@ class Check:
     help = "gate a change: counters against a checked-in baseline, speed against another revision; for CI"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        against = parser.add_argument_group("what to hold it against, one or two of these")
-        against.add_argument("--baseline", type=Path, metavar="FILE", help="counters, exactly, against this file")
+        parser.allow_abbrev = False  # a word that is short for two options some day breaks no job
+        parser.error = _refused  # type: ignore[method-assign]
+        parser.epilog = _CODES
+        against = parser.add_argument_group("what to hold it against")
+        against.add_argument(
+            "--baseline",
+            type=Path,
+            metavar="FILE",
+            help="counters, exactly, against this file; alone or beside --against, where the worse of both counts. One "
+            "that pyproject.toml names holds there too, and is not used by --before and for recorded runs",
+        )
         against.add_argument("--against", metavar="REV", help="speed and counters, against this git revision")
         against.add_argument("--before", metavar="CMD", help="speed and counters, against this command, in quotes")
         against.add_argument("--after", metavar="CMD", help="the command that --before goes with")
+        against.add_argument(
+            "--no-baseline", action="store_true", help="--against without the file that pyproject.toml names"
+        )
+        add = parser.add_argument
         add("--update", action="store_true", help="write what is counted now into the baseline, and gate nothing")
         add("--reason", metavar="TEXT", help="why an update lets more pass than before; it is kept in the file")
         add("--history", type=Path, metavar="FILE", help="append the result to this file; alone: show it")
         add("--detect", metavar="SHARE", help="a slow-down of this much is caught (default: 5%%)")
         add("--inconclusive", choices=("fail", "pass"), help="what nothing concluded does to the job (default: fail)")
         add(
-            "--limit", action="append", metavar="NAME=AMOUNT", help="how far a counter may rise: syncs=1, h2d_bytes=1%%"
+            "--limit",
+            action="append",
+            metavar="NAME=AMOUNT",
+            help="how far a counter may rise per step: syncs=1, h2d_bytes=1%%",
         )
         add("--ignore", action="append", metavar="NAME", help="a counter that gates nothing")
-        add("--steps", type=int, metavar="N", help="counted steps of a process (default: 20)")
+        add("--steps", type=int, metavar="N", help="counted steps of a process (default: the file's, or 20)")
         add("--warmup", type=int, metavar="N", help="steps before anything counts (default: 10)")
         add("--max-rounds", type=int, metavar="N", help="rounds of base and candidate at most (default: 20)")
         add("--max-seconds", type=float, metavar="S", help="begin no round that would end later than this")
         add("--patience", type=float, metavar="S", help="for a program's first step (default: 300)")
         add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too: data")
         add(
-            "--environment", choices=("auto", "same"), help="of REV: its own where its requirements differ, or this one"
+            "--environment",
+            choices=("auto", "same"),
+            help="of REV: its own where its requirements differ, or this one",
         )
         add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
         add("--github", action="store_true", help="print annotations for GitHub (in its jobs: by itself)")
@@ -52,57 +75,46 @@ class Check:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.commands._checking import check_command, check_commands, check_runs, show_history
-        from profiler.commands._gate_settings import settings_of
+        from profiler.commands._gate_job import told
+        from profiler.commands._gate_stops import code_of, stoppable
 
-        runs, command = _split(args)
-        _refuse(args, runs, command)
-        settings = settings_of(args)
-        if runs:
-            return check_runs(runs, settings)
-        if args.before is not None:
-            return check_commands(args.before, args.after, settings)
-        if command:
-            return check_command(command, settings, against=args.against)
+        try:
+            with stoppable():
+                return _checked(args)
+        except KeyboardInterrupt as stop:
+            return code_of(stop)
+        except BrokenPipeError:
+            raise
+        except (ProfilerError, OSError) as error:
+            raise told(error) from error
+
+
+def _checked(args: argparse.Namespace) -> int:
+    from profiler.commands._checking import check_against, check_command, check_commands, check_runs, show_history
+    from profiler.commands._gate_asked import AGAINST, COMMANDS, HISTORY, RUNS_OF, asked, split
+    from profiler.commands._gate_early import ready
+    from profiler.commands._gate_settings import settings_of
+
+    runs, command = split(args)
+    mode = asked(args, runs, command)
+    if mode == HISTORY:
         return show_history(args.history)
+    settings = settings_of(args, mode)
+    ready(settings)
+    if mode == RUNS_OF:
+        return check_runs(runs, settings)
+    if mode == COMMANDS:
+        return check_commands(args.before, args.after, settings)
+    if mode == AGAINST:
+        return check_against(command, settings, args.against)
+    return check_command(command, settings)
 
 
-def _split(args: argparse.Namespace) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Recorded runs before `--`, a command behind it; options that follow the runs are read as if they came first."""
-    words: list[str] = args.words
-    at = words.index("--") if "--" in words else len(words)
-    before, command = words[:at], tuple(words[at + 1 :])
-    runs = next((number for number, word in enumerate(before) if word.startswith("-")), len(before))
-    if runs < len(before):
-        args.parser.parse_args(before[runs:], namespace=args)
-        if args.words:
-            args.parser.error(f"what is {args.words[0]}? Runs come first, a command after --")
-    return tuple(map(Path, before[:runs])), command
+def _refused(message: str) -> NoReturn:
+    """One line, as every error of `check`: the usage of all options would bury it."""
+    from profiler.commands._gate_job import told
 
-
-def _refuse(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> None:
-    """:raises ProfilerError: what was asked for does not go together."""
-    if (args.before is None) != (args.after is None):
-        raise ProfilerError("--before and --after go together")
-    kinds = [bool(runs), bool(command), args.before is not None]
-    if sum(kinds) > 1:
-        raise ProfilerError("give one of: two runs, a command after --, or --before and --after")
-    if runs and len(runs) != 2:
-        given = " ".join(map(str, runs))
-        raise ProfilerError(f"two runs are held against each other, not {len(runs)} ({given}); a command goes after --")
-    if not any(kinds) and (args.history is None or args.against or args.baseline or args.update):
-        raise ProfilerError(
-            "nothing to check: give a command after --, as in: check --against main -- python train.py (or two runs, "
-            "or --before and --after; --history FILE alone shows what was checked before)"
-        )
-    if args.against is not None and not command:
-        raise ProfilerError("--against needs the command to run, after --")
-    if args.update and not command:
-        raise ProfilerError("--update needs the command to count, after --")
-    if args.update and args.against is not None:
-        raise ProfilerError("--update writes a baseline and gates nothing: leave --against out")
-    if args.reason is not None and not args.update:
-        raise ProfilerError("--reason goes with --update")
+    raise told(ProfilerError(f"{message} (check --help names the options)"))
 
 
 PLUGIN = Check()

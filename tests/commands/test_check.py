@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from profiler.__main__ import main
 from profiler.commands import _gate_found
-from profiler.record.processes import family, is_alive
+from profiler.gate.model import CANDIDATE, Round
 from profiler.record.turns import rounds
-from tests.record.turns.programs import ROOT
-
-STEPPING = """
-import sys
-from profiler import marks
-amount, syncs = int(sys.argv[1]), int(sys.argv[2])
-while True:
-    for number in range(amount):
-        number * number
-    marks.count("syncs", syncs)
-    marks.step(tokens=5)
-"""
-REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with a trainer in it; turns are short."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(rounds, "TURN_S", 0.002)
-    (tmp_path / "train.py").write_text(STEPPING)
-    return tmp_path
-
-
-def train(amount: int = 2000, syncs: int = 3) -> list[str]:
-    return [sys.executable, "train.py", str(amount), str(syncs)]
-
-
-def quoted(*options: int) -> str:
-    return " ".join(train(*options))
-
-
-def said(out: str = "out") -> dict[str, object]:
-    found: dict[str, object] = json.loads((Path(out) / "check.json").read_text())
-    return found
-
+from tests.commands.checked import REPORTS, STEPPING, committed, git, quoted, said, train
 
 # ---------------------------------------------------------------- counters against a file
 
@@ -111,14 +70,46 @@ def test_another_program_under_the_same_baseline_is_inconclusive(here: Path) -> 
 # ---------------------------------------------------------------- two programs by turns
 
 
-def test_far_more_work_fails_and_is_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run and are driven; how long the candidate's steps took is made up, so that the machine is out of it."""
+    make = rounds.Rounds.make
+
+    def slower(self: rounds.Rounds, number: int, kind: str) -> Round:
+        one = make(self, number, kind)
+        turns = (
+            replace(turn, steps=tuple(1_000_000 * (4 if turn.side == CANDIDATE else 1) + at % 7 for _ in turn.steps))
+            for at, turn in enumerate(one.turns)
+        )
+        return replace(one, turns=tuple(turns))
+
+    monkeypatch.setattr(rounds.Rounds, "make", slower)
+
+
+def test_steps_that_take_far_longer_fail_and_are_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_candidate(monkeypatch)
     monkeypatch.setattr(_gate_found, "EXPLAIN_S", 0.5)
-    options = ["--before", quoted(2000), "--after", quoted(8000), "--out", "out"]
+    options = ["--before", quoted(2000), "--after", quoted(2001), "--out", "out"]
     assert main(["check", *options]) == 1
     found = said()
     assert found["state"] == "FAIL"
     assert {path.name for path in Path("out").iterdir() if path.is_file()} == REPORTS
     assert any(path.name.endswith("control") for path in Path("out").iterdir()), "nothing was confirmed"
+    assert any(path.name == "explained-candidate" for path in Path("out").iterdir())
+
+
+def test_a_stop_while_it_is_looked_where_the_time_goes_costs_no_verdict(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    slow_candidate(monkeypatch)
+    monkeypatch.setattr(_gate_found, "explained", stop)
+    assert main(["check", "--before", quoted(2000), "--after", quoted(2001), "--out", "out"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith("FAIL")
+    assert "where the time of the base goes was not recorded: stopped" in shown.err
+    assert said()["state"] == "FAIL"
 
 
 def test_a_counter_that_rose_fails_whatever_the_times_say(here: Path) -> None:
@@ -156,22 +147,15 @@ def test_two_runs_of_a_check_and_options_behind_them(here: Path) -> None:
     assert "gated nothing" in str(said("more")) or "gates nothing" in str(said("more"))
 
 
-def git(*words: str) -> None:
-    named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", *named, *words], check=True, capture_output=True)
-
-
 def test_against_a_revision(here: Path) -> None:
-    git("init", "-q", "-b", "main")
-    git("add", "train.py")
-    git("commit", "-q", "-m", "first")
+    committed("train.py")
     Path("train.py").write_text(STEPPING.replace('"syncs", syncs', '"syncs", syncs + 1'))
     options = ["--against", "HEAD", "--max-rounds", "3", "--out", "out"]
     assert main(["check", *options, "--", *train()]) == 1
-    found = said()
+    found: dict[str, Any] = said()
     assert "syncs rose by 1 per step" in str(found["sentence"]).lower()
-    listed = subprocess.run(["git", "worktree", "list"], check=True, capture_output=True, text=True).stdout
-    assert len(listed.splitlines()) == 1, listed
+    assert len(git("worktree", "list").splitlines()) == 1
+    assert str(found["candidate"]["commit"]).endswith("+changes")
 
 
 # ---------------------------------------------------------------- bad input
@@ -192,6 +176,21 @@ def test_against_a_revision(here: Path) -> None:
         (["--reason", "why", "--baseline", "b", "--", "x"], "--reason goes with --update"),
         (["--against", "HEAD", "--", *train()], "git"),
         (["one", "two"], "one"),
+        (["one", "two", "--baseline", "b.json"], "--baseline goes with --update, --baseline alone or --against"),
+        (["--before", "a", "--after", "b", "--baseline", "b.json"], "--baseline goes with"),
+        (["--baseline", "b.json", "--no-baseline", "--against", "HEAD", "--", "x"], "not both"),
+        (["--baseline", "b.json", "--detect", "5%", "--", *train()], "--detect goes with --against or"),
+        (["--before", "a", "--after", "b", "--link", "data"], "--link goes with --against"),
+        (["--baseline", "b.json", "--update", "--max-rounds", "3", "--", *train()], "--max-rounds goes with"),
+        (["--before", "a", "--after", "b", "--limit", "sync=1"], "did you mean syncs?"),
+        (["--before", "a", "--after", "b", "--ignore", "would_syncs"], "did you mean would_sync?"),
+        (["--before", "a", "--after", "b", "--history", "none/h.jsonl"], "there is no folder"),
+        (["--before", "a", "--after", "b", "--history", "train.py"], "train.py is no history"),
+        (["--before", "a", "--after", "b", "--out", "."], "never overwritten"),
+        (["--baseline", "none/b.json", "--update", "--", *train()], "there is no folder"),
+        (["--det", "5%", "--before", "a", "--after", "b"], "--det"),
+        (["--steps", "some", "--", *train()], "--steps"),
+        (["--bogus"], "--bogus"),
     ],
 )
 def test_one_line_and_exit_code_2(here: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
@@ -200,38 +199,37 @@ def test_one_line_and_exit_code_2(here: Path, capsys: pytest.CaptureFixture[str]
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
     assert line in lines[0]
+    assert sorted(path.name for path in here.iterdir()) == ["train.py"], "something was run, or made"
 
 
 @pytest.mark.parametrize(
-    ("source", "line"),
+    ("source", "patience", "line"),
     [
-        ("import sys\nprint('no data')\nsys.exit(4)\n", "exited with 4: no data"),
-        ("from profiler import marks\nfor _ in range(30): marks.step()\n", "give it more steps"),
-        ("import time\nwhile True: time.sleep(1)\n", "no step was seen"),
-        ("import os\nos.kill(os.getpid(), 9)\n", "signal 9"),
+        ("import sys\nprint('no data')\nsys.exit(4)\n", "200", "exited with 4: no data"),
+        ("from profiler import marks\nfor _ in range(30): marks.step()\n", "200", "give it more steps"),
+        ("import time\nwhile True: time.sleep(1)\n", "1", "no step was seen"),
+        ("import os\nos.kill(os.getpid(), 9)\n", "200", "signal 9"),
     ],
 )
-def test_programs_that_cannot_be_driven(here: Path, capsys: pytest.CaptureFixture[str], source: str, line: str) -> None:
+def test_programs_that_cannot_be_driven(
+    here: Path, capsys: pytest.CaptureFixture[str], source: str, patience: str, line: str
+) -> None:
     Path("bad.py").write_text(source)
     command = f"{sys.executable} bad.py"
-    assert main(["check", "--before", command, "--after", command, "--patience", "2", "--out", "out"]) == 2
+    assert main(["check", "--before", command, "--after", command, "--patience", patience, "--out", "out"]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("error: ")
     assert line in last
 
 
-def test_ctrl_c_leaves_reports_and_no_process(here: Path) -> None:
-    words = [sys.executable, "-m", "profiler", "check", "--before", quoted(), "--after", quoted(), "--out", "out"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert process.stderr is not None
-    while "round 2" not in (line := process.stderr.readline()):
-        assert line, "it ended"
-    until, below = time.monotonic() + 60, [process.pid]
-    while len(below) < 3:
-        assert time.monotonic() < until
-        below = family(process.pid)
-    process.send_signal(signal.SIGINT)
-    process.stderr.read()
-    assert process.wait() == 130
-    assert not [pid for pid in below if is_alive(pid)]
-    assert said()["state"] == "INCONCLUSIVE"
+def test_a_program_without_steps_is_an_error_that_says_how_to_mark_them(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("none.py").write_text("print('all done')\n")
+    assert main(["check", "--baseline", "b.json", "--update", "--", sys.executable, "none.py"]) == 2
+    assert "profiler.step()" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert main(["run", "--out", "run", "--", sys.executable, "none.py"]) == 0
+    capsys.readouterr()
+    assert main(["check", "run", "run"]) == 2
+    assert "profiler.step()" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not Path("b.json").exists()

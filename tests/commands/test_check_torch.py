@@ -58,6 +58,17 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     assert f"rose by 1 per step at train.py:{LINE}" in said, said
 
 
+def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = TRAIN.replace("while True:", "for _ in range(1):").replace("randn(4000", "randn(400")
+    for out, last in (("a", "pass"), ("b", "total += loss.item()")):
+        (here / "train.py").write_text(ends.replace("        pass", f"        {last}"))
+        assert main(["run", "--out", out, "--", sys.executable, "train.py", "0"]) == 0
+    capsys.readouterr()
+    assert main(["check", "a", "b"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"rose by 1 per step at train.py:{LINE}" in said, said
+
+
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 

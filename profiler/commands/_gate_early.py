@@ -1,0 +1,72 @@
+"""What can be refused before any program is started: files that could not be written at the end, misspelt counters."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from profiler.base.counter_names import NAMES
+from profiler.base.errors import ProfilerError
+from profiler.commands._gate_settings import GateSettings
+from profiler.gate import baseline, history
+from profiler.gate.counters import EVERY, GATED
+
+_ALIKE: Final = 0.8
+"""Of the letters (difflib's ratio): sync is syncs misspelt, and a counter of one's own is not refused before it was
+seen whether the program has it."""
+
+
+def ready(settings: GateSettings) -> None:
+    """:raises ProfilerError: the check would end in an error whatever its programs do."""
+    if settings.history is not None:
+        _history(settings.history)
+    if settings.update and settings.baseline is not None:
+        _replaceable(settings.baseline)
+    there: set[str] = set()
+    if settings.baseline is not None and not settings.update and settings.baseline.exists():
+        sections = baseline.sections(settings.baseline)
+        there = {name for one in sections for name in (*one.counters, *one.workers)}
+    _names("limits", settings.limits.counters, there)
+    _names("ignore", settings.limits.ignore, there)
+
+
+def _history(path: Path) -> None:
+    """It is read as it will be when it is shown, and could be appended to."""
+    if path.exists():
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ProfilerError(f"cannot append to the history {path}: it is no plain file")
+        history.read(path)
+        if not os.access(path, os.W_OK):
+            raise ProfilerError(f"cannot append to the history {path}: it may not be written")
+        return
+    _folder(path, f"cannot append to the history {path}")
+
+
+def _replaceable(path: Path) -> None:
+    """An update writes beside the file, then puts that in its place."""
+    place = Path(os.path.realpath(path))
+    if place.is_dir():
+        raise ProfilerError(f"cannot write the baseline {path}: it is a folder")
+    _folder(place, f"cannot write the baseline {path}")
+    baseline.previous(path, {})
+
+
+def _folder(path: Path, what: str) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ProfilerError(f"{what}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ProfilerError(f"{what}: nothing may be written in {folder}")
+
+
+def _names(key: str, names: Iterable[str], there: set[str]) -> None:
+    """Whether anything counts a name shows when programs have counted; what is nearly another is misspelt."""
+    known = {*GATED, *NAMES, *there, EVERY}
+    for name in names:
+        near = [] if name in known else difflib.get_close_matches(name, sorted(known), 1, _ALIKE)
+        if near:
+            raise ProfilerError(f"{key} (--{'limit' if key == 'limits' else key}) name {name}: did you mean {near[0]}?")

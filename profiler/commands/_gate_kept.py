@@ -1,0 +1,47 @@
+"""Rounds that were measured before a check came to its end: they took minutes, and are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from profiler.base.errors import ProfilerError
+from profiler.gate.model import Round
+from profiler.gate.raw import round_to_json
+from profiler.report.write import write_text
+
+FILE: Final = "rounds.json"
+"""Beside the runs, where there is no check.json."""
+
+
+@contextmanager
+def rounds_kept(rounds: Sequence[Round], out: Path) -> Iterator[None]:
+    """Write the rounds that there are by then where what is within fails.
+
+    :raises ProfilerError: the error within, which says where they are.
+    """
+    try:
+        yield
+    except (ProfilerError, OSError, KeyboardInterrupt) as error:
+        if not rounds:
+            raise
+        where = _written(rounds, out, error)
+        if isinstance(error, ProfilerError):
+            raise ProfilerError(f"{error}; {where}", error.exit_code) from error
+        print(where, file=sys.stderr)
+        raise
+
+
+def _written(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
+    number = f"{len(rounds)} round{'s' * (len(rounds) != 1)} measured before"
+    why = str(error) or type(error).__name__
+    document = {"schema": "check-rounds/1", "ended_by": why, "rounds": [round_to_json(one) for one in rounds]}
+    try:
+        write_text(out / FILE, json.dumps(document) + "\n")
+    except ProfilerError as fault:
+        return f"the {number} are lost: {fault}"
+    return f"the {number} {'is' if len(rounds) == 1 else 'are'} kept in {out / FILE}"

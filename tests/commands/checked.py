@@ -1,0 +1,45 @@
+"""What tests of `check` have in common: a trainer of the standard library alone, and a folder to check it in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+STEPPING = """
+import sys
+from profiler import marks
+amount, syncs = int(sys.argv[1]), int(sys.argv[2])
+while True:
+    for number in range(amount):
+        number * number
+    marks.count("syncs", syncs)
+    marks.step(tokens=5)
+"""
+REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
+
+
+def train(amount: int = 2000, syncs: int = 3) -> list[str]:
+    return [sys.executable, "train.py", str(amount), str(syncs)]
+
+
+def quoted(*options: int) -> str:
+    return " ".join(train(*options))
+
+
+def said(out: str = "out") -> dict[str, object]:
+    found: dict[str, object] = json.loads((Path(out) / "check.json").read_text())
+    return found
+
+
+def git(*words: str) -> str:
+    named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *named, *words], check=True, capture_output=True, text=True).stdout
+
+
+def committed(*files: str) -> None:
+    """A repository here, with these files in its one commit."""
+    git("init", "-q", "-b", "main")
+    git("add", *files)
+    git("commit", "-q", "-m", "first")

@@ -1,0 +1,32 @@
+"""The folder that checks are tested in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.__main__ import main
+from profiler.record.turns import rounds
+from tests.commands.checked import STEPPING, train
+from tests.record.turns.programs import ROOT
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with a trainer in it; turns are short."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(rounds, "TURN_S", 0.002)
+    (tmp_path / "train.py").write_text(STEPPING)
+    return tmp_path
+
+
+@pytest.fixture
+def baseline(here: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Words of a check that passes."""
+    assert main(["check", "--baseline", "b.json", "--update", "--out", "written", "--", *train()]) == 0
+    capsys.readouterr()
+    return ["check", "--baseline", "b.json", "--out", "out"]
