@@ -13,6 +13,7 @@ from profiler.base.errors import ProfilerError
 from profiler.record.turns.interrupts import held
 from profiler.record.turns.resident import PATIENCE_S, EndedError, OtherStepsError, Program, Resident
 from profiler.record.turns.rounds import WARMUP
+from profiler.record.turns.watchdog import guarded
 
 STEPS: Final = 20
 """Counted steps of a process: what is done every 10th step is done twice."""
@@ -52,8 +53,9 @@ def _one(
 ) -> Path:
     announce(folder.name)
     with held(), ExitStack() as stack:
+        guard = stack.enter_context(guarded())
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
-        resident = Resident(program, folder, sockets, level=level, patience=patience)
+        resident = Resident(program, folder, sockets, level=level, patience=patience, guard=guard)
         stack.callback(resident.end)
         counts = False
         try:

@@ -25,6 +25,7 @@ from profiler.record.turns.interrupts import obey
 from profiler.record.turns.line import Line, Switchboard
 from profiler.record.turns.step import chosen, in_words
 from profiler.record.turns.tree import Tree, die_with_parent
+from profiler.record.turns.watchdog import Guard
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
 
@@ -99,6 +100,7 @@ class Resident:
     :param folder: of its run; made here.
     :param sockets: a private folder with a short name.
     :param patience: seconds that a turn may take at least, before it is taken to hang.
+    :param guard: ends it, and all that belongs to it, when the gate is killed.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Resident:
         *,
         level: str = "light",
         patience: float = PATIENCE_S,
+        guard: Guard | None = None,
     ) -> None:
         executable = program.executable()
         self.program = program
@@ -135,7 +138,7 @@ class Resident:
         self._info: RunInfo = opened(self.spec, dict(program.described))
         store.write_manifest(self.spec.out, self._info)
         self._start(executable)
-        self._tree = Tree(self._process.pid)
+        self._tree = Tree(self._process.pid, guard)
 
     def _start(self, executable: str) -> None:
         program = self.program
@@ -237,11 +240,10 @@ class Resident:
         :raises ProfilerError: a process that takes its steps is none of its own, and would go on.
         """
         self._tree.look_for_strays()
-        members = set(self._tree.members())
         for line in self._driven:
-            if line.who.get("pid") not in members:
+            if not self._tree.has(line.peer):
                 raise ProfilerError(
-                    f"{self.program.side}: process {line.who.get('pid')} takes the steps and does not run below the "
+                    f"{self.program.side}: process {line.peer} takes the steps and does not run below the "
                     f"command (a daemon, a container, a remote worker?), so it cannot stand still between its turns"
                 )
         self._tree.freeze()

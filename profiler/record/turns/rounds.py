@@ -17,6 +17,7 @@ from profiler.gate.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
 from profiler.record.turns import order
 from profiler.record.turns.interrupts import held, obey
 from profiler.record.turns.resident import PATIENCE_S, EndedError, OtherStepsError, Program, Resident
+from profiler.record.turns.watchdog import guarded
 from profiler.record.turns.weather import Weather
 
 TURN_S: Final = 0.05
@@ -83,12 +84,15 @@ class Rounds:
         sides = (BASE, CANDIDATE, CONTROL) if kind == CONFIRM else (BASE, CANDIDATE)
         slots = order.starts(sides, number, self._random, swapped=kind == CONFIRM)
         with held(), ExitStack() as stack:
+            guard = stack.enter_context(guarded())
             sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
             residents: dict[str, Resident] = {}
             try:
                 for side in slots:
                     folder = self._out / f"{number:02}-{side}"
-                    residents[side] = Resident(self._programs[side], folder, sockets, patience=self._patience)
+                    residents[side] = Resident(
+                        self._programs[side], folder, sockets, patience=self._patience, guard=guard
+                    )
                     stack.callback(residents[side].end)
                 self._settle(residents)
                 while True:
