@@ -100,7 +100,7 @@ class CudaDevice:
         self._launching = ("", _UNRECORDED)  # kernel and site of the launch in progress
         active = self._active = marks.recorder()
         if active:
-            active.drains.append(self.synchronize)
+            active.drains.append(self._stream.synchronize)  # counts as no wait of the program's
         recorder = CudaRecorder(active, self.counts) if active else None
         self._records = recorder if recorder and recorder.detailed else None
 
@@ -398,8 +398,8 @@ class CudaDevice:
         return blocked_from
 
     def close(self) -> None:
-        if self._active and self.synchronize in self._active.drains:
-            self._active.drains.remove(self.synchronize)
+        if self._active and self._stream.synchronize in self._active.drains:
+            self._active.drains.remove(self._stream.synchronize)
         self._stream.synchronize()
 
     def counts(self) -> Counts:

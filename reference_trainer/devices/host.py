@@ -159,7 +159,7 @@ class HostDevice:
         self._worker.start()
         active = self._active = marks.recorder()
         if active:
-            active.drains.append(self.synchronize)
+            active.drains.append(self._settle)
         records = Recorder(active, self._words, self.counts, self._worker) if active else None
         # Any: it is there whenever `begin` is not 0, and to ask twice would cost every call.
         self._records: Any = records if records and records.detailed else None
@@ -311,9 +311,13 @@ class HostDevice:
         if begin:
             self._records.ended()
 
+    def _settle(self) -> None:
+        """Wait until nothing is in flight, at the word of who records."""
+        queue.settle(self._queue, self._word(queue.HEAD))
+
     def close(self) -> None:
-        if self._active and self.synchronize in self._active.drains:
-            self._active.drains.remove(self.synchronize)
+        if self._active and self._settle in self._active.drains:
+            self._active.drains.remove(self._settle)
         if self._worker.is_alive():
             queue.stop(self._queue)
             self._worker.join()

@@ -324,6 +324,19 @@ def wait(queue, sequence, name, begin, site):
     _log_call(queue, begin, 0, blocked, 0, sequence, SYNC_CALL, name, site)
 
 
+@njit("void(int64, int64)", nogil=True, cache=True)
+def settle(queue, sequence):
+    """Block until command `sequence` has finished, as no wait of the program's: it is neither counted nor logged."""
+    _await(
+        queue + DONE,
+        sequence,
+        queue + HOST_SLEEPS,
+        queue + HOST_SEMAPHORE,
+        queue + HOST_TIMESPEC,
+        get64(queue + HOST_POLL_NS),
+    )
+
+
 @njit("void(int64, int64, int64, int64)", cache=True)
 def allocated(queue, size, begin, site):
     """Record an allocation that began at `begin` and ends now."""
