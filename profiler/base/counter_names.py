@@ -8,6 +8,7 @@ from typing import Final
 NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "syncs": ("sync", "syncs"),
     "would_sync": ("call that would sync on a GPU", "calls that would sync on a GPU"),
+    "would_sync_in_loader": ("such call in a loader", "such calls in loaders"),
     "debug_syncs": ("sync that torch warned of", "syncs that torch warned of"),
     "h2d": ("H2D copy", "H2D copies"),
     "d2h": ("D2H copy", "D2H copies"),

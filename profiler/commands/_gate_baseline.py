@@ -15,6 +15,7 @@ from profiler.commands._gate_settings import GateSettings
 from profiler.commands._gate_sides import fingerprint, side_info
 from profiler.gate import baseline
 from profiler.gate.counters import compare, overall
+from profiler.gate.doubts_steps import too_short
 from profiler.gate.keyed import key_of, mismatch
 from profiler.gate.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
 from profiler.record.turns.counting import STEPS
@@ -79,7 +80,8 @@ def held_against(program: Program, settings: GateSettings, count: Counting) -> H
             lines = compare(baseline.as_counted(section), found.counted, settings.limits)
     other = baseline.other_command(section, shlex.join(program.argv), str(program.cwd))
     state = INCONCLUSIVE if reason else overall(lines)
-    return Held(path, section, found, lines, state, reason, (other,) if other else ())
+    doubts = (other, too_short(found.counted, settings.steps or section.steps))
+    return Held(path, section, found, lines, state, reason, tuple(filter(None, doubts)))
 
 
 def against_file(held: Held, argv: Sequence[str], commit: str, settings: GateSettings) -> GateResult:
@@ -161,6 +163,9 @@ def updated(program: Program, settings: GateSettings, count: Counting) -> int:
     counters = (
         f"{_many(len(made.counters), 'counter')} over {_many(made.steps, 'step')} of {_many(made.processes, 'process')}"
     )
+    for line in (too_short(found.counted, settings.steps or STEPS), *baseline.others(path, made, str(program.cwd))):
+        if line:
+            print(line, file=sys.stderr)
     print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
     return 0
 

@@ -13,7 +13,7 @@ from profiler.base.counter_names import NAMES
 from profiler.base.errors import ProfilerError
 from profiler.commands._gate_settings import GateSettings
 from profiler.gate import baseline, history
-from profiler.gate.counters import EVERY, GATED
+from profiler.gate.counters import EVERY, GATED, UNGATED
 
 _ALIKE: Final = 0.8
 """Of the letters (difflib's ratio): sync is syncs misspelt, and a counter of one's own is not refused before it was
@@ -65,7 +65,7 @@ def _folder(path: Path, what: str) -> None:
 
 def _names(key: str, names: Iterable[str], there: set[str]) -> None:
     """Whether anything counts a name shows when programs have counted; what is nearly another is misspelt."""
-    known = {*GATED, *NAMES, *there, EVERY}
+    known = {*GATED, *UNGATED, *NAMES, *there, EVERY}
     for name in names:
         near = [] if name in known else difflib.get_close_matches(name, sorted(known), 1, _ALIKE)
         if near:

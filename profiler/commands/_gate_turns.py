@@ -129,7 +129,7 @@ def unlike(base: Found, candidate: Found) -> tuple[str, ...]:
 
 def _trusted(speed: Throughput, base: Side) -> Throughput:
     """A FAIL is none where the base's files lie elsewhere: what reads them may be faster or slower there."""
-    if not getattr(base, "other_filesystem", False):
+    if not base.other_filesystem:
         return speed
     speed = replace(speed, doubts=(*speed.doubts, f"{_FILES[0].upper()}{_FILES[1:]}."))
     if speed.state != FAIL:

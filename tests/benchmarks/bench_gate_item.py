@@ -1,6 +1,6 @@
 """One wait more in a step: found on every run, with its line, on a machine without a GPU. Run by hand.
 
-    RUNS=20 pytest tests/benchmarks/bench_gate_item.py -m '' -s
+RUNS=20 pytest tests/benchmarks/bench_gate_item.py -m '' -s
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUNS = int(os.environ.get("RUNS", "20"))
-TORCH = ("tests/benchmarks/overhead_scripts/transformer.py", "            optimizer.step()\n", "            loss.item()\n")
+TORCH = (
+    "tests/benchmarks/overhead_scripts/transformer.py",
+    "            optimizer.step()\n",
+    "            loss.item()\n",
+)
 LM = (
     "reference_trainer/lm/loop.py",
     "            result = self._forward.collect()\n",

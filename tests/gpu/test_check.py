@@ -1,4 +1,4 @@
-"""The gate on a GPU: a wait that was added is named with its line, more work is found, a turn ends with an idle device."""
+"""The gate on a GPU: an added wait is named with its line, more work is found, a turn ends with an idle device."""
 
 from __future__ import annotations
 

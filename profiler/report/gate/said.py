@@ -128,7 +128,7 @@ def side_times(side: SideInfo) -> str:
     time, rate = side.step_time, side.tokens_per_s
     said = [f"a step of {words.duration(time)}"] if time is not None and math.isfinite(time) else []
     said += [units.rate(rate, "tokens/s")] if rate is not None and math.isfinite(rate) else []
-    said += [f"steps by {plain(side.step_source)}"] if side.step_source else []
+    said += [f"steps: {plain(side.step_source).removeprefix('steps ').removeprefix('of ')}"] if side.step_source else []
     return ", ".join(said)
 
 
