@@ -16,12 +16,14 @@ _HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported.
 
-    And Ctrl-C is heeded, here and in what tests start.
+    And Ctrl-C is heeded, here and in what tests start, and so is a hangup.
     """
     home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-", ignore_cleanup_errors=True)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts us in the background leaves it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup leaves it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -29,7 +29,7 @@ from profiler.record.revisions.prepare import Side
         ("python -m reference_trainers", False),
         ("python -m mine -m reference_trainer", False),
         ("python -c pass -m reference_trainer", False),
-        ("/home/reference_trainer/bin/python -m mine", False),
+        ("/opt/reference_trainer/bin/python -m mine", False),
         ("python", False),
         ("reference_trainer", False),
     ],
@@ -102,12 +102,12 @@ def test_of_each_counter_the_worse_of_file_and_revision_counts() -> None:
 @pytest.mark.parametrize(
     ("command", "file", "folder"),
     [
-        ("python train.py", "/home/me/proj/train.py", "/home/me/proj"),
-        ("python ./scripts/train.py", "/home/me/proj/scripts/train.py", "/home/me/proj"),
-        ("python -m pkg.train --x y.py", "/home/me/proj/pkg/train.py", "/home/me/proj"),
-        ("python -m pkg", "/home/me/proj/pkg/__main__.py", "/home/me/proj"),
-        ("python train.py", "/home/me/proj/other.py", ""),
-        ("python /home/me/proj/train.py", "/home/me/proj/other.py", "/home/me/proj"),
+        ("python train.py", "/srv/me/proj/train.py", "/srv/me/proj"),
+        ("python ./scripts/train.py", "/srv/me/proj/scripts/train.py", "/srv/me/proj"),
+        ("python -m pkg.train --x y.py", "/srv/me/proj/pkg/train.py", "/srv/me/proj"),
+        ("python -m pkg", "/srv/me/proj/pkg/__main__.py", "/srv/me/proj"),
+        ("python train.py", "/srv/me/proj/other.py", ""),
+        ("python /srv/me/proj/train.py", "/srv/me/proj/other.py", "/srv/me/proj"),
     ],
 )
 def test_a_recorded_run_tells_where_it_was_started(command: str, file: str, folder: str) -> None:
