@@ -12,7 +12,7 @@ class Exit(IntEnum):
     FAIL = 1
     """`check`: FAIL; `doctor`: something that level standard needs is missing."""
     USAGE = 2
-    """Bad input (an option, a path, a file that cannot be read), a fault of the tool itself; `check`: a program failed."""
+    """Bad input (an option, a path, a file that cannot be read), a fault of the tool; `check`: a program failed."""
     NOT_COMPARABLE = 3
     """The runs cannot be compared, or nothing could be concluded."""
     TARGET_FAILED = 4
