@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import FAIL, STATES, Limits, Round
+from profiler.gate.model import STATES, Limits, Round
 from profiler.gate.sequential import edges
 from tests.benchmarks import gate_drawn, gate_feeds, gate_figures, gate_rates, gate_tables
 from tests.benchmarks.gate_live import read
@@ -59,6 +59,12 @@ def read_whole(path: Path) -> list[dict[str, Any]]:
         return read(Path(file.name))
 
 
+def crowded(gate: Mapping[str, Any]) -> bool:
+    """Whether others left it no core of its own: with the program that runs they were more than the cores."""
+    known = [one.conditions for one in gate["rounds"] if one.conditions.load is not None]
+    return bool(known) and sum(one.load - one.cores + 1 for one in known) > 0
+
+
 def by_experiment(gates: Gates) -> dict[str, list[Mapping[str, Any]]]:
     """In the order in which they are shown."""
     names = list(dict.fromkeys([*gate_tables.SHOWN, *(gate["experiment"] for gate in gates)]))
@@ -70,7 +76,7 @@ def live(name: str, gates: Gates) -> dict[str, Any]:
     """One line of the live table."""
     states = Counter(gate["state"] for gate in gates)
     seconds, rounds = [gate["seconds"] for gate in gates], [len(gate["rounds"]) for gate in gates]
-    error, wrong_states = gate_tables.WRONG.get(name, ("no FAIL", tuple(state for state in STATES if state != FAIL)))
+    error, wrong_states = gate_tables.wrong(name)
     wrong = sum(states[state] for state in wrong_states)
     again = [(gate["state"], replayed(gate)) for gate in gates]
     return {
@@ -147,7 +153,10 @@ def apart(gates: Gates) -> str:
 
 def compute(gates: Gates, number: int = GATES) -> dict[str, Any]:
     """Everything that the outputs show."""
-    experiments = by_experiment(gates)
+    experiments = by_experiment([gate for gate in gates if not crowded(gate)])
+    full = by_experiment(
+        [{**gate, "experiment": gate["experiment"] + gate_tables.CROWDED} for gate in gates if crowded(gate)]
+    )
     pools = gate_drawn.pools(experiments)
     seeds = iter(np.random.SeedSequence(5).spawn(len(experiments) + len(pools) + 1))
     at = edges(Limits().detect)
@@ -158,7 +167,7 @@ def compute(gates: Gates, number: int = GATES) -> dict[str, Any]:
         "commits": sorted({gate["commit"] for gate in gates}),
         "gates_drawn": number,
         "edges": {"fails": at.fails, "passes": at.passes},
-        "live": {name: live(name, some) for name, some in experiments.items()},
+        "live": {name: live(name, some) for name, some in {**experiments, **full}.items()},
         "drawn": {name: drawn(pool, np.random.default_rng(next(seeds)), number) for name, pool in pools.items()},
         "peers": {name: peers(some, np.random.default_rng(next(seeds))) for name, some in experiments.items()},
         "first_rounds": first_rounds(pools.get("same"), np.random.default_rng(next(seeds)), number),

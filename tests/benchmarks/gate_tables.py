@@ -24,6 +24,8 @@ WRONG = {
     "loader-10": ("no FAIL", (PASS, INCONCLUSIVE)),
 }
 """What would be an error; an INCONCLUSIVE is one where there is something to be caught."""
+CROWDED = ", crowded"
+"""Ends the names of experiments on a machine that had no core to spare for them."""
 WIDTH = 120
 FEEDS = {"few": "10 samples of a side", "many": "as many as the gate takes"}
 WAYS = ("same job", "stored")
@@ -73,6 +75,17 @@ def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
     return "\n\n".join(map(_wrapped, paragraphs)) + "\n"
 
 
+def shown(name: str) -> str:
+    """An experiment, for people."""
+    plain = name.removesuffix(CROWDED)
+    return SHOWN.get(plain, plain) + (CROWDED if plain != name else "")
+
+
+def wrong(name: str) -> tuple[str, tuple[str, ...]]:
+    """What would be an error, in words, and the verdicts that are one."""
+    return WRONG.get(name.removesuffix(CROWDED), ("no FAIL", (PASS, INCONCLUSIVE)))
+
+
 def _wrapped(paragraph: str) -> str:
     """Text as long as the lines of other documents; tables, headings, lists and figures as they are."""
     if paragraph.startswith(("|", "#", "-", "!")):
@@ -96,7 +109,7 @@ def live_table(live: Mapping[str, Any]) -> str:
     for name, one in live.items():
         rows.append(
             (
-                SHOWN.get(name, name),
+                shown(name),
                 one["gates"],
                 one[FAIL],
                 one[INCONCLUSIVE],
@@ -117,14 +130,19 @@ def _live_notes(live: Mapping[str, Any]) -> str:
         "*At most*: the rate of that error which these counts alone exclude with 95% (Clopper–Pearson, one-sided). "
         "Verdicts are those of the moment."
     )
+    if any(name.endswith(CROWDED) for name in live):
+        text += (
+            " *Crowded*: with the gate's own there were on average more programs that wanted to run than cores, by the "
+            "load of others that each round records. Only the gates that were not crowded are in what follows."
+        )
     changed = {name: one["changed"] for name, one in live.items() if one["changed"]}
     if not changed:
         return text + " Today's rules give the same on the same rounds."
-    shown = "; ".join(
-        f"{SHOWN.get(name, name)}: " + ", ".join(f"{what} ({number})" for what, number in all_of.items())
+    listed = "; ".join(
+        f"{shown(name)}: " + ", ".join(f"{what} ({number})" for what, number in all_of.items())
         for name, all_of in changed.items()
     )
-    return f"{text} Today's rules differ on the same rounds in: {shown}."
+    return f"{text} Today's rules differ on the same rounds in: {listed}."
 
 
 def drawn_table(drawn: Mapping[str, Any], gates: int) -> str:

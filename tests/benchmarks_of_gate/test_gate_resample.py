@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from profiler.gate.confirm import LOOKS as CONFIRM_LOOKS
 from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import CONFIRM, MEASURE, STATES, Limits, Round
+from profiler.gate.model import CONFIRM, MEASURE, STATES, Conditions, Limits, Round
 from profiler.gate.raw import round_to_json
 from profiler.gate.values import RoundValues, round_values
 from tests.benchmarks import gate_drawn, gate_figures, gate_resample, gate_tables
@@ -152,6 +153,24 @@ def test_live_counts_are_those_of_the_file_and_todays_rules_agree(raw: Path, fou
 def test_a_state_that_todays_rules_do_not_give_is_told(raw: Path) -> None:
     gates = [{**gate, "state": "FAIL"} for gate in gate_resample.read_whole(raw) if gate["experiment"] == "same"]
     assert gate_resample.live("same", gates)["changed"] == {"FAIL → PASS": 3}
+
+
+def test_gates_that_others_left_no_core_are_told_apart_and_not_drawn_from(raw: Path) -> None:
+    gates = gate_resample.read_whole(raw)
+    gates[0] = {**gates[0], "rounds": [replace(one, conditions=Conditions(1.5, cores=2)) for one in gates[0]["rounds"]]}
+    gates[3] = {**gates[3], "rounds": [replace(one, conditions=Conditions(0.9, cores=2)) for one in gates[3]["rounds"]]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate_drawn, "REPLICATES", 2)
+        patch.setattr(gate_drawn, "REPLICATE", 10)
+        found = gate_resample.compute(gates, 20)
+    assert {name: one["gates"] for name, one in found["live"].items()} == {
+        "same": 2,
+        "slower-5": 3,
+        "stall": 3,
+        "same, crowded": 1,
+    }
+    assert set(found["drawn"]) == {"same", "slower-5", "stall"}
+    assert "| A/A: the same program twice, crowded | 1 | 0 |" in gate_tables.document(found, "a.svg", "b.svg")
 
 
 def test_the_document_shows_all_experiments_and_rules(found: dict[str, Any]) -> None:
