@@ -60,9 +60,10 @@ def read_whole(path: Path) -> list[dict[str, Any]]:
 
 
 def crowded(gate: Mapping[str, Any]) -> bool:
-    """Whether others left it no core of its own: with the program that runs they were more than the cores."""
+    """Whether others left it no core of its own: with the program that runs they were more than the cores, less what
+    other virtual machines took of these. The mean over its rounds."""
     known = [one.conditions for one in gate["rounds"] if one.conditions.load is not None]
-    return bool(known) and sum(one.load - one.cores + 1 for one in known) > 0
+    return bool(known) and sum(one.load + 1 - one.cores * (1 - (one.steal or 0)) for one in known) > 0
 
 
 def by_experiment(gates: Gates) -> dict[str, list[Mapping[str, Any]]]:
