@@ -132,9 +132,9 @@ def _live_notes(live: Mapping[str, Any]) -> str:
     )
     if any(name.endswith(CROWDED) for name in live):
         text += (
-            " *Crowded*: with the gate's own there were on average more programs that wanted to run than cores, less what "
-            "other virtual machines took of these; each round records both. Only the gates that were not crowded are in "
-            "what follows."
+            " *Crowded*: with the gate's own there were on average more programs that wanted to run than cores, less "
+            "what other virtual machines took of these; each round records both. Only the gates that were not crowded "
+            "are in what follows."
         )
     changed = {name: one["changed"] for name, one in live.items() if one["changed"]}
     if not changed:
