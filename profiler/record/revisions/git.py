@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _OTHER_REPOSITORY: Final = (
 )
 """Set where a hook of git starts us; each would point git away from the folder that it is asked about."""
 _SHORT: Final = 7
+_BRANCH: Final = re.compile(r"\w[\w./-]*")
+"""What a remote may be asked for by name: no HEAD^, main~2 or v1@{u}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +141,15 @@ class Repository:
     def _not_here(self, rev: str) -> str:
         if ask(self.root, ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).code:
             return "this repository has no commit yet"
+        remotes = ask(self.root, ["remote"]).out.split()
+        branch = rev.removeprefix(f"{remotes[0]}/") if remotes else ""
+        fetched = f"git fetch {remotes[0]} {branch}" if _BRANCH.fullmatch(branch) and branch != "HEAD" else ""
         if ask(self.root, ["rev-parse", "--is-shallow-repository"]).out.strip() == "true":
             return (
                 "there is no such commit in this shallow clone: set fetch-depth: 0 for actions/checkout or "
-                f"GIT_DEPTH: 0 in GitLab, or run git fetch --unshallow; for a branch: git fetch origin {rev}"
+                f"GIT_DEPTH: 0 in GitLab, or run git fetch --unshallow{fetched and f'; for a branch: {fetched}'}"
             )
-        remotes = ask(self.root, ["remote"]).out.split()
-        hint = f"; if it is a branch of {remotes[0]}: git fetch {remotes[0]} {rev}" if remotes else ""
+        hint = f"; if it is a branch of {remotes[0]}: {fetched}" if fetched else ""
         return f"there is no such revision in {self.root}{hint}"
 
     def head(self) -> str:

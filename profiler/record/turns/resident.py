@@ -126,6 +126,8 @@ class Resident:
         """Of the modules that it has loaded itself."""
         self.steps = 0
         """Driven so far."""
+        self.unseen = 0
+        """Steps that it took before it stood still for the first time."""
         self.stood = False
         """Whether a step of it has been seen."""
         self._driven: tuple[Line, ...] = ()
@@ -181,6 +183,7 @@ class Resident:
         if self._brought_together(ranks):
             return False
         self._driven = tuple(sorted(ranks, key=lambda line: (line.who.get("rank", 0), line.who.get("pid", 0))))
+        self.unseen = self.unseen or int(self._driven[0].who["goes_to"])
         return True
 
     @property

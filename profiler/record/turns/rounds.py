@@ -164,10 +164,12 @@ class Rounds:
         if error.code == 0 and not resident.stood:
             return ProfilerError(f"{resident.program.side}: {resident.stepless()}")
         if error.code == 0:
-            needed = (self._warmup or WARMUP) + ((self._pairs or PAIRS[-1][1]) + 1) * max(1, self.steps)
+            driven = (self._warmup or WARMUP) + ((self._pairs or PAIRS[-1][1]) + 1) * max(1, self.steps)
+            taken, needed = (resident.unseen + steps for steps in (resident.steps, driven))
             return ProfilerError(
-                f"{resident.program.side} ended after {resident.steps} steps and a round needs some {needed}: "
-                f"give it more steps to train (its output is in {resident.folder})"
+                f"{resident.program.side} ended some {taken} steps after its start and a round needs about {needed}, more "
+                f"where a step takes less time: give it many more steps to train, best without an end (its output is in "
+                f"{resident.folder})"
             )
         how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
         hint = resident.program.hint
