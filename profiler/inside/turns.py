@@ -52,6 +52,7 @@ class Turns:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._socket: Any = None
         self._line: Any = None
         self._seen: list[str] = []
         self._wanted = FIRST_LOOK
@@ -133,16 +134,17 @@ class Turns:
     def _leave(self) -> None:
         """Take no more turns; a gate that waits for this program sees that the line is closed."""
         self._free = True
-        with suppress(OSError):
-            if self._line is not None:
+        if self._line is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # workers that were forked since hold it open too
+            with suppress(OSError):
                 self._line.close()
 
     def _ask(self, recorder: Recorder, said: dict[str, Any]) -> dict[str, Any]:
         if self._line is None:
-            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            line.connect(self._path)
-            self._line = line.makefile("rw", encoding="utf-8")
-            line.close()  # the file holds it open
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.connect(self._path)
+            self._line = self._socket.makefile("rw", encoding="utf-8")
             said = {**said, **_who(recorder)}
         self._line.write(json.dumps({**said, "prefetch": recorder.prefetch, "queues": _queues(recorder)}) + "\n")
         self._line.flush()

@@ -23,7 +23,7 @@ from profiler.record.launch import inside_statuses, opened, write_last
 from profiler.record.target import environment_of, find_program
 from profiler.record.turns.interrupts import obey
 from profiler.record.turns.line import Line, Switchboard
-from profiler.record.turns.step import chosen, in_words
+from profiler.record.turns.step import chosen, in_words, weight
 from profiler.record.turns.tree import Tree, die_with_parent
 from profiler.record.turns.watchdog import Guard
 from profiler.run import store, tables
@@ -43,8 +43,10 @@ _ALONE_S: Final = 0.3
 """A rank that stands still for so long while others have not come to that goes on by a step: they may wait for it."""
 _SLOWER: Final = 50
 """A turn that takes so many times as long as the steps before it, and longer than the patience, hangs."""
+_STEPS_ALONE: Final = 64
+"""After so many the others do not step at all: actors of a learner, servers of parameters."""
 _ENDS_S: Final = 10.0
-"""A launcher needs so long at most to end when one of its ranks has."""
+"""So long a process may take to be gone when it has been killed."""
 _FOR_EVER: Final = (1 << 63) - 1
 
 
@@ -132,6 +134,8 @@ class Resident:
         """Whether a step of it has been seen."""
         self._driven: tuple[Line, ...] = ()
         """Of the ranks that take their turns, the lead first."""
+        self._few = False
+        """Whether fewer of the ranks step than there are."""
         self._patience = patience
         self._spans: list[tuple[int, int]] = []
         self._board = Switchboard(sockets / f"{program.side}-{folder.name[:8]}")
@@ -180,6 +184,9 @@ class Resident:
             self._must_live()
             self._send_on(ranks)
             return False
+        if self.expected > 1 and (lighter := self._lighter(ranks)):
+            self._send_on(lighter)
+            return False
         if self._brought_together(ranks):
             return False
         self._driven = tuple(sorted(ranks, key=lambda line: (line.who.get("rank", 0), line.who.get("pid", 0))))
@@ -188,7 +195,9 @@ class Resident:
 
     @property
     def expected(self) -> int:
-        """Ranks that there are, as they say themselves; 1 where none has said anything."""
+        """Ranks that step, as they say themselves; 1 where none has said anything."""
+        if self._few:
+            return len(self._board.lines)
         return max((int(line.who.get("ranks", 1)) for line in self._board.lines), default=1)
 
     def _answer(self, line: Line, said: dict[str, Any]) -> None:
@@ -210,6 +219,7 @@ class Resident:
         key = chosen(seen)
         if key is not None:
             self.step_source = in_words(key)
+            line.who["weight"] = weight(key)
         with suppress(OSError):
             line.send({"look": 2 * len(seen)} if key is None else {"key": key})
 
@@ -217,16 +227,26 @@ class Resident:
         """Who stands alone goes on: others may wait for it. To where one of them is going, else for twice as long as
         before: what it stands at may be a validation that only it does.
         """
-        if self.expected > 1 and not self._brought_together(self._board.lines):
+        lines = self._board.lines
+        if self.expected > 1 and not self._brought_together(lines):
             for line in standing:
                 if time.monotonic() - line.who["since"] > _ALONE_S:
                     line.who["alone"] = 2 * line.who.get("alone", 0) or 1
+                    self._few |= line.who["alone"] > _STEPS_ALONE and len(lines) < self.expected
                     self._go(line, line.who["alone"])
+
+    def _lighter(self, ranks: Sequence[Line]) -> list[Line]:
+        """Those that stand at the end of what others have found to be no step."""
+        heaviest = max(line.who["weight"] for line in ranks)
+        return [line for line in ranks if line.who["weight"] < heaviest]
 
     def _brought_together(self, ranks: Sequence[Line]) -> bool:
         """Whether those who stand have been sent to the step that the furthest one stands at or goes to."""
-        furthest = max((int(line.who.get("goes_to", 0)) for line in ranks), default=0)
-        behind = [line for line in ranks if "since" in line.who and line.who["goes_to"] < furthest]
+        going = [line for line in ranks if "goes_to" in line.who]
+        heaviest = max((line.who["weight"] for line in going), default=0)
+        going = [line for line in going if line.who["weight"] == heaviest]  # others count something else
+        furthest = max((line.who["goes_to"] for line in going), default=0)
+        behind = [line for line in going if "since" in line.who and line.who["goes_to"] < furthest]
         for line in behind:
             self._go(line, furthest - line.who["goes_to"])
         return bool(behind)
@@ -269,20 +289,21 @@ class Resident:
         patience = max(self._patience, _SLOWER * steps * self._step_s)
         until = time.monotonic() + patience
         answers: dict[Line, dict[str, Any]] = {}
-        gone = 0.0
+        gone, other = 0.0, False
         while len(answers) < len(self._driven):
-            for line, said in self._board.heard(_WAKE_S):
+            for line, said in self._board.heard(_WAKE_S):  # each of them waits for its answer
                 self._answer(line, said)
                 if line in self._driven:
-                    if "stamps" not in said:
-                        raise OtherStepsError(self)
                     answers[line] = said
+                    other |= "stamps" not in said
+            if other:
+                raise OtherStepsError(self)
             if len(answers) == len(self._driven):
                 break
             self._must_live()
             if any(line not in self._board.lines for line in self._driven):
                 gone = gone or time.monotonic()
-                if time.monotonic() - gone > _ENDS_S:
+                if time.monotonic() - gone > self._patience:
                     raise ProfilerError(
                         f"{self.program.side}: a process of it takes no more turns (its output is in {self.folder})"
                     )
@@ -323,7 +344,8 @@ class Resident:
         if self._info.state != "running":
             return
         self._tree.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # one that hangs in a driver ends when that lets it
+            self._process.wait(_ENDS_S)
         self._board.close()
         code = self._process.returncode
         ours = code in (0, -9)

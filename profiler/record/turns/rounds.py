@@ -63,7 +63,7 @@ class Rounds:
     ) -> None:
         self._programs = {**programs, CONTROL: replace(programs[BASE], side=CONTROL)}
         self._out = out
-        self._warmup = warmup
+        self._warmup = self._given_warmup = warmup
         self._patience = patience
         self._random = Random(seed)
         self._gpus = gpus
@@ -128,7 +128,8 @@ class Rounds:
     def _anew(self, residents: Mapping[str, Resident], other: Resident) -> None:
         """Back to before the first turn: what ends a step of `other` has only come now, and of a heavier kind, so that
         it happens twice at most."""
-        self.steps = 0
+        if not self.runs[BASE]:  # later rounds count as the first one did
+            self.steps, self._warmup = 0, self._given_warmup
         for resident in residents.values():
             resident.forget_turns()
         self._settle({other.program.side: other})
@@ -167,9 +168,9 @@ class Rounds:
             driven = (self._warmup or WARMUP) + ((self._pairs or PAIRS[-1][1]) + 1) * max(1, self.steps)
             taken, needed = (resident.unseen + steps for steps in (resident.steps, driven))
             return ProfilerError(
-                f"{resident.program.side} ended some {taken} steps after its start and a round needs about {needed}, more "
-                f"where a step takes less time: give it many more steps to train, best without an end (its output is in "
-                f"{resident.folder})"
+                f"{resident.program.side} ended some {taken} steps after its start and a round needs about {needed}, "
+                f"more where a step takes less time: give it many more steps to train, best without an end (its output "
+                f"is in {resident.folder})"
             )
         how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
         hint = resident.program.hint

@@ -131,7 +131,7 @@ class Tree:
         if seen.session == pid:
             self._leaders[pid] = seen.start
         if self._guard is not None:
-            self._guard.watch(pid, seen.start)
+            self._guard.watch(pid, seen)
 
     def _lost(self, found: set[int]) -> list[int]:
         """Known processes that live and were not found: they have lost their parents just now. Others are forgotten."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.base.errors import ProfilerError
-from profiler.record.turns.table import ENDED, everyone, look
+from profiler.record.turns.table import ENDED, Seen, everyone, look
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _START: Final = "import sys; sys.path.append(sys.argv[1]); from profiler.record.turns.watchdog import main; main()"
@@ -35,19 +35,16 @@ class Guard:
         self._pipe = pipe
         os.set_blocking(pipe, False)
 
-    def watch(self, pid: int, start: int | None = None) -> None:
+    def watch(self, pid: int, seen: Seen | None = None) -> None:
         """End `pid` with the gate, and what is then below it or in the session that it leads; some µs.
 
         Without the watchdog (somebody killed it) the gate does what it did.
 
-        :param start: of its Seen, where that is known.
+        :param seen: where that is known.
         """
-        if start is None:
-            seen = look(pid)
-            if seen is None:
-                return
-            start = seen.start
-        self._say(b"%d %d\n" % (pid, start))
+        seen = seen or look(pid)
+        if seen is not None:
+            self._say(b"%d %d %d\n" % (pid, seen.start, seen.session == pid))
 
     def goodbye(self) -> None:
         """Nothing of what was watched is left."""
@@ -95,13 +92,14 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     words = sys.stdin.buffer.read()
     if not words.endswith(_GOODBYE):
-        _end({int(pid): int(start) for pid, start in (line.split() for line in words.splitlines())})
+        said = [tuple(map(int, line.split())) for line in words.splitlines()]
+        _end({pid: start for pid, start, _ in said}, {pid: start for pid, start, leads in said if leads})
 
 
-def _end(watched: dict[int, int]) -> None:
+def _end(watched: dict[int, int], leaders: dict[int, int]) -> None:
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
-        living = _belonging(watched)
+        living = _belonging(watched, leaders)
         if not living:
             return
         for pid in living:
@@ -110,15 +108,16 @@ def _end(watched: dict[int, int]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _belonging(watched: dict[int, int]) -> list[int]:
+def _belonging(watched: dict[int, int], leaders: dict[int, int]) -> list[int]:
     """Who lives of the watched, of their sessions and below them; they are watched from now on.
 
     A session whose leader has ended keeps its number for itself, as long as anyone is in it.
     """
     table = everyone()
-    sessions = {pid for pid, start in watched.items() if pid not in table or table[pid].start == start}
+    sessions = {pid for pid, start in leaders.items() if pid not in table or table[pid].start == start}
     ours = {pid for pid, seen in table.items() if watched.get(pid) == seen.start or seen.session in sessions}
     while below := {pid for pid, seen in table.items() if seen.parent in ours} - ours:
         ours |= below
     watched.update((pid, table[pid].start) for pid in ours)
+    leaders.update((pid, table[pid].start) for pid in ours if table[pid].session == pid)
     return [pid for pid in ours if table[pid].state not in ENDED]

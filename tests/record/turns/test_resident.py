@@ -253,29 +253,49 @@ def test_a_process_that_comes_late_takes_no_turns_and_disturbs_none(start: Start
     assert [resident.turn(5).tokens for _ in range(4)] == [5, 5, 5, 5]
 
 
-def test_ranks_that_saw_other_moments_come_to_the_same_step(start: Start, tmp_path: Path) -> None:
-    """Each step of one waits for the other's, as a collective does, and rank 0 has seen more before the first."""
-    (tmp_path / "rank.py").write_text(
+LAUNCHES = """
+import socket, subprocess, sys
+pair = socket.socketpair()
+ranks = [
+    subprocess.Popen([sys.executable, "rank.py", str(n), str(end.fileno())], pass_fds=[end.fileno()])
+    for n, end in enumerate(pair)
+]
+for one in ranks: one.wait()
+"""
+
+
+def in_step(folder: Path, before: str) -> None:
+    """rank.py: `before`, then steps that wait for each other, as a collective does."""
+    (folder / "rank.py").write_text(
         MOMENTS
         + "import os, socket, sys\n"
         + "rank = int(sys.argv[1])\nos.environ['RANK'] = sys.argv[1]\n"
         + "pair = socket.socket(fileno=int(sys.argv[2]))\n"
         + "def together():\n    pair.sendall(b'x')\n    assert pair.recv(1)\n"
-        + "for _ in range(0 if rank else 9):\n    batch()\n"
+        + before
         + "while True:\n    batch()\n    together()\n    optimized()\n"
     )
-    source = """
-        import socket, subprocess, sys
-        pair = socket.socketpair()
-        ranks = [
-            subprocess.Popen([sys.executable, "rank.py", str(n), str(end.fileno())], pass_fds=[end.fileno()])
-            for n, end in enumerate(pair)
-        ]
-        for one in ranks: one.wait()
-    """
-    resident = settled(start(program(tmp_path, source, env={"LOCAL_WORLD_SIZE": "2"})))
+
+
+def test_ranks_that_saw_other_moments_come_to_the_same_step(start: Start, tmp_path: Path) -> None:
+    """Each step of one waits for the other's, as a collective does, and rank 0 has seen more before the first."""
+    in_step(tmp_path, "for _ in range(0 if rank else 9):\n    batch()\n")
+    resident = settled(start(program(tmp_path, LAUNCHES, env={"LOCAL_WORLD_SIZE": "2"})))
     assert resident.expected == 2
     assert [len(resident.turn(6).steps) for _ in range(3)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.2])
+def test_ranks_that_find_other_steps_at_once_are_all_answered(start: Start, tmp_path: Path, late_s: float) -> None:
+    """A validation on each rank, then training in step: where the gate is late, what both say comes in one batch."""
+    in_step(tmp_path, "for _ in range(90):\n    batch()\n")
+    resident = start(program(tmp_path, LAUNCHES, env={"LOCAL_WORLD_SIZE": "2"}))
+    heard = resident._board.heard
+    resident._board.heard = lambda seconds: (time.sleep(late_s), heard(seconds))[1]  # type: ignore[method-assign]
+    settled(resident)
+    assert driven(resident, 60) == 1
+    assert [len(resident.turn(6).steps) for _ in range(2)] == [6, 6]
+    assert resident.step_source == "steps of SGD (train.py:2)"
 
 
 def test_a_rank_that_never_steps_is_said_by_number(start: Start, tmp_path: Path) -> None:

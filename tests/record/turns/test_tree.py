@@ -15,7 +15,7 @@ import pytest
 from profiler.base.errors import ProfilerError
 from profiler.record.turns import table
 from profiler.record.turns import tree as module
-from profiler.record.turns.table import look
+from profiler.record.turns.table import Seen, look
 from profiler.record.turns.tree import Tree
 from profiler.record.turns.watchdog import Guard
 
@@ -194,11 +194,12 @@ def test_the_guard_hears_of_all_before_they_are_stopped(start: Start, monkeypatc
     class Hears(Guard):
         def __init__(self) -> None: ...
 
-        def watch(self, pid: int, start: int | None = None) -> None:
-            seen = look(pid)
+        def watch(self, pid: int, seen: Seen | None = None) -> None:
+            there = look(pid)
+            assert there is not None
             assert seen is not None
-            assert seen.start == start
-            told.append((pid, seen.state))
+            assert seen.start == there.start
+            told.append((pid, there.state))
 
     root = start(WITH_CHILD)
     child = int(first_line(root))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from profiler.record.processes import descendants
-from profiler.record.turns.table import look
+from profiler.record.turns.table import Seen, look
 from profiler.record.turns.watchdog import guarded
 from tests.record.turns.programs import ROOT
 
@@ -53,9 +53,9 @@ def until(found: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def fails_with(pid: int, start: int | None = None) -> None:
+def fails_with(pid: int, seen: Seen | None = None) -> None:
     with guarded() as guard:
-        guard.watch(pid, start)
+        guard.watch(pid, seen)
         raise KeyError
 
 
@@ -108,7 +108,20 @@ def test_a_pid_that_was_given_again_is_not_ended() -> None:
         seen = look(process.pid)
         assert seen is not None
         with pytest.raises(KeyError):
-            fails_with(process.pid, seen.start - 1)
+            fails_with(process.pid, seen._replace(start=seen.start - 1))
+        assert state(process.pid) not in {"gone", "Z"}
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_the_number_of_what_led_no_session_is_none_of_a_session() -> None:
+    """A worker's PID, given again to a process that leads a session, and is gone: who is left in it is not ours."""
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as process:
+        seen = look(process.pid)
+        assert seen is not None
+        with pytest.raises(KeyError):
+            fails_with(process.pid, seen._replace(start=seen.start - 1, session=1))
         assert state(process.pid) not in {"gone", "Z"}
         assert process.stdin is not None
         process.stdin.close()
