@@ -1,35 +1,20 @@
-"""What changed between two breakdown passes: the category of idle or host time that went the way of the step time."""
+"""What changed between two breakdown passes: the parts, or the category of idle or host time, that went the way of the
+step time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from profiler.base.units import seconds, share
+from profiler.diagnose.change_of_parts import change_of_parts
+from profiler.diagnose.changed import EXPLAINS, NAMED, Change
 from profiler.diagnose.words import WHILE, causes, main_site, place, waits_unseen
 from profiler.run.model import Analysis
 
-_NAMED: Final = 0.1
-"""Share of the change in step time that a category must make up to be named beside it."""
-_EXPLAINS: Final = 0.5
-"""The same, to be named as its cause."""
-
-_PARTS: Final = {"data": "waiting for data", "after the optimizer": "what follows the optimizer"}
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The category of time that went the way of the step time by most, from one breakdown pass to the other."""
-
-    what: str
-    amounts: str
-    """`from 50% to 17% of a step`, and the line."""
-    is_cause: bool
-    """It makes up most of the change of the step time. Time that nothing recorded explains nothing."""
-
 
 def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | None:
-    """Of the device's idle time; where that is not known, of the host's. None where no category is worth naming.
+    """Of the parts of a step; where these are not known, of the device's idle time, else of the host's.
+
+    None where nothing is worth naming.
 
     Host time that did not leave the device idle was hidden behind its work, and so explains nothing.
 
@@ -41,7 +26,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
     sign = 1 if faster else -1
     whole = sign * (first - last)
     if base.phases and side.phases:
-        return _of_parts(base, side, faster=faster, whole=whole)
+        return change_of_parts(base, side, faster=faster, whole=whole)
     for seconds_of, title in ((_idle_seconds, _idle), (_host_seconds, _host)):
         before, after = seconds_of(base), seconds_of(side)
         if before is None or after is None:
@@ -50,32 +35,15 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
             name: sign * (before.get(name, 0.0) - after.get(name, 0.0)) for name in dict.fromkeys((*before, *after))
         }
         name = max(gains, key=lambda key: gains[key], default="")
-        if not name or gains[name] <= _NAMED * abs(whole):
+        if not name or gains[name] <= NAMED * abs(whole):
             return None
-        is_cause = gains[name] >= _EXPLAINS * whole > 0 and name != "unattributed"
+        is_cause = gains[name] >= EXPLAINS * whole > 0 and name != "unattributed"
         amounts = before.get(name, 0.0), after.get(name, 0.0)
         site = main_site(base if faster else side, name) if title is _idle else None
         where = f" ({place(site).removeprefix(' at ')})" if site else ""
-        return Change(title(name), _amounts(amounts, (first, last), faster=faster) + where, is_cause)
+        said = _amounts(amounts, (first, last), faster=faster) + where
+        return Change(title(name), "fell" if faster else "rose", said, is_cause)
     return None
-
-
-def _of_parts(base: Analysis, side: Analysis, *, faster: bool, whole: float) -> Change | None:
-    """The part of a step that changed most, in seconds: what was cured is a place, and not a kind of time."""
-    before, after = ({part.name: part.seconds_per_step for part in one.phases} for one in (base, side))
-    sign = 1 if faster else -1
-    gains = {name: sign * (before.get(name, 0.0) - after.get(name, 0.0)) for name in dict.fromkeys((*before, *after))}
-    name = max(gains, key=lambda key: gains[key])
-    if gains[name] <= _NAMED * abs(whole):
-        return None
-    slow = base if faster else side
-    site = next((part.site for part in slow.phases if part.name == name), None)
-    there = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
-    cost = f", {seconds(sum(line.seconds_per_step for line in there))}" if there else ""
-    where = f" (most{place(site)}{cost})" if site else ""
-    amounts = f"from {seconds(before.get(name, 0.0))}{where * faster} to {seconds(after.get(name, 0.0))}"
-    is_cause = gains[name] >= _EXPLAINS * whole > 0 and name != "elsewhere"
-    return Change(f"the time of {_PARTS.get(name, name)}", f"{amounts}{where * (not faster)} a step", is_cause)
 
 
 def _amounts(amounts: tuple[float, float], steps: tuple[float, float], *, faster: bool) -> str:

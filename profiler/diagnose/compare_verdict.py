@@ -79,11 +79,12 @@ def _along(base: Side, side: Side, *, faster: bool, may_be_cause: bool) -> str:
     counted = list(_counted(base, side, faster=faster))[:_MOST_COUNTERS]
     if counted:
         counted[-1] += " a step"
-    slowed = _slowed(base, side) if change and change.is_cause else ""
+    slowed = _slowed(base, side) if change and (change.is_cause or change.several) else ""
+    more = f", with {' and '.join(counted)}" if counted else ""
     if change and change.is_cause and may_be_cause and not slowed:
-        verb = "fell" if faster else "rose"
-        cause = f", because {change.what} {verb} {change.amounts}"
-        return cause + (f", with {' and '.join(counted)}" if counted else "")
+        return f", because {change.what} {change.verb} {change.amounts}{more}"
+    if change and change.several:
+        return f", and {change.what} {change.verb} {change.amounts}{more}{slowed}"
     first = f"{change.what} {change.amounts}" if change else _busy(base, side)
     *before, last = [part for part in (first, *counted) if part] or [""]
     return f", with {', '.join(before)}{' and ' * bool(before)}{last}{slowed}" if last else ""
