@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from profiler.base.errors import ProfilerError
+from profiler.run.tables import MANIFEST
 
 UPDATE: Final = "--update"
 FILE: Final = "--baseline alone"
@@ -41,19 +44,45 @@ _GOES_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     "history": (*_GATING, HISTORY),
 }
 """Option -> the modes in which it does something."""
+_FILES: Final = (".json", ".gz", ".zip")
+"""Of a manifest, of traces, of a run that was packed."""
 
 
 def split(args: argparse.Namespace) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Recorded runs before `--`, a command behind it; options that follow the runs are read as if they came first."""
+    """Recorded runs before `--`, a command behind it; options that follow the runs are read as if they came first.
+
+    :raises ProfilerError: what would be a run is none: mostly it is a command, and its `--` was forgotten.
+    """
     words: list[str] = args.words
     at = words.index("--") if "--" in words else len(words)
     before, command = words[:at], tuple(words[at + 1 :])
     runs = next((number for number, word in enumerate(before) if word.startswith("-")), len(before))
+    if at == len(words):
+        _recorded(before[:runs], args, before)
     if runs < len(before):
         args.parser.parse_args(before[runs:], namespace=args)
         if args.words:
             args.parser.error(f"what is {args.words[0]}? Runs come first, a command after --")
     return tuple(map(Path, before[:runs])), command
+
+
+def _recorded(runs: list[str], args: argparse.Namespace, words: list[str]) -> None:
+    """:raises ProfilerError: one of them is no recorded run."""
+    strange = next((run for run in runs if not _is_run(Path(run))), None)
+    if strange is None:
+        return
+    if strange != runs[0] or not (shutil.which(strange) or Path(strange).is_file()):
+        there = f"there is no {MANIFEST} in it" if Path(strange).exists() else "there is nothing of that name"
+        raise ProfilerError(f"{strange} is no recorded run: {there}; a command goes after --")
+    held = f"--against {args.against}" if args.against else f"--baseline {args.baseline or 'counters.json'}"
+    raise ProfilerError(
+        f"{strange} is no recorded run: put -- before a command, as in: check {held} -- {shlex.join(words)}"
+    )
+
+
+def _is_run(path: Path) -> bool:
+    """Whether it could be loaded as one: a directory with its manifest, that file, or one that holds a whole run."""
+    return path.is_file() if path.suffix in _FILES else (path / MANIFEST).is_file()
 
 
 def asked(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> str:

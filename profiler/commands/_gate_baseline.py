@@ -30,6 +30,8 @@ Counting = Callable[[int, int], Found]
 def file_of(settings: GateSettings) -> Path:
     """:raises ProfilerError: none is named."""
     if settings.baseline is None:
+        if settings.update:
+            raise ProfilerError("--update needs --baseline FILE (or baseline = FILE in [tool.profiler.check])")
         raise ProfilerError(
             "nothing to hold the command against: --baseline FILE (counters), --against REV (speed and counters), or "
             "baseline = FILE in [tool.profiler.check]"

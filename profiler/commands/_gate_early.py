@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +29,13 @@ def ready(settings: GateSettings) -> None:
     if settings.baseline is not None and not settings.update and settings.baseline.exists():
         sections = baseline.sections(settings.baseline)
         there = {name for one in sections for name in (*one.counters, *one.workers)}
-    _names("limits", settings.limits.counters, there)
-    _names("ignore", settings.limits.ignore, there)
+    known = {*GATED, *UNGATED, *NAMES, *there, EVERY}
+    for option, key, names in (
+        ("--limit", "limits", settings.limits.counters),
+        ("--ignore", "ignore", settings.limits.ignore),
+    ):
+        for name in names:
+            _known(name, known, option if name in settings.named else f"[tool.profiler.check] {key}:")
 
 
 def _history(path: Path) -> None:
@@ -63,10 +67,8 @@ def _folder(path: Path, what: str) -> None:
         raise ProfilerError(f"{what}: nothing may be written in {folder}")
 
 
-def _names(key: str, names: Iterable[str], there: set[str]) -> None:
+def _known(name: str, known: set[str], where: str) -> None:
     """Whether anything counts a name shows when programs have counted; what is nearly another is misspelt."""
-    known = {*GATED, *UNGATED, *NAMES, *there, EVERY}
-    for name in names:
-        near = [] if name in known else difflib.get_close_matches(name, sorted(known), 1, _ALIKE)
-        if near:
-            raise ProfilerError(f"{key} (--{'limit' if key == 'limits' else key}) name {name}: did you mean {near[0]}?")
+    near = [] if name in known else difflib.get_close_matches(name, sorted(known), 1, _ALIKE)
+    if near:
+        raise ProfilerError(f"{where} {name}: nothing counts that; did you mean {near[0]}?")

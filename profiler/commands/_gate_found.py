@@ -39,17 +39,21 @@ class Found:
         return Found(self.paths + other.paths, self.runs + other.runs, self.counted + other.counted)
 
 
-def count_steps(program: Program, settings: GateSettings, processes: int, first: int = 1) -> Found:
-    """Count so many fresh processes; `first` is the number of the first one."""
-    names = [f"counted-{program.side}-{number}" for number in range(first, first + processes)]
+def count_steps(program: Program, settings: GateSettings, processes: int, first: int = 1, *, of: str = "") -> Found:
+    """Count so many fresh processes; `first` is the number of the first one.
+
+    :param of: what they are processes of, where that is not plain.
+    """
+    last = first + processes - 1
+    names = {f"counted-{program.side}-{number}": number for number in range(first, last + 1)}
     paths = count(
         program,
         settings.out,
-        names,
+        list(names),
         steps=settings.steps or STEPS,
         warmup=WARMUP if settings.warmup is None else settings.warmup,
         patience=settings.patience,
-        announce=lambda name: print(f"counting: {name}", file=sys.stderr),
+        announce=lambda name: print(f"counting{of and f' {of}'}: process {names[name]} of {last}", file=sys.stderr),
     )
     return found_in(paths, str(program.cwd))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from profiler.base.errors import Exit, ProfilerError
 from profiler.commands._gate_job import ACTIONS, SUMMARY, is_true
 from profiler.commands._gate_settings import GateSettings
+from profiler.commands._gate_unheld import unheld
 from profiler.gate.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, GateResult
 from profiler.gate.verdict import concluded
 from profiler.report.gate import json
@@ -70,7 +71,7 @@ def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, An
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=time.monotonic() - settings.began,
             out=str(settings.out),
-            notes=(*result.notes, *settings.notes),
+            notes=(*result.notes, *settings.notes, *unheld(result)),
         )
     )
     comparison: Comparison | None = None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from profiler.commands._gate_stops import code_of
+from profiler.gate.confirm import LOOKS
 from profiler.gate.decide import next_kind
 from profiler.gate.model import CONFIRM, Limits, Round
+from profiler.gate.reason import percent
 from profiler.gate.values import round_values
 
 if TYPE_CHECKING:
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from profiler.record.turns.rounds import Rounds
-
-_FIRST_LOOK: Final = 5
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], N
     :param first: called after the first one; what it raises ends them.
     """
     began = time.monotonic()
-    with _progress() as show:
+    with _progress(limits) as show:
         try:
             while kind := next_kind(made.rounds, limits):
                 longest = max((one.seconds for one in made.rounds), default=0.0)
@@ -58,41 +59,51 @@ def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], N
             made.interrupted = code_of(stop)
 
 
-Show = Callable[[list[Round], str], None]
+Show = Callable[[Sequence[Round], str], None]
 
 
-def _progress() -> AbstractContextManager[Show]:
+def _progress(limits: Limits) -> AbstractContextManager[Show]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    return _bar(console) if console.is_terminal else nullcontext(_line)
+    return _live(console, limits) if console.is_terminal else nullcontext(_lines(limits))
 
 
-def _line(rounds: list[Round], kind: str) -> None:
-    print(f"round {len(rounds) + 1}{' (confirming)' if kind == CONFIRM else ''}{so_far(rounds)}", file=sys.stderr)
+def _lines(limits: Limits) -> Show:
+    began = time.monotonic()
+
+    def show(rounds: Sequence[Round], kind: str) -> None:
+        elapsed = timedelta(seconds=int(time.monotonic() - began))
+        print(f"{so_far(rounds, kind, limits)} ({elapsed})", file=sys.stderr)
+
+    return show
 
 
 @contextmanager
-def _bar(console: Console) -> Iterator[Show]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+def _live(console: Console, limits: Limits) -> Iterator[Show]:
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description:<34}"), BarColumn(20), TextColumn("{task.fields[said]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task("", total=_FIRST_LOOK, said="")
+    # The first column may wrap, so that a narrow terminal does not cut the time behind it.
+    columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
 
-        def show(rounds: list[Round], kind: str) -> None:
-            number = len(rounds) + 1
-            total = _FIRST_LOOK if number <= _FIRST_LOOK else None  # from then on the rounds say when it ends
-            words = f"round {number}: " + ("confirming a slow-down" if kind == CONFIRM else "base and candidate")
-            progress.update(bar, completed=number - 1, total=total, description=words, said=so_far(rounds).strip(": "))
+        def show(rounds: Sequence[Round], kind: str) -> None:
+            progress.update(task, description=so_far(rounds, kind, limits))
 
         yield show
 
 
-def so_far(rounds: list[Round]) -> str:
-    """What the rounds' medians have been, in short."""
+def so_far(rounds: Sequence[Round], kind: str, limits: Limits) -> str:
+    """The round that begins, and the slow-down of the typical step in those before it: their mean, and the last one."""
+    number = f"round {len(rounds) + 1}"
+    if kind == CONFIRM:
+        made = sum(one.kind == CONFIRM for one in rounds)
+        number += f" (confirming, {made + 1} of at most {LOOKS[-1]})"
+    else:
+        number += f" of at most {limits.max_rounds}"
     values = [value for one in rounds if (value := round_values(one).typical) is not None]
     if not values:
-        return ""
-    shown = ", ".join(f"{100 * math.expm1(value):+.1f}%" for value in values[-6:])
-    return f": slow-down so far {shown}"
+        return number
+    return f"{number}: {percent(math.fsum(values) / len(values))} so far, last {percent(values[-1])}"

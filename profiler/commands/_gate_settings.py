@@ -40,6 +40,8 @@ class GateSettings:
     github: bool = False
     explain: bool = True
     """Whether a slow-down that fails is looked into: where the time of both sides goes."""
+    named: frozenset[str] = frozenset()
+    """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
     notes: tuple[str, ...] = ()
     """What a reader of the result has to know of it."""
     began: float = field(default_factory=time.monotonic)
@@ -47,6 +49,7 @@ class GateSettings:
 
 def settings_of(args: argparse.Namespace, mode: str) -> GateSettings:
     """:raises ProfilerError: a value or a key that there is not, or a directory that is taken."""
+    limits = _limits(args.limit)
     overrides = {
         "detect": args.detect,
         "inconclusive": args.inconclusive,
@@ -56,7 +59,7 @@ def settings_of(args: argparse.Namespace, mode: str) -> GateSettings:
         "max_rounds": args.max_rounds,
         "max_seconds": args.max_seconds,
         "links": args.link,
-        "limits": _limits(args.limit),
+        "limits": limits,
         "ignore": args.ignore,
     }
     said = read(None, overrides)
@@ -82,6 +85,7 @@ def settings_of(args: argparse.Namespace, mode: str) -> GateSettings:
         environment=args.environment or "auto",
         github=args.github,
         explain=not args.no_explain,
+        named=frozenset((*(limits or ()), *(args.ignore or ()))),
         notes=notes,
     )
 

@@ -106,7 +106,9 @@ def _counters(
         return lines
     with Trouble("the lines at which counters rose could not be found"):
         located = {
-            side: held.found.counted if held and side == CANDIDATE else count_steps(program, settings, 1).counted
+            side: held.found.counted
+            if held and side == CANDIDATE
+            else count_steps(program, settings, 1, of=f"once more, the {side}").counted
             for side, program in programs.items()
         }
         sites = {

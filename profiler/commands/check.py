@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +18,11 @@ _CODES = (
     "rounds until then are reported. What [tool.profiler.check] in pyproject.toml says holds where no option does."
 )
 
+_UNKNOWN = "unrecognized arguments: "
+"""What argparse says before options that there are not."""
+_ALIKE = 0.7
+"""Of the letters (difflib's ratio), of two options that both begin with --: --basline has 0.95, --bogus 0.47."""
+
 
 class Check:
     """Counters against a file, on any machine; times of two revisions by turns, in one job. Never a stored time."""
@@ -24,7 +32,7 @@ class Check:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # a word that is short for two options some day breaks no job
-        parser.error = _refused  # type: ignore[method-assign]
+        parser.error = partial(_refused, parser)  # type: ignore[method-assign]
         parser.epilog = _CODES
         against = parser.add_argument_group("what to hold it against")
         against.add_argument(
@@ -110,11 +118,21 @@ def _checked(args: argparse.Namespace) -> int:
     return check_command(command, settings)
 
 
-def _refused(message: str) -> NoReturn:
+def _refused(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """One line, as every error of `check`: the usage of all options would bury it."""
     from profiler.commands._gate_job import told
 
-    raise told(ProfilerError(f"{message} (check --help names the options)"))
+    near = _near(message, re.findall(r"--[a-z-]+", parser.format_usage()))
+    raise told(ProfilerError(f"{message}{near} (check --help names the options)"))
+
+
+def _near(message: str, options: list[str]) -> str:
+    """`; did you mean --baseline?` behind what argparse does not know; empty: it is like no option."""
+    unknown = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
+    for word in unknown:
+        if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], options, 1, _ALIKE)):
+            return f"; did you mean {near[0]}?"
+    return ""
 
 
 PLUGIN = Check()
