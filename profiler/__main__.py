@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from profiler import __doc__ as purpose
 from profiler import __version__
@@ -56,7 +57,7 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except ProfilerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
@@ -64,7 +65,7 @@ def guarded(work: Callable[[], int]) -> int:
         lacking = missing()
         if (error.name or "").partition(".")[0] not in lacking:
             return _internal(error)
-        print(f"error: {explained(lacking)}", file=sys.stderr)
+        _say(f"error: {explained(lacking)}")
         return int(Exit.USAGE)
     except BrokenPipeError:
         # the reader went away; what is still buffered must not raise again at exit
@@ -78,8 +79,14 @@ def _internal(error: Exception) -> int:
     if os.environ.get(DEBUG):
         raise error
     message = " ".join(str(error).split())
-    print(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)", file=sys.stderr)
+    _say(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)")
     return int(Exit.USAGE)
+
+
+def _say(line: str) -> None:
+    """A terminal that is gone changes no exit code: 1, Python's own, would be read as a FAIL."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -114,3 +114,11 @@ def test_an_unknown_program_leaves_no_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "error: cannot start no-such-program: there is no such program\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path: Path) -> None:
+    """As of a terminal that was closed, or a log on a full disk."""
+    command = command_line("run", "--out", f"{tmp_path}/run", "--", "no-such-program")
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, cwd=ROOT, stderr=full, check=False).returncode == 2
