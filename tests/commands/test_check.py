@@ -20,7 +20,9 @@ from tests.commands.checked import REPORTS, STEPPING, committed, git, quoted, sa
 
 def test_update_then_check_then_a_counter_that_rose(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
-    assert "written" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "written" in shown.out
+    assert shown.err.splitlines()[:2] == ["counting: process 1 of 2", "counting: process 2 of 2"]
     before = Path("b.json").read_text()
     assert main(["check", "--baseline", "b.json", "--out", "same", "--", *train()]) == 0
     assert main(["check", "--baseline", "b.json", "--out", "more", "--", *train(2000, 4)]) == 1
@@ -169,28 +171,40 @@ def test_against_a_revision(here: Path) -> None:
         (["--baseline", "none.json", "--", *train()], "there is no baseline none.json"),
         (["--before", "a"], "go together"),
         (["--against", "HEAD"], "after --"),
-        (["one"], "two runs"),
+        (["one"], "one is no recorded run: there is nothing of that name; a command goes after --"),
+        ([".", "two"], ". is no recorded run: there is no run.json in it"),
+        (["--baseline", "c.json", *train()], f"check --baseline c.json -- {quoted()}"),
+        (["--against", "main", "train.py", "--lr", "1"], "train.py is no recorded run: put -- before a command"),
+        (["--against", "main", "train.py", "--lr", "1"], "as in: check --against main -- train.py --lr 1"),
         (["one", "two", "--", "three"], "give one of"),
         (["--detect", "fast", "--before", "a", "--after", "b"], "detect"),
         (["--before", "no-such-program", "--after", "no-such-program"], "no such program"),
         (["--reason", "why", "--baseline", "b", "--", "x"], "--reason goes with --update"),
         (["--against", "HEAD", "--", *train()], "git"),
         (["one", "two"], "one"),
-        (["one", "two", "--baseline", "b.json"], "--baseline goes with --update, --baseline alone or --against"),
         (["--before", "a", "--after", "b", "--baseline", "b.json"], "--baseline goes with"),
         (["--baseline", "b.json", "--no-baseline", "--against", "HEAD", "--", "x"], "not both"),
         (["--baseline", "b.json", "--detect", "5%", "--", *train()], "--detect goes with --against or"),
         (["--before", "a", "--after", "b", "--link", "data"], "--link goes with --against"),
         (["--baseline", "b.json", "--update", "--max-rounds", "3", "--", *train()], "--max-rounds goes with"),
-        (["--before", "a", "--after", "b", "--limit", "sync=1"], "did you mean syncs?"),
-        (["--before", "a", "--after", "b", "--ignore", "would_syncs"], "did you mean would_sync?"),
+        (["--update", "--", *train()], "--update needs --baseline FILE (or baseline = FILE in"),
+        (
+            ["--before", "a", "--after", "b", "--limit", "sync=1"],
+            "--limit sync: nothing counts that; did you mean syncs?",
+        ),
+        (
+            ["--before", "a", "--after", "b", "--ignore", "would_snc"],
+            "--ignore would_snc: nothing counts that; did you",
+        ),
         (["--before", "a", "--after", "b", "--history", "none/h.jsonl"], "there is no folder"),
         (["--before", "a", "--after", "b", "--history", "train.py"], "train.py is no history"),
         (["--before", "a", "--after", "b", "--out", "."], "never overwritten"),
         (["--baseline", "none/b.json", "--update", "--", *train()], "there is no folder"),
         (["--det", "5%", "--before", "a", "--after", "b"], "--det"),
         (["--steps", "some", "--", *train()], "--steps"),
-        (["--bogus"], "--bogus"),
+        (["--bogus"], "unrecognized arguments: --bogus (check"),
+        (["--basline", "b.json", "--", *train()], "--basline; did you mean --baseline?"),
+        (["--before", "a", "--after", "b", "--detct=5%"], "--detct=5%; did you mean --detect?"),
     ],
 )
 def test_one_line_and_exit_code_2(here: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
@@ -206,7 +220,7 @@ def test_one_line_and_exit_code_2(here: Path, capsys: pytest.CaptureFixture[str]
     ("source", "patience", "line"),
     [
         ("import sys\nprint('no data')\nsys.exit(4)\n", "200", "exited with 4: no data"),
-        ("from profiler import marks\nfor _ in range(30): marks.step()\n", "200", "give it more steps"),
+        ("from profiler import marks\nfor _ in range(30): marks.step()\n", "200", "more steps to train"),
         ("import time\nwhile True: time.sleep(1)\n", "1", "no step was seen"),
         ("import os\nos.kill(os.getpid(), 9)\n", "200", "signal 9"),
     ],

@@ -18,7 +18,7 @@ from profiler.base.errors import ProfilerError
 from profiler.commands import _gate_results
 from profiler.gate import history
 from profiler.record.processes import family, is_alive
-from tests.commands.checked import committed, git, said, train
+from tests.commands.checked import committed, git, quoted, said, train
 from tests.record.turns.programs import ROOT
 
 CRASHES = """
@@ -130,6 +130,16 @@ def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, numb
     assert not [pid for pid in programs if is_alive(pid)]
     assert len(git("worktree", "list").splitlines()) == 1
     assert said()["state"] == "INCONCLUSIVE"
+
+
+def test_an_interrupt_before_anything_was_measured_says_nothing_of_counters(here: Path) -> None:
+    process = started("--before", quoted(), "--after", quoted(), "--limit", "syncs=1", "--out", "out")
+    until_it_says(process, "round 1")
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    found = said()
+    assert (found["state"], found["counters"], found["notes"]) == ("INCONCLUSIVE", None, [])
 
 
 def test_a_signal_while_it_counts_ends_the_program(baseline: list[str]) -> None:
