@@ -175,7 +175,7 @@ class TimeLine:
     """One-sided bounds, each at the confidence of a look."""
     rounds: int
     smallest: float | None
-    """The smallest slow-down that would have failed with this much noise and these rounds."""
+    """The slow-down from which on it would have been a FAIL with 80% probability, with this noise and these rounds."""
     more_rounds: int | None = None
     """Rounds that would probably settle it; None: it is settled, or more rounds would not."""
     more_seconds: float | None = None
@@ -195,6 +195,8 @@ class Throughput:
     confirmed: bool | None = None
     """Of a FAIL: whether role-swapped rounds and the control agree; None: nothing was to be confirmed."""
     doubts: tuple[str, ...] = ()
+    of_rounds: tuple[tuple[float | None, float | None], ...] = ()
+    """Of each round the typical step: slow-down of the candidate and of the control; None: too few turns of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,8 @@ class GateResult:
     """What such a check can and cannot show; how to refresh a baseline; informational times."""
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
+    explanation: str = ""
+    """Where the time went, after a FAIL of speed; empty: not looked into."""
     baseline_file: str = ""
     created_at: str = ""
     """ISO 8601, UTC."""

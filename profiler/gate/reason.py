@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from profiler.gate.decision import FEWEST, Decision, Kept
+from profiler.gate.decision import Decision, Kept
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Limits, TimeLine
 from profiler.gate.nouns import some
 from profiler.gate.sequential import FAILS_ABOVE, LOOKS, PASSES_BELOW
@@ -32,16 +32,24 @@ def reason(found: Decision, lines: Sequence[TimeLine], of: Kept, limits: Limits,
         return _confirmed(found, of)
     if found.suspected:
         return _not_confirmed(found, of, stopped)
+    if of.usable < LOOKS[0]:
+        return _too_few(of, limits, stopped)
     early = f"stopped by {stopped} after {_rounds(of.usable)}: " if stopped else ""
-    if of.usable < FEWEST:
-        few = f"{_rounds(of.usable)} with enough turns, of {of.taken} taken"
-        asked = f": --max-rounds {LOOKS[0]}" if limits.max_rounds < FEWEST and not stopped else ""
-        return f"{early or 'too few rounds: '}{few}; a verdict needs {FEWEST} at least{asked}"
     names = " and ".join(f"{line.name} {_range(line)}" for line in lines if line.state == INCONCLUSIVE)
     low, high = (f"{100 * share * limits.detect:g}%" for share in (FAILS_ABOVE, PASSES_BELOW))
     undecided = f"{_rounds(of.usable)} do not tell a slow-down of {low} or less from one of {high} or more"
     settled = "" if stopped else _settled(lines, of, limits)
     return f"{early}{undecided}: {names}{_rare(found)}{settled}"
+
+
+def _too_few(of: Kept, limits: Limits, stopped: str) -> str:
+    """Below the first look, of which nothing can be foretold but that it has to come."""
+    lost = f" with enough turns, of {of.taken} taken" if of.usable < of.taken else ""
+    few = f"stopped by {stopped} after {_rounds(of.usable)}" if stopped else f"too few rounds: {of.usable}"
+    asked = ""
+    if of.taken >= limits.max_rounds and not stopped:
+        asked = f": --max-rounds {math.ceil(LOOKS[0] * of.taken / of.usable) if of.usable else LOOKS[0]}"
+    return f"{few}{lost}; a verdict needs {LOOKS[0]} rounds at least{asked}"
 
 
 def _settled(lines: Sequence[TimeLine], of: Kept, limits: Limits) -> str:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from profiler.base.counter_names import NAMES
 from profiler.gate.counters import FEWER
 from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, Throughput, TimeLine
+from profiler.gate.values import round_values
 
 _MOST_COUNTERS = 3
 
 
 def concluded(result: GateResult) -> GateResult:
-    """`result` with its state, as bad as its worst part, and its sentence.
+    """`result` with its state, as bad as its worst part, its sentence, and what each round says by itself.
 
     :raises ValueError: it has no part.
     """
@@ -25,9 +26,16 @@ def concluded(result: GateResult) -> GateResult:
     if not result.baseline_file:  # to write a gain down in
         lines = (replace(line, reason=FEWER) if line.reason.startswith(FEWER) else line for line in result.counters)
         result = replace(result, counters=tuple(lines))
+    if result.throughput:
+        result = replace(result, throughput=_with_rounds(result.throughput))
     state = max(states, key=STATES.index)
     sentence = "; ".join(_sentences(result, state))
     return replace(result, state=state, sentence=sentence[:1].upper() + sentence[1:])
+
+
+def _with_rounds(speed: Throughput) -> Throughput:
+    values = map(round_values, speed.rounds)
+    return replace(speed, of_rounds=tuple((one.typical, one.control_typical) for one in values))
 
 
 def _sentences(result: GateResult, state: str) -> Iterator[str]:

@@ -153,7 +153,8 @@ def test_what_ends_rounds_from_outside_allows_a_last_look_an_interrupt_does_not(
     assert throughput(rounds, LIMITS, why_stopped="the time limit of 9 s").state == PASS
     for found in (throughput(rounds, LIMITS, interrupted=True), throughput(rounds, LIMITS)):
         assert found.state == INCONCLUSIVE
-    assert "stopped by an interrupt after 3 rounds" in throughput(rounds, LIMITS, interrupted=True).reason
+    interrupted = throughput(rounds, LIMITS, interrupted=True).reason
+    assert interrupted == "stopped by an interrupt after 3 rounds; a verdict needs 5 rounds at least"
     slow = throughput(exact(0.1, 0.101, 0.102), LIMITS, why_stopped="the time limit of 9 s")
     assert (slow.state, slow.confirmed) == (INCONCLUSIVE, None)
     assert "not confirmed: stopped by the time limit of 9 s after 0 rounds" in slow.reason
@@ -181,7 +182,7 @@ def test_of_more_rounds_as_many_are_lost_as_were() -> None:
 
 def test_a_maximum_below_what_a_verdict_needs_is_said() -> None:
     found = throughput(exact(0.0), replace(LIMITS, max_rounds=1))
-    assert found.reason.endswith("1 round with enough turns, of 1 taken; a verdict needs 3 at least: --max-rounds 5")
+    assert found.reason.endswith("too few rounds: 1; a verdict needs 5 rounds at least: --max-rounds 5")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -189,7 +190,8 @@ def test_too_few_rounds_are_inconclusive(number: int) -> None:
     found = throughput(exact(0.0, 0.001)[:number], LIMITS, why_stopped="the time limit of 5 s")
     assert found.state == INCONCLUSIVE
     assert "stopped by the time limit of 5 s" in found.reason
-    assert "3 at least" in found.reason
+    assert found.reason.endswith("5 rounds at least"), "what is foretold of so few says nothing"
+    assert "turns" not in found.reason, "none was lost"
     assert all(line.state == INCONCLUSIVE for line in found.lines)
 
 
@@ -201,7 +203,7 @@ def test_rounds_without_turns_of_one_side_say_nothing() -> None:
     found = throughput([empty] * 3, LIMITS)
     assert found.state == INCONCLUSIVE
     assert [line.slowdown for line in found.lines] == [None, None]
-    assert "too few rounds" in found.reason
+    assert found.reason == "too few rounds: 0 with enough turns, of 3 taken; a verdict needs 5 rounds at least"
     mixed = [empty, *exact(0.0, 0.004, -0.004, 0.002), empty]
     assert next_kind(mixed, LIMITS) == MEASURE
     assert next_kind([*mixed, *exact(0.001)], LIMITS) is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.gate.counters import compare, overall
-from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, GateResult, Limits
+from profiler.gate.decide import throughput
+from profiler.gate.model import CONFIRM, FAIL, INCONCLUSIVE, PASS, GateResult, Limits
 from profiler.gate.verdict import concluded
 from tests.fakes.counting import two
+from tests.gate.made import exact
 
 
 def result(before: float, after: float, **options: str) -> GateResult:
@@ -22,6 +26,17 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     assert (unknown.state, unknown.sentence) == (INCONCLUSIVE, "Device: cpu against cuda")
     with pytest.raises(ValueError, match="nothing was gated"):
         concluded(GateResult())
+
+
+def test_what_each_round_says_is_told_with_it() -> None:
+    rounds = [*exact(0.0, 0.05), *exact(0.05, kind=CONFIRM, control=0.02), replace(exact(0.0)[0], turns=())]
+    speed = throughput(rounds, Limits())
+    assert speed.of_rounds == ()
+    found = concluded(GateResult(throughput=speed)).throughput
+    assert found is not None
+    candidate, control = zip(*found.of_rounds, strict=True)
+    assert candidate == (pytest.approx(0.0, abs=1e-6), pytest.approx(0.05), pytest.approx(0.05), None)
+    assert control == (None, None, pytest.approx(0.02), None)
 
 
 def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:

@@ -72,7 +72,11 @@ def _throughput(result: GateResult) -> Iterator[Case]:
     for line in gate.lines:
         state = said.line_state(gate, line)
         reason = f"; {plain(gate.reason)}" if gate.reason and state != PASS else ""
-        found.append(Case(THROUGHPUT, plain(line.name), plain(line.name), state, said.time_sentence(line) + reason))
+        found.append(
+            Case(
+                THROUGHPUT, plain(line.name), plain(line.name), state, said.time_sentence(result, line, state) + reason
+            )
+        )
     if _worse(gate.state, found):
         found.append(Case(THROUGHPUT, "all rounds", "throughput", gate.state, plain(gate.reason or result.sentence)))
     yield from found

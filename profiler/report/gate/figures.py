@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median, quantiles
 from typing import Final
 
 from profiler.gate.model import BASE, CANDIDATE, CONTROL, GateResult, Throughput
 from profiler.report.blocks import Curve, Interval, Intervals, Level, Lines, Panel, side_tone
 from profiler.report.gate import words
-from profiler.report.gate.rounds import ratio, step_times
+from profiler.report.gate.rounds import said_by_rounds, step_times
 
 _MS: Final = 1e3
 _NOTE: Final = (
-    "Rows of a line: the gate's estimate with its one-sided bounds. Rows of dots, one a round: the ratio of the sides' "
-    "median step times, which decides nothing: the gate pairs turns."
+    "Lines: the estimate with its one-sided bounds. Dots, one a round: its typical step, from pairs of neighbouring "
+    "turns, as the verdict takes it."
 )
 _TONES: Final = {BASE: side_tone(0), CANDIDATE: side_tone(1), CONTROL: "floor"}
 
 
 def slowdowns(result: GateResult) -> Iterator[Intervals]:
-    """Estimates with their bounds, and below them every round's plain ratio; nothing where nothing was measured."""
+    """Estimates with their bounds and the rounds behind them; nothing where nothing was measured."""
     gate = result.throughput
-    rows = [*_estimates(gate), *_ratios(gate)] if gate is not None else []
+    rows = [*_estimates(gate), *_control(gate)] if gate is not None else []
     if not rows:
         return
     detect = result.limits.detect
@@ -39,22 +39,24 @@ def slowdowns(result: GateResult) -> Iterator[Intervals]:
 
 
 def _estimates(gate: Throughput) -> Iterator[Interval]:
-    for line in gate.lines:
+    dots = _percents(value for _, (value, _) in said_by_rounds(gate))
+    for at, line in enumerate(gate.lines):
         value = words.in_percent(line.slowdown)
         if value is not None:
             low, high = words.in_percent(line.low), words.in_percent(line.high)
-            yield Interval(line.name, _TONES[CANDIDATE], (), value, low, high, words.slowdown(line.slowdown))
+            shown = dots if at == 0 else ()  # the typical step's comes first
+            yield Interval(line.name, _TONES[CANDIDATE], shown, value, low, high, words.slowdown(line.slowdown))
 
 
-def _ratios(gate: Throughput) -> Iterator[Interval]:
-    names = {CANDIDATE: "rounds, median steps", CONTROL: "control, median steps"}
-    for side, name in names.items():
-        found = (words.in_percent(ratio(one, side)) for one in gate.rounds)
-        dots = tuple(value for value in found if value is not None)
-        if dots:
-            middle = median(dots)
-            text = words.slowdown(math.log1p(middle / 100))
-            yield Interval(name, _TONES[side], dots, middle, None, None, text)
+def _control(gate: Throughput) -> Iterator[Interval]:
+    value = words.in_percent(gate.control)
+    if value is not None:
+        dots = _percents(control for _, (_, control) in said_by_rounds(gate))
+        yield Interval("base against itself", _TONES[CONTROL], dots, value, None, None, words.slowdown(gate.control))
+
+
+def _percents(slowdowns: Iterable[float | None]) -> tuple[float, ...]:
+    return tuple(value for one in slowdowns if (value := words.in_percent(one)) is not None)
 
 
 def drift(gate: Throughput) -> Iterator[Lines]:

@@ -126,13 +126,27 @@ def _results(entries: Sequence[Entry]) -> b.Table:
 
 
 def _result(entry: Entry) -> tuple[b.Cell, ...]:
-    worst = max(entry.slowdowns.values(), key=lambda one: one.slowdown, default=None)
     slow = b.Cell(b.NOTHING)
-    if worst is not None:
-        slow = b.Cell(words.slowdown(worst.slowdown), note=words.interval(worst.low, worst.high))
+    if name := _named(entry):
+        known = entry.slowdowns[name]
+        ends = filter(None, (words.interval(known.low, known.high), name))
+        slow = b.Cell(words.slowdown(known.slowdown), sort=known.slowdown, note=", ".join(ends))
     step = b.Cell(b.NOTHING if entry.step_time is None else units.seconds(entry.step_time))
     state = b.Cell(entry.state, strong=entry.state != STATES[0])
-    return (b.Cell(_minute(entry.time)), b.Cell(entry.what or _commit(entry)), state, slow, step)
+    return (b.Cell(_minute(entry.time)), b.Cell(_candidate(entry)), state, slow, step)
+
+
+def _named(entry: Entry) -> str:
+    """The line of the throughput gate that the check's sentence names first; the first one where it names none."""
+    sentence = entry.sentence.lower()
+    names = [name for name in entry.slowdowns if name in sentence]
+    return min(names, key=sentence.index, default=next(iter(entry.slowdowns), ""))
+
+
+def _candidate(entry: Entry) -> str:
+    """'working tree (3f2a9c1)' tells its commit; a command does not."""
+    commit = said.commit(entry.commit, entry.what)
+    return entry.what if not commit or commit in entry.what else ": ".join(filter(None, (commit, entry.what)))
 
 
 def _name(series: Series) -> str:

@@ -38,6 +38,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "candidate": _side(result.candidate, "candidate", gaps),
         "counters": _counters(result, gaps),
         "throughput": _throughput(result.throughput, gaps) if result.throughput is not None else None,
+        "explanation": result.explanation,
         "doubts": list(said.doubts(result)),
         "notes": list(result.notes),
         "machine": dict(sorted(result.machine.items())),

@@ -41,7 +41,9 @@ def render(result: GateResult) -> str:
     for case in found:
         _case(suite, case)
     output = ET.SubElement(suite, "system-out")
-    output.text = "\n".join(map(_text, (result.sentence, *said.doubts(result), *result.notes)))
+    output.text = "\n".join(
+        map(_text, (result.sentence, *filter(None, (result.explanation,)), *said.doubts(result), *result.notes))
+    )
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.base import units
 from profiler.gate.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Round, Throughput
 from profiler.report.gate import said, words
-from profiler.report.gate.rounds import ratio, typical
+from profiler.report.gate.rounds import OF_COLUMNS, said_by_rounds, typical
 from profiler.report.render.markdown import escape
 
 _ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
@@ -18,7 +18,8 @@ _ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
 def render(result: GateResult, *, details: bool = True) -> str:
     """The summary; without `details` what is folded away is left out."""
     parts = [f"## Performance check: {text(result.state)}"]
-    parts.append(f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{text(result.state)}**: {text(said.headline(result))}")
+    verdict = f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{text(result.state)}**: {text(said.headline(result))}"
+    parts.append(verdict + (f"\n>\n> {text(result.explanation)}" if result.explanation else ""))
     parts.append(_sides(result))
     if result.counters_state is not None:
         parts += _counters(result)
@@ -69,6 +70,8 @@ def _counters(result: GateResult) -> Iterator[str]:
     sites = [_site(line, at) for line in shown for at in range(len(line.changes))]
     if sites:
         yield "\n".join(sites)
+    if meant := said.if_meant(result):
+        yield text(f"{meant[0].upper()}{meant[1:]}")
     rest = len(result.counters) - len(shown)
     if rest:
         yield f"{rest:,} other{'s' * (rest != 1)} unchanged." if shown else f"All {rest:,} unchanged."
@@ -91,11 +94,11 @@ def _throughput(result: GateResult, throughput: Throughput) -> Iterator[str]:
             words.interval(line.low, line.high),
             f"{line.rounds:,}",
             words.percent(line.smallest),
-            said.more(line),
+            said.more(result, line),
         )
         for line in throughput.lines
     ]
-    columns = ("", "", "Slow-down", "Interval", "Rounds", "Smallest that could have been seen", "")
+    columns = ("", "", "Slow-down", "Interval", "Rounds", f"Would have been a FAIL from ({said.POWER})", "")
     if rows:
         yield _grid(columns, rows, (2, 3, 4, 5))
     if control := said.control(throughput):
@@ -104,11 +107,9 @@ def _throughput(result: GateResult, throughput: Throughput) -> Iterator[str]:
 
 def _details(result: GateResult) -> Iterator[str]:
     if result.throughput is not None and result.throughput.rounds:
-        columns = ("Round", "Kind", "Slots", "Base, step", "Candidate, step", "Ratio", "Load", "Steal", "Held down")
-        yield _folded(
-            "Every round: median step of each side, and their ratio",
-            _grid(columns, map(_round, result.throughput.rounds), (0, 3, 4, 5, 6, 7)),
-        )
+        head = ("Round", "Kind", "Slots", "Base, step", "Candidate, step", "Slow-down", "Load", "Steal", "Held down")
+        rows = (_round(one, slower) for one, (slower, _) in said_by_rounds(result.throughput))
+        yield _folded("Every round", _grid(head, rows, (0, 3, 4, 5, 6, 7)), text(OF_COLUMNS))
     machine = [*result.machine.items(), ("took", words.duration(result.seconds)), ("at", result.created_at)]
     for label, side in (("base", result.base), ("candidate", result.candidate)):
         machine += [(f"{label}: command", side.command), (f"{label}: speed, gates nothing", said.side_times(side))]
@@ -120,7 +121,7 @@ def _folded(title: str, *bodies: str) -> str:
     return "\n\n".join((f"<details><summary>{text(title)}</summary>", *bodies, "</details>"))
 
 
-def _round(one: Round) -> tuple[str, ...]:
+def _round(one: Round, slower: float | None) -> tuple[str, ...]:
     steps = [typical(one, side) for side in (BASE, CANDIDATE)]
     conditions = one.conditions
     cores = "" if conditions.cores is None else f" on {conditions.cores:,} cores"
@@ -129,7 +130,7 @@ def _round(one: Round) -> tuple[str, ...]:
         words.ROUNDS.get(one.kind, one.kind),
         ", ".join(words.SIDES.get(slot, slot) for slot in one.slots),
         *(units.NOT_MEASURED if step is None else units.seconds(step) for step in steps),
-        words.percent(ratio(one, CANDIDATE)),
+        words.percent(slower),
         units.NOT_MEASURED if conditions.load is None else units.significant(conditions.load, 2) + cores,
         units.NOT_MEASURED if conditions.steal is None else units.share(conditions.steal),
         ", ".join(conditions.throttled) or "–",

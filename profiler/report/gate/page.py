@@ -32,6 +32,7 @@ from profiler.report.gate.rounds_table import rounds_table
 from profiler.report.quantities import missing_cell, short_path
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
+_FAIL_FROM: Final = f"FAIL from ({said.POWER})"
 _OF_ROUNDS: Final[tuple[str, ...]] = (
     "A round is a fresh pair of programs that take turns; one runs at a time, the other stands still.",
     "A slow-down is by how much longer the candidate takes for the same work; a gain is negative, or said as 'faster'.",
@@ -72,7 +73,9 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
 
 def _verdict(result: GateResult) -> Section:
     callout = Callout(said.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
-    blocks: list[Block] = [callout, Stats(tuple(_stats(result)))]
+    blocks: list[Block] = [callout]
+    blocks += [Text(result.explanation)] if result.explanation else []
+    blocks.append(Stats(tuple(_stats(result))))
     changes = _changes(result)
     blocks += [changes] if changes else []
     if doubts := said.doubts(result):
@@ -85,15 +88,25 @@ def _stats(result: GateResult) -> Iterator[Stat]:
     lines = result.throughput.lines if result.throughput is not None else ()
     for line in lines:
         yield Stat(f"Slow-down, {line.name}", replace(_slowdown(line), note=words.interval(line.low, line.high)))
-    for line in lines[:1]:
-        smallest = _percent(line.smallest, "too few rounds")
-        yield Stat("Smallest it could see", smallest if smallest.missing else replace(smallest, note=line.name))
+    if result.throughput is not None and lines:
+        yield from _could_see(lines[0], said.line_state(result.throughput, lines[0]))
     if result.counters_state is not None:
         bad = sum(line.state == FAIL for line in result.counters)
         known = Cell(f"{bad}", f"of {len(result.counters)}", sort=bad)
         yield Stat("Counters that fail", known if result.counters else missing_cell("nothing was compared"))
     took = words.duration(result.seconds)
     yield Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else Cell(took))
+
+
+def _could_see(line: TimeLine, state: str) -> Iterator[Stat]:
+    """Of a PASS what it rules out; nothing of a FAIL, which was seen."""
+    limit = said.ruled_out(line) if state == PASS else None
+    if limit is not None:
+        note = said.seen(line, state)[-1]
+        yield Stat("Ruled out: slower by more than", Cell(limit.removesuffix("%"), "%", sort=line.high, note=note))
+    elif state != FAIL:
+        value = _percent(line.smallest, "too few rounds")
+        yield Stat(_FAIL_FROM, value if value.missing else replace(value, note=line.name))
 
 
 def _slowdown(line: TimeLine) -> Cell:
@@ -129,7 +142,12 @@ def _counters(result: GateResult) -> Section:
         blocks: tuple[Block, ...] = (NotMeasured("Counters", result.counters_reason or "no counter was compared"),)
     else:
         reason = said.reason(result, result.counters_reason)
-        blocks = (*((Text(f"{result.counters_state}: {reason}"),) if reason else ()), table)
+        meant = said.if_meant(result)
+        above = (
+            *([f"{result.counters_state}: {reason}"] if reason else ()),
+            *([meant[0].upper() + meant[1:]] if meant else ()),
+        )
+        blocks = (*map(Text, above), table)
     return Section("check-counters", "Counters", blocks)
 
 
@@ -176,11 +194,14 @@ def _throughput(result: GateResult, gate: Throughput) -> Section:
         Column("Slow-down", number=True),
         Column("Interval", number=True),
         Column("Rounds", number=True),
-        Column("Could see", number=True),
+        Column(_FAIL_FROM, number=True),
         Column("What would settle it"),
     )
-    rows = tuple(_line(gate, line) for line in gate.lines)
-    note = "Could see: the smallest slow-down that would have failed with this much noise and these rounds."
+    rows = tuple(_line(result, gate, line) for line in gate.lines)
+    note = (
+        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {said.POWER} probability, with this "
+        "noise and these rounds."
+    )
     reason = said.reason(result, gate.reason)
     blocks: list[Block] = [Text(f"{gate.state}: {reason}")] if reason else []
     if control := said.control(gate):
@@ -193,7 +214,7 @@ def _throughput(result: GateResult, gate: Throughput) -> Section:
     return Section("check-throughput", "Throughput", tuple(blocks) or (NotMeasured("Throughput", "no round was run"),))
 
 
-def _line(gate: Throughput, line: TimeLine) -> tuple[Cell, ...]:
+def _line(result: GateResult, gate: Throughput, line: TimeLine) -> tuple[Cell, ...]:
     ends = words.interval(line.low, line.high)
     return (
         Cell(line.name),
@@ -202,7 +223,7 @@ def _line(gate: Throughput, line: TimeLine) -> tuple[Cell, ...]:
         Cell(ends) if ends else missing_cell("too few rounds for a bound"),
         Cell(f"{line.rounds:,}", sort=line.rounds),
         _percent(line.smallest, "too few rounds for a bound"),
-        Cell(said.more(line).removesuffix(" would probably settle it") or NOTHING),
+        Cell(said.more(result, line).replace(" would probably settle it", "") or NOTHING),
     )
 
 

@@ -1,14 +1,18 @@
-"""What a figure shows of one round: every side's step times, and the ratio of their medians.
-
-The gate's own estimate is another one: it pairs turns. These are the plain values behind it.
-"""
+"""What is shown of one round: every side's step times, and the slow-down that the gate takes from it."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from itertools import chain, repeat
 from statistics import median
+from typing import Final
 
-from profiler.gate.model import BASE, Round
+from profiler.gate.model import Round, Throughput
+
+OF_COLUMNS: Final = (
+    "Steps: medians of the round, which decide nothing. Slow-down: of the typical step, from pairs of neighbouring "
+    "turns, as the verdict takes it; not the ratio of the medians."
+)
 
 
 def step_times(one: Round) -> dict[str, list[float]]:
@@ -25,7 +29,7 @@ def typical(one: Round, side: str) -> float | None:
     return median(times) if times else None
 
 
-def ratio(one: Round, side: str) -> float | None:
-    """ln of `side`'s median step over the base's; None where one of them took none."""
-    base, other = typical(one, BASE), typical(one, side)
-    return math.log(other / base) if base and other else None
+def said_by_rounds(gate: Throughput) -> Iterator[tuple[Round, tuple[float | None, float | None]]]:
+    """Every round with the gate's slow-down of its typical step: of the candidate, and of the control."""
+    nothing: tuple[float | None, float | None] = (None, None)
+    return zip(gate.rounds, chain(gate.of_rounds, repeat(nothing)), strict=False)

@@ -8,7 +8,7 @@ from profiler.base import units
 from profiler.gate.model import BASE, CANDIDATE, Round, Throughput
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.gate import words
-from profiler.report.gate.rounds import ratio, typical
+from profiler.report.gate.rounds import OF_COLUMNS, said_by_rounds, typical
 from profiler.report.quantities import missing_cell, seconds_cell, share_cell
 
 _UNKNOWN = "this machine does not say"
@@ -23,29 +23,28 @@ def rounds_table(gate: Throughput) -> Iterator[Table]:
         Column("Slots, in order"),
         Column("Base step", number=True),
         Column("Candidate step", number=True),
-        Column("Ratio", number=True),
+        Column("Slow-down", number=True),
         Column("Load", number=True),
         Column("Steal", number=True),
         Column("Held down by"),
     )
     note = (
-        "Steps: medians of the round. Load: runnable threads of all programs, on so many cores. Steal: of the cores' "
+        f"{OF_COLUMNS} Load: runnable threads of all programs, on so many cores. Steal: of the cores' "
         "time, what other machines took. Held down by: what kept clocks low."
     )
-    yield Table("Every round", columns, tuple(map(_row, gate.rounds)), note)
+    yield Table("Every round", columns, tuple(_row(one, slower) for one, (slower, _) in said_by_rounds(gate)), note)
 
 
-def _row(one: Round) -> tuple[Cell, ...]:
-    change = ratio(one, CANDIDATE)
+def _row(one: Round, slower: float | None) -> tuple[Cell, ...]:
     conditions = one.conditions
-    value = words.in_percent(change)
+    value = words.in_percent(slower)
     return (
         Cell(f"{one.number}", note=words.ROUNDS.get(one.kind, one.kind), sort=one.number),
         Cell(", ".join(words.SIDES.get(slot, slot) for slot in one.slots)),
         *(_step(typical(one, side)) for side in (BASE, CANDIDATE)),
-        missing_cell("a side took no step")
+        missing_cell("too few turns")
         if value is None
-        else Cell(words.percent(change).removesuffix("%"), "%", sort=value),
+        else Cell(words.percent(slower).removesuffix("%"), "%", sort=value),
         missing_cell(_UNKNOWN)
         if conditions.load is None
         else Cell(units.significant(conditions.load, 2), _of(conditions.cores), sort=conditions.load),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from profiler.base import units
 from profiler.gate.model import (
     FAIL,
     INCONCLUSIVE,
+    MEASURE,
+    PASS,
     CounterLine,
     GateResult,
     SideInfo,
@@ -21,6 +24,10 @@ from profiler.report.quantities import plain
 SHORT_COMMIT = 10
 CHANGES = "+changes"
 """Behind the commit of a checkout that has some."""
+FIRST_LOOK: Final = 5
+"""Rounds: profiler.gate.sequential, LOOKS."""
+POWER: Final = "80%"
+"""Of what would have been a FAIL: profiler.gate.sequential, POWER."""
 _NAMED = 7
 """Digits by which a side's name tells its commit already."""
 _SHORT_NAME = 24
@@ -45,22 +52,48 @@ def line_state(throughput: Throughput, line: TimeLine) -> str:
     return line.state
 
 
-def smallest(line: TimeLine) -> str:
-    """How much would have been seen."""
-    if line.smallest is None:
-        return "the smallest slow-down that could have been seen: not measured"
-    return f"the smallest slow-down that could have been seen: {words.percent(line.smallest)}"
+def seen(line: TimeLine, state: str) -> tuple[str, ...]:
+    """What this run rules out, and how much it would have seen; nothing where it has seen as much.
+
+    :param state: of the line in its gate (`line_state`).
+    """
+    if state == FAIL or (state == INCONCLUSIVE and _enough(line)):
+        return ()
+    limit = ruled_out(line) if state == PASS else None
+    first = () if limit is None else (f"slower by more than {limit} is ruled out",)
+    if words.in_percent(line.smallest) is None:
+        return (*first, "from which slow-down on it would have been a FAIL: not measured")
+    start = words.percent(line.smallest)
+    if state == INCONCLUSIVE and line.rounds < FIRST_LOOK:
+        return (*first, f"so few rounds would show a FAIL only from {start} on ({POWER})")
+    return (*first, f"from {start} on it would have been a FAIL ({POWER})")
 
 
-def more(line: TimeLine) -> str:
+def _enough(line: TimeLine) -> bool:
+    """Whether so much was found that something else than the amount makes it INCONCLUSIVE: nothing confirmed it."""
+    return line.slowdown is not None and line.smallest is not None and line.slowdown >= line.smallest
+
+
+def ruled_out(line: TimeLine) -> str | None:
+    """The slow-down above which a PASS rules out every other; None: it has no bound."""
+    return None if words.in_percent(line.high) is None else words.percent(max(line.high or 0.0, 0.0)).lstrip("+")
+
+
+def more(result: GateResult, line: TimeLine) -> str:
     """How much longer would settle it; empty where that is no question."""
+    if line.state == INCONCLUSIVE and line.rounds < FIRST_LOOK:
+        return f"a verdict needs {FIRST_LOOK} rounds at least"
     if line.more_rounds is None and line.more_seconds is None:
         return ""
     time = f"about {words.duration(line.more_seconds)}" if line.more_seconds is not None else ""
     if line.more_rounds is None:
         return f"{time} more would probably settle it"
     more = f"{line.more_rounds:,} more round{'s' * (line.more_rounds != 1)}"
-    return f"{more}{f' ({time})' if time else ''} would probably settle it"
+    rounds = result.throughput.rounds if result.throughput else ()
+    most = result.limits.max_rounds
+    beyond = sum(one.kind == MEASURE for one in rounds) + line.more_rounds > most
+    over = f": more than --max-rounds {most:,} allows" if beyond else ""
+    return f"{more}{f' ({time})' if time else ''} would probably settle it{over}"
 
 
 def estimate(line: TimeLine) -> str:
@@ -80,10 +113,13 @@ def counter_sentence(line: CounterLine, base: str) -> str:
     return f"{words.title(line)} per step: {after}, {base} {before}, {limit}{reason}"
 
 
-def time_sentence(line: TimeLine) -> str:
-    """A line of the throughput gate in one sentence."""
-    said = [f"{plain(line.name)}: {estimate(line)} over {words.rounds(line.rounds)}", smallest(line), more(line)]
-    return "; ".join(one for one in said if one)
+def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
+    """A line of the throughput gate in one sentence.
+
+    :param state: of the line in its gate (`line_state`).
+    """
+    found = f"{plain(line.name)}: {estimate(line)} over {words.rounds(line.rounds)}"
+    return "; ".join(one for one in (found, *seen(line, state), more(result, line)) if one)
 
 
 def side(info: SideInfo) -> str:
@@ -108,6 +144,12 @@ def held_against(result: GateResult) -> str:
     """The file, the other side, or both."""
     file = [plain(result.baseline_file)] if result.baseline_file else []
     return " and ".join(file or [side(result.base)] if result.mode == "baseline" else [side(result.base), *file])
+
+
+def if_meant(result: GateResult) -> str:
+    """What to do about a counter that is meant to rise; empty where there is no file to write it in, or none rose."""
+    known = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
+    return "if this is meant: --update --reason TEXT" if known else ""
 
 
 def base_word(result: GateResult) -> str:

@@ -34,6 +34,8 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
 
     page = _Page(Console(file=stream, highlight=False))
     page.say(f"{result.state}  ", (said.headline(result), "bold"), first=f"bold {COLOURS.get(result.state, '')}")
+    if result.explanation:
+        page.say(" " * (len(result.state) + _GAP), (result.explanation, ""))
     _sides(page, result)
     if result.counters_state is not None:
         _counters(page, result)
@@ -153,11 +155,11 @@ def _throughput(page: _Page, result: GateResult, throughput: Throughput) -> None
     page.head("Throughput", throughput.state, said.reason(result, throughput.reason))
     rows = []
     for line in throughput.lines:
-        below = [
-            page.text(text, style) for text, style in ((said.smallest(line), "dim"), (said.more(line), "")) if text
-        ]
+        state = said.line_state(throughput, line)
+        below = [page.text(text, "dim") for text in said.seen(line, state)]
+        below += [page.text(text) for text in (said.more(result, line),) if text]
         cells = (line.name, words.slowdown(line.slowdown), words.interval(line.low, line.high), f"{line.rounds:,}")
-        rows.append((said.line_state(throughput, line), cells, below))
+        rows.append((state, cells, below))
     if rows:
         page.rows(("", "slow-down", "interval", "rounds"), rows)
     if control := said.control(throughput):
@@ -168,3 +170,5 @@ def _reports(page: _Page, result: GateResult) -> None:
     if result.out:
         page.console.print()
         page.console.print(page.text(f"report: {PurePath(result.out) / 'check.html'}"), soft_wrap=True)
+    if meant := said.if_meant(result):
+        page.say("", (meant, ""))

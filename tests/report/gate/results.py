@@ -26,6 +26,7 @@ from profiler.gate.model import (
     TimeLine,
     Turn,
 )
+from profiler.gate.values import round_values
 
 HOSTILE = (
     "<script>alert('boo')</script> | `tick` **bold** [link](javascript:alert(1)) & \"quote\"\r\n::error::owned\n"
@@ -65,6 +66,12 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
     return tuple(made)
 
 
+def with_values(gate: Throughput) -> Throughput:
+    """With what each round says, as a concluded result has it."""
+    values = [round_values(one) for one in gate.rounds]
+    return replace(gate, of_rounds=tuple((one.typical, one.control_typical) for one in values))
+
+
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:
     return SideInfo(
         label,
@@ -102,7 +109,7 @@ def passed() -> GateResult:
         "against",
         COUNTERS,
         PASS,
-        throughput=Throughput(PASS, TIMES, rounds(0.003)),
+        throughput=with_values(Throughput(PASS, TIMES, rounds(0.003))),
         notes=("A slow-down between 2% and 5% may pass or fail.",),
         machine=MACHINE,
         created_at="2026-11-20T10:30:00+00:00",
@@ -130,15 +137,18 @@ def failed() -> GateResult:
         sentence="SYNTHETIC: 1 sync more per step at examples/train.py:104, and a typical step takes 5.3% longer.",
         counters=counters,
         counters_state=FAIL,
-        throughput=Throughput(
-            FAIL,
-            times,
-            rounds(0.053, 5, confirm=3),
-            "confirmed by 3 rounds with slots swapped",
-            0.002,
-            confirmed=True,
-            doubts=("4.1% of the cores' time went to other virtual machines.",),
+        throughput=with_values(
+            Throughput(
+                FAIL,
+                times,
+                rounds(0.053, 5, confirm=3),
+                "confirmed by 3 rounds with slots swapped",
+                0.002,
+                confirmed=True,
+                doubts=("4.1% of the cores' time went to other virtual machines.",),
+            )
         ),
+        explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
         doubts=("The load rose from 1.5 to 2.2 runnable threads while this was measured.",),
         limits=Limits(counters={"allocations": Limit(relative=0.02)}),
     )
@@ -153,8 +163,10 @@ def inconclusive() -> GateResult:
         passed(),
         state=INCONCLUSIVE,
         sentence="SYNTHETIC: no counter rose; 20 rounds on this machine could not tell +2.8% from none or from 5%.",
-        throughput=Throughput(
-            INCONCLUSIVE, times, rounds(0.028, 20), "20 rounds are over", doubts=("The first slot is 3.1% slower.",)
+        throughput=with_values(
+            Throughput(
+                INCONCLUSIVE, times, rounds(0.028, 20), "20 rounds are over", doubts=("The first slot is 3.1% slower.",)
+            )
         ),
     )
 
@@ -213,6 +225,7 @@ def hostile() -> GateResult:
         (bad,),
         (bad,),
         {bad: bad},
+        bad,
         bad,
         bad,
         float("nan"),

@@ -62,6 +62,20 @@ def test_an_empty_one() -> None:
     assert "Nothing was measured." in nothing
 
 
+def test_a_result_names_its_commit_and_the_line_that_its_sentence_names() -> None:
+    both = {"typical step": Bounds(0.01, 0.0, 0.02, 7), "all steps": Bounds(0.03, 0.02, 0.04, 7)}
+    made = Entry("2026-05-01", "FAIL", commit="3f2a9c1ee+changes", what="python train.py", slowdowns=both)
+    for sentence, shown in (
+        ("The typical step takes 1.0% longer, at least 0.0%", "+1.0% (0.0% to +2.0%, typical step)"),
+        ("All steps together take 3.0% longer", "+3.0% (+2.0% to +4.1%, all steps)"),
+        ("Syncs rose by 1 per step", "+1.0% (0.0% to +2.0%, typical step)"),
+    ):
+        text = render(trend(History("h", (replace(made, sentence=sentence),))))
+        assert f"3f2a9c1+changes: python train.py | FAIL | {shown}" in text, text
+    named = replace(made, what="working tree (3f2a9c1+changes)")
+    assert text.count("3f2a9c1") == render(trend(History("h", (named,)))).count("3f2a9c1") == 1
+
+
 def test_a_checkout_with_changes_is_no_commit() -> None:
     first, *others = entries()
     dirty = [replace(one, what=f"working tree ({one.commit[:7]}+changes)") for one in others]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from profiler.gate.model import Conditions, Throughput
 from profiler.report.gate import markdown
 from tests.report.gate import results
 
@@ -33,11 +35,29 @@ def test_a_failure_in_numbers() -> None:
         "- **+1 sync per step at examples/train.py:104** (train\\_step, item)",
         "3 others unchanged.",
         "| FAIL | typical step | +5.3% | +4.2% to +6.5% | 5 | +2.3% |  |",
+        "|  |  | Slow-down | Interval | Rounds | Would have been a FAIL from (80%) |  |",
+        "longer.\n>\n> SYNTHETIC: candidate runs 0.95x the steps/s of base",
+        "Steps: medians of the round, which decide nothing.",
         "### Doubts\n\n- The load rose",
         "| 6 | confirm | candidate, base, control |",
         "| cpu | AMD EPYC 7B13 |",
     ):
         assert part in text, f"{part} is not in\n{text}"
+
+
+def test_a_round_shows_what_the_verdict_takes_from_it() -> None:
+    result = results.failed()
+    gate = result.throughput
+    assert gate is not None
+    text = markdown.render(replace(result, throughput=replace(gate, of_rounds=((0.39, None), (None, None)))))
+    first, second, third = [line for line in text.splitlines() if re.match(r"\| [123] \| measure", line)]
+    assert first.split(" | ")[5] == "+47.7%"
+    assert [line.split(" | ")[5] for line in (second, third)] == ["not measured"] * 2
+
+
+def test_a_counter_that_may_be_meant() -> None:
+    assert "If this is meant: --update --reason TEXT" in markdown.render(replace(results.failed(), mode="baseline"))
+    assert "If this is meant" not in markdown.render(results.failed())
 
 
 def test_without_details_it_is_shorter_and_says_the_same() -> None:
@@ -58,13 +78,9 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_rounds_that_say_nothing_of_the_machine() -> None:
-    from dataclasses import replace
-
-    from profiler.gate.model import Conditions, Throughput
-
     result = results.passed()
     gate = result.throughput
     assert isinstance(gate, Throughput)
     rounds = tuple(replace(one, conditions=Conditions(), turns=()) for one in gate.rounds)
-    text = markdown.render(replace(result, throughput=replace(gate, rounds=rounds)))
+    text = markdown.render(replace(result, throughput=replace(gate, rounds=rounds, of_rounds=())))
     assert "| 1 | measure | base, candidate | not measured | not measured | not measured | not measured |" in text

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from profiler.gate.model import BASE, CANDIDATE, CONTROL, MEASURE, Round, Turn
-from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table
+from profiler.gate.model import BASE, CONTROL, MEASURE, Round, Turn
+from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table, Text
 from profiler.report.build import build_report
 from profiler.report.gate import said
 from profiler.report.gate.page import gate_report, gate_sections
-from profiler.report.gate.rounds import ratio, typical
+from profiler.report.gate.rounds import typical
 from profiler.report.render import html
 from tests.report import pages, samples
 from tests.report.gate import results
@@ -80,14 +79,16 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
     assert [row.label for row in figure.rows] == [
         "typical step",
         "all steps",
-        "rounds, median steps",
-        "control, median steps",
+        "base against itself",
     ]
     assert [(level.value, level.text) for level in figure.levels] == [(0.0, "0%"), (5.0, "5%")]
     assert figure.rows[0].value == pytest.approx(100 * math.expm1(0.0521))
-    assert len(figure.rows[2].dots) == 8
-    assert all(3 < dot < 8 for dot in figure.rows[2].dots), figure.rows[2].dots
-    assert "decides nothing" in figure.note
+    gate = results.failed().throughput
+    assert gate is not None
+    first, _, control = figure.rows
+    assert first.dots == tuple(100 * math.expm1(value or 0) for value, _ in gate.of_rounds)
+    assert all(3 < dot < 8 for dot in first.dots), first.dots
+    assert (len(control.dots), control.value) == (3, pytest.approx(100 * math.expm1(0.002))), "the gate's own figure"
     (lines,) = of_kind(gate_sections(results.failed()), Lines)
     assert isinstance(lines, Lines)
     assert lines.numbered, "there is no round 0"
@@ -98,27 +99,44 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
     ]
 
 
-def test_a_round_of_one_side_has_no_ratio_and_is_not_drawn() -> None:
+def test_a_round_of_one_side_is_not_drawn() -> None:
     turns = (Turn(BASE, 0, (50_000_000, 52_000_000)), Turn(CONTROL, 1, ()))
     one = Round(1, MEASURE, (BASE,), turns)
     assert typical(one, BASE) == pytest.approx(0.051)
-    assert ratio(one, CANDIDATE) is None
-    assert ratio(one, CONTROL) is None
+    assert typical(one, CONTROL) is None
     gate = results.passed().throughput
     assert gate is not None
-    result = replace(results.passed(), throughput=replace(gate, rounds=(one,), lines=()))
+    result = replace(results.passed(), throughput=replace(gate, rounds=(one,), of_rounds=((None, None),), lines=()))
     assert of_kind(gate_sections(result), Intervals) == []
     assert pages.read(html.render(gate_report(result))).unclosed == []
 
 
-def test_ratios_are_of_medians() -> None:
-    (one, *_) = results.rounds(0.1, 1)
-    assert ratio(one, CANDIDATE) == pytest.approx(math.log(1.1), abs=0.02)
-    noise = random.Random(2)
-    turns = tuple(replace(turn, steps=(*turn.steps, noise.randrange(10**10, 10**11))) for turn in one.turns)
-    assert ratio(replace(one, turns=turns), CANDIDATE) == pytest.approx(math.log(1.1), abs=0.03), (
-        "stalls move no median"
-    )
+def test_rounds_show_what_the_verdict_takes_from_them() -> None:
+    tables = of_kind(gate_sections(results.failed()), Table)
+    (table,) = [one for one in tables if one.caption == "Every round"]
+    gate = results.failed().throughput
+    assert gate is not None
+    assert table.columns[4].title == "Slow-down"
+    assert [row[4].sort for row in table.rows] == [100 * math.expm1(value or 0) for value, _ in gate.of_rounds]
+    assert "which decide nothing" in table.note
+
+
+def test_where_the_time_went_stands_below_the_verdict() -> None:
+    blocks = gate_sections(results.failed())[0].blocks
+    assert isinstance(blocks[1], Text)
+    assert blocks[1].text == results.failed().explanation
+    assert not isinstance(gate_sections(results.passed())[0].blocks[1], Text)
+
+
+def test_a_pass_says_what_it_rules_out_and_a_fail_does_not_say_what_it_could_have_seen() -> None:
+    labels = {}
+    for name in ("passed", "failed", "inconclusive"):
+        (stats,) = of_kind(gate_sections(results.everything()[name]), Stats)
+        labels[name] = {stat.label: (f"{stat.value.text}{stat.value.unit}", stat.value.note) for stat in stats.items}
+    passed = labels["passed"]["Ruled out: slower by more than"]
+    assert passed == ("1.2%", "from +3.1% on it would have been a FAIL (80%)")
+    assert "FAIL from (80%)" not in labels["failed"]
+    assert labels["inconclusive"]["FAIL from (80%)"] == ("+7.4%", "typical step")
 
 
 def test_what_was_not_measured_says_so() -> None:

@@ -59,15 +59,33 @@ def test_a_failure_shows_what_rose_where_and_how_sure(monkeypatch: pytest.Monkey
         r"FAIL  Calls that would sync on a GPU +none +2 +0\n +the baseline has none",
         r"PASS  H2D copies +4 +3 +4\n +fewer: refresh the baseline",
         r"  3 others unchanged",
-        r"FAIL +typical step +\+5\.3% +\+4\.2% to \+6\.5% +5\n +the smallest slow-down",
-        r"that could have been seen: \+2\.3%",
-        r"4 more rounds \(about 47 s\) would probably settle it",
+        r"FAIL +typical step +\+5\.3% +\+4\.2% to \+6\.5% +5\n +INCONCLUSIVE +all steps",
+        r"4 more rounds \(about 47 s\) would probably settle it\n",
+        r"takes\n? +5\.3% longer\.\n      SYNTHETIC: candidate runs 0\.95x",
         r"Throughput  FAIL  confirmed by 3 rounds with slots swapped\n",
         r"Doubts\n  - The load rose",
         r"report: reports/runs/2026-11-20-check/check\.html",
     ):
         assert re.search(part, text), f"{part} is not in\n{text}"
     assert "Tokenized" not in text, "what did not change is one line"
+
+
+def test_what_a_run_would_have_seen_contradicts_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(results.passed(), monkeypatch)
+    ruled = "slower by more than 1.2% is ruled out\n          from +3.1% on it would have been a FAIL (80%)\n"
+    assert ruled in text, text
+    failed = shown(results.failed(), monkeypatch)
+    assert failed.count("would have been a FAIL") == 1, "of the line that is settled nothing"
+    assert "from +6.3% on it would have been a FAIL (80%)" in failed
+    open_one = " ".join(shown(results.inconclusive(), monkeypatch).split())
+    assert "12 more rounds (about 2 min 21 s) would probably settle it: more than --max-rounds 20 allows" in open_one
+
+
+def test_a_counter_that_may_be_meant_says_how_to_write_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    meant = "if this is meant: --update --reason TEXT"
+    assert shown(replace(results.failed(), mode="baseline"), monkeypatch).splitlines()[-1] == meant
+    assert meant not in shown(results.failed(), monkeypatch), "there is no file"
+    assert meant not in shown(results.other_machine(), monkeypatch), "nothing rose"
 
 
 def test_a_pass_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

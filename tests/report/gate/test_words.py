@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.gate.model import FAIL, PASS, Change, CounterLine
+from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine
+from profiler.gate.sequential import LOOKS, POWER
 from profiler.report.gate import said, words
 from tests.report.gate import results
 
@@ -83,12 +84,31 @@ def test_workers_have_their_own_title() -> None:
 
 
 def test_how_much_longer() -> None:
-    line = results.failed().throughput.lines[1]
-    assert said.more(line) == "4 more rounds (about 47 s) would probably settle it"
-    assert said.more(results.TIMES[0]) == ""
-    assert said.time_sentence(line).startswith(
-        "all steps: +3.8% (-0.4% to +8.1%) over 5 rounds; the smallest slow-down"
+    result = results.failed()
+    line = result.throughput.lines[1]
+    assert said.more(result, line) == "4 more rounds (about 47 s) would probably settle it"
+    assert said.more(result, results.TIMES[0]) == ""
+    assert said.time_sentence(result, line, line.state) == (
+        "all steps: +3.8% (-0.4% to +8.1%) over 5 rounds; from +6.3% on it would have been a FAIL (80%); "
+        "4 more rounds (about 47 s) would probably settle it"
     )
+    more = replace(line, more_rounds=16)
+    assert said.more(result, more).endswith("would probably settle it: more than --max-rounds 20 allows")
+
+
+def test_of_too_few_rounds_nothing_is_foretold() -> None:
+    assert (LOOKS[0], f"{POWER:.0%}") == (said.FIRST_LOOK, said.POWER)
+    few = replace(results.failed().throughput.lines[1], rounds=2, more_rounds=77, more_seconds=1024.0)
+    assert said.more(results.failed(), few) == "a verdict needs 5 rounds at least"
+    assert said.seen(few, INCONCLUSIVE) == ("so few rounds would show a FAIL only from +6.3% on (80%)",)
+
+
+def test_what_was_found_in_vain_was_seen() -> None:
+    found = replace(results.failed().throughput.lines[0], state=INCONCLUSIVE)
+    assert said.seen(found, INCONCLUSIVE) == (), "nothing confirmed it: the amount is not why"
+    assert said.seen(results.TIMES[1], PASS)[0] == "slower by more than 0.1% is ruled out"
+    gain = replace(results.TIMES[1], high=-0.02)
+    assert said.seen(gain, PASS)[0] == "slower by more than 0.0% is ruled out"
 
 
 def test_limits_in_words() -> None:
