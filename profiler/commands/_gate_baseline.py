@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiler.base.errors import ProfilerError
-from profiler.commands._gate_found import Found
+from profiler.commands._gate_found import Found, only_batches
 from profiler.commands._gate_job import CI, is_true
 from profiler.commands._gate_settings import GateSettings
 from profiler.commands._gate_sides import fingerprint, side_info
@@ -82,7 +82,7 @@ def held_against(program: Program, settings: GateSettings, count: Counting) -> H
             lines = compare(baseline.as_counted(section), found.counted, settings.limits)
     other = baseline.other_command(section, shlex.join(program.argv), str(program.cwd))
     state = INCONCLUSIVE if reason else overall(lines)
-    doubts = (other, too_short(found.counted, settings.steps or section.steps))
+    doubts = (*only_batches(found), other, too_short(found.counted, settings.steps or section.steps))
     return Held(path, section, found, lines, state, reason, tuple(filter(None, doubts)))
 
 

@@ -25,8 +25,10 @@ def ready(settings: GateSettings) -> None:
         _history(settings.history)
     if settings.update and settings.baseline is not None:
         _replaceable(settings.baseline)
+    if settings.update:
+        return  # limits gate nothing in it, and what it writes makes names known
     there: set[str] = set()
-    if settings.baseline is not None and not settings.update and settings.baseline.exists():
+    if settings.baseline is not None and settings.baseline.exists():
         sections = baseline.sections(settings.baseline)
         there = {name for one in sections for name in (*one.counters, *one.workers)}
     known = {*GATED, *UNGATED, *NAMES, *there, EVERY}
@@ -69,6 +71,7 @@ def _folder(path: Path, what: str) -> None:
 
 def _known(name: str, known: set[str], where: str) -> None:
     """Whether anything counts a name shows when programs have counted; what is nearly another is misspelt."""
-    near = [] if name in known else difflib.get_close_matches(name, sorted(known), 1, _ALIKE)
+    others = [one for one in sorted(known) if one not in name]  # fsyncs is no misspelt syncs
+    near = [] if name in known else difflib.get_close_matches(name, others, 1, _ALIKE)
     if near:
         raise ProfilerError(f"{where} {name}: nothing counts that; did you mean {near[0]}?")

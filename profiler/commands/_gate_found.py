@@ -107,6 +107,16 @@ def _script(argv: Sequence[str]) -> str:
 # ---------------------------------------------------------------- where the time goes
 
 
+def only_batches(found: Found) -> tuple[str, ...]:
+    """A doubt: batches may be those of a validation that outlasts what is measured."""
+    source = found.runs[0].step_source if found.runs else ""
+    if not source.startswith("batches of"):
+        return ()
+    what = "No optimizer stepped while it was measured, so batches are taken for steps"
+    hint = "mark the training's steps with profiler.step(), or validate later"
+    return (f"{what}: if they are a validation before the training, {hint}.",)
+
+
 def explained_all(programs: Mapping[str, Program], settings: GateSettings) -> dict[str, Path | None]:
     """A run of each side that says where its time goes. What is wrong with one is said and costs no verdict."""
     found: dict[str, Path | None] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,13 +26,14 @@ def rounds_kept(rounds: Sequence[Round], out: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (ProfilerError, OSError, KeyboardInterrupt) as error:
+    except BaseException as error:  # a fault of the tool too
         if not rounds:
             raise
         where = _written(rounds, out, error)
         if isinstance(error, ProfilerError):
             raise ProfilerError(f"{error}; {where}", error.exit_code) from error
-        print(where, file=sys.stderr)
+        with suppress(OSError):  # of a terminal that is gone
+            print(where, file=sys.stderr, flush=True)
         raise
 
 

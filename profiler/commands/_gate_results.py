@@ -107,8 +107,10 @@ def _printed(result: GateResult, settings: GateSettings) -> None:
             sys.stdout.flush()
     except SystemExit:  # rich's answer to a closed pipe; 1 would be read as FAIL
         return
-    except OSError as error:
+    except (OSError, KeyboardInterrupt) as error:
         _complain("the verdict could not be printed", error)
+        if isinstance(error, KeyboardInterrupt):
+            return
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -6,10 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from profiler.commands._gate_stops import code_of
 from profiler.gate.confirm import LOOKS
@@ -60,6 +61,8 @@ def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], N
 
 
 Show = Callable[[Sequence[Round], str], None]
+_Unseen: Final = partial(suppress, OSError, SystemExit)
+"""Where progress is shown: a terminal that is gone ends no rounds. SystemExit is rich's answer to a closed pipe."""
 
 
 def _progress(limits: Limits) -> AbstractContextManager[Show]:
@@ -74,7 +77,8 @@ def _lines(limits: Limits) -> Show:
 
     def show(rounds: Sequence[Round], kind: str) -> None:
         elapsed = timedelta(seconds=int(time.monotonic() - began))
-        print(f"{so_far(rounds, kind, limits)} ({elapsed})", file=sys.stderr)
+        with _Unseen():
+            print(f"{so_far(rounds, kind, limits)} ({elapsed})", file=sys.stderr)
 
     return show
 
@@ -86,13 +90,20 @@ def _live(console: Console, limits: Limits) -> Iterator[Show]:
 
     # The first column may wrap, so that a narrow terminal does not cut the time behind it.
     columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task("", total=None)
 
-        def show(rounds: Sequence[Round], kind: str) -> None:
+    def show(rounds: Sequence[Round], kind: str) -> None:
+        with _Unseen():
             progress.update(task, description=so_far(rounds, kind, limits))
 
+    with _Unseen():
+        progress.start()
+    try:
         yield show
+    finally:
+        with _Unseen():
+            progress.stop()
 
 
 def so_far(rounds: Sequence[Round], kind: str, limits: Limits) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.commands._gate_baseline import Held, joined
-from profiler.commands._gate_found import Found, count_steps, explained_all, found_in
+from profiler.commands._gate_found import Found, count_steps, explained_all, found_in, only_batches
 from profiler.commands._gate_kept import rounds_kept
 from profiler.commands._gate_programs import gpus
 from profiler.commands._gate_results import Trouble, finish
@@ -18,6 +18,7 @@ from profiler.commands._gate_sides import fingerprint, side_info
 from profiler.gate.counters import compare, overall
 from profiler.gate.decide import throughput
 from profiler.gate.keyed import differing, key_of
+from profiler.gate.loading import WOULD_SYNC
 from profiler.gate.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, CounterLine, GateResult, Limits, Throughput
 from profiler.record.turns.resident import Program
 from profiler.record.turns.rounds import Rounds
@@ -73,7 +74,7 @@ def by_turns(
         counters=lines,
         counters_state=state,
         throughput=speed,
-        doubts=(*unlike(founds[BASE], founds[CANDIDATE]), *speed.doubts),
+        doubts=(*only_batches(founds[CANDIDATE]), *unlike(founds[BASE], founds[CANDIDATE]), *speed.doubts),
         notes=tuple(dict.fromkeys(note for side in sides.values() for note in side.notes)),
         machine=fingerprint(founds[BASE].runs),
     )
@@ -111,12 +112,20 @@ def _counters(
             else count_steps(program, settings, 1, of=f"once more, the {side}").counted
             for side, program in programs.items()
         }
-        sites = {
-            (line.counter, line.scope): line.changes
-            for line in compare(located[BASE], located[CANDIDATE], settings.limits)
+        again = {
+            (line.counter, line.scope): line for line in compare(located[BASE], located[CANDIDATE], settings.limits)
         }
-        return tuple(replace(line, changes=sites.get((line.counter, line.scope), ())) for line in lines)
+        return tuple(_with_lines(line, again.get((line.counter, line.scope))) for line in lines)
     return lines
+
+
+def _with_lines(line: CounterLine, again: CounterLine | None) -> CounterLine:
+    """With the lines at which it rose. Rounds take what loaders do for the step's; runs with lines do not."""
+    if again is None:
+        return line
+    if line.counter == WOULD_SYNC and line.state != again.state:
+        return replace(again, reason=again.reason or "what rose lies in loaders, and gates nothing")
+    return replace(line, changes=again.changes)
 
 
 def unlike(base: Found, candidate: Found) -> tuple[str, ...]:
