@@ -78,7 +78,7 @@ def finish(result: GateResult, settings: GateSettings, *, sides: Mapping[str, An
     with Trouble("the page has no comparison of the runs"):
         comparison = _comparison(sides)
     if comparison is not None and any(one.detail for one in (sides or {}).values()):
-        result = replace(result, notes=(comparison.verdict, *result.notes))  # it says where the time went
+        result = replace(result, explanation=comparison.verdict)  # it says where the time went
     _printed(result, settings)
     whole = _written(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
