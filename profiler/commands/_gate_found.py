@@ -66,7 +66,7 @@ def found_in(paths: Sequence[Path], folder: str = "") -> Found:
     """
     runs = tuple(load(path) for path in paths)
     for run in runs:
-        if run.step_source.startswith(WHOLE_RUN):
+        if run.step_source.startswith(WHOLE_RUN) or not len(run.steps):
             raise ProfilerError(
                 f"no step can be seen in {run.path}, and only steps can be held against each other: call "
                 f"profiler.step() at the end of each, or train with an optimizer or a loader of torch"
