@@ -16,14 +16,15 @@ _HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported.
 
-    And Ctrl-C is heeded, here and in what tests start, and so is a hangup.
+    And Ctrl-C is heeded, here and in what tests start, and so are hanging up and quitting.
     """
     home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-", ignore_cleanup_errors=True)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts us in the background leaves it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup leaves it
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGQUIT):  # as nohup does, and a shell that starts us in the background
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
