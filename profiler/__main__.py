@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from profiler import __doc__ as purpose
 from profiler import __version__
@@ -84,9 +83,11 @@ def _internal(error: Exception) -> int:
 
 
 def _say(line: str) -> None:
-    """A terminal that is gone changes no exit code: 1, Python's own, would be read as a FAIL."""
-    with suppress(OSError):
+    """A terminal that is gone changes no exit code: 1 and 120, Python's own, would be read as another's."""
+    try:
         print(line, file=sys.stderr, flush=True)
+    except OSError:  # what is still buffered must not raise again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":

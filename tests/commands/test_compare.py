@@ -222,7 +222,7 @@ def test_ctrl_c_in_the_first_round_of_a_ladder(
 
 
 def test_a_target_that_fails(compare: Callable[..., Done], tmp_path: Path) -> None:
-    failing = f"{sys.executable} -c 'print(1); raise SystemExit(\"no data in x\")'"
+    failing = f"{sys.executable} -c 'print(1, flush=True); raise SystemExit(\"no data in x\")'"
     done = compare("--before", failing, "--after", "true", "--out", "here")
     assert done.code == 4
     assert done.err == "error: before exited with 1: no data in x (run and output are kept in here/warmup-before)\n"
