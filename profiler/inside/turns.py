@@ -91,7 +91,7 @@ class Turns:
             self._key, self._left, self._stamps, self._seen, self._wanted = "", 0, [], [], FIRST_LOOK
         if not self._key:
             self._seen.append(key)
-            if len(self._seen) < self._wanted and key != MARK:
+            if len(self._seen) < self._wanted:
                 return False
             self._choose(recorder)
             self._count = self._seen.count(self._key)
