@@ -72,7 +72,7 @@ def _one(
                     counts = False
         except EndedError as error:
             if error.code:
-                raise _failed(error) from error
+                raise ProfilerError(f"the program {error.in_words()}") from error
             if not resident.stood:
                 raise ProfilerError(resident.stepless()) from error
             if not counts:
@@ -89,9 +89,3 @@ def _settle(resident: Resident, patience: float) -> None:
         if time.monotonic() > until:
             raise ProfilerError(resident.late(patience))
         time.sleep(_LOOK_S)
-
-
-def _failed(error: EndedError) -> ProfilerError:
-    said = error.resident.last_words() or "it printed nothing"
-    how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
-    return ProfilerError(f"the program {how}: {said} (its output is in {error.resident.folder})")

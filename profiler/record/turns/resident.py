@@ -87,6 +87,12 @@ class EndedError(Exception):
         self.resident = resident
         self.code = code
 
+    def in_words(self) -> str:
+        """How it ended and what it said last; of one that failed."""
+        said = self.resident.last_words() or "it printed nothing"
+        how = f"was ended by signal {-self.code}" if self.code < 0 else f"exited with {self.code}"
+        return f"{how}: {said} (its output is in {self.resident.folder})"
+
 
 class OtherStepsError(Exception):
     """What was taken for the end of a step was none: what does end it has come, and it settles anew."""
@@ -178,10 +184,10 @@ class Resident:
         """
         for line, said in self._board.heard(0.0):
             self._answer(line, said)
+        self._must_live()
         waited = list(self._driven) or self._board.lines
         ranks = [line for line in waited if "since" in line.who]
-        if len(ranks) < max(self.expected, len(self._driven)):
-            self._must_live()
+        if len(ranks) < max(1, self.expected, len(self._driven)):
             self._send_on(ranks)
             return False
         if self.expected > 1 and (lighter := self._lighter(ranks)):

@@ -161,7 +161,7 @@ class Rounds:
 
     def _why(self, error: EndedError) -> ProfilerError:
         resident = error.resident
-        said = resident.last_words() or "it printed nothing"
+        said = resident.last_words().lower()
         if error.code == 0 and not resident.stood:
             return ProfilerError(f"{resident.program.side}: {resident.stepless()}")
         if error.code == 0:
@@ -172,16 +172,15 @@ class Rounds:
                 f"more where a step takes less time: give it many more steps to train, best without an end (its output "
                 f"is in {resident.folder})"
             )
-        how = f"was ended by signal {-error.code}" if error.code < 0 else f"exited with {error.code}"
         hint = resident.program.hint
-        if "out of memory" in said.lower():
+        if "out of memory" in said:
             hint = (
                 "both sides are in memory at once, to confirm a FAIL three programs: give the command a smaller model"
             )
-        if "address already in use" in said.lower():
+        if "address already in use" in said:
             hint = "both sides run at once: have the launcher or the program choose a free port (torchrun --standalone)"
         hint = hint and f"; {hint}"
-        return ProfilerError(f"{resident.program.side} {how}: {said} (its output is in {resident.folder}){hint}")
+        return ProfilerError(f"{resident.program.side} {error.in_words()}{hint}")
 
 
 def _middle(turn: Turn) -> float:
