@@ -1,0 +1,116 @@
+"""All settings of a sweep in one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Final
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.problem import GD, GNC, Job
+
+OPTIMIZERS: Final = ("adam", "sgd")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to fit, how, and where."""
+
+    num_seeds: int = 10
+    first_seed: int = 0
+    teacher_ranks: tuple[int, ...] = (1, 2)
+    student_dims: tuple[int, ...] = (8, 16, 32, 64, 128)
+    sequence_length: int = 24
+    """T: of the measured sequences and of the impulse responses."""
+    measurements: int = 4
+    """N: sequences that a student is fitted to."""
+    gd: bool = True
+    gnc: bool = True
+
+    optimizer: str = "adam"
+    lr: float = 0.01
+    init_scale: float = 0.3
+    """Gradient descent begins with B and C drawn as guesses are, times this."""
+    epochs: int = 200
+    """Most updates of gradient descent."""
+    gd_loss: float = 1e-3
+    """Gradient descent stops where the training loss is below it."""
+    gnc_loss: float = 0.1
+    """A guess whose training loss is below it is taken."""
+    max_guesses: int = 10_000
+    report_every: int = 10
+    """Updates, or guesses, from one report to the next."""
+
+    variant: str = "as-found"
+    fixes: tuple[str, ...] | None = None
+    """Fixes by name instead of a variant's."""
+    device: str = "auto"
+    engine: str = "pool"
+    address: str | None = None
+    """Of a Ray cluster; None: one of its own on this machine."""
+    workers: int | None = None
+    """Of the engine; None: as many as the devices hold, on a CPU its cores."""
+    results: Path | None = None
+    """File of outcomes, appended to; jobs that are in it are not done again."""
+    log: Path | None = None
+    """File that reports are written to; None: they are made and thrown away (/dev/null)."""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise TrainerError(f"{flag(name)} {value}: must be at least {least}")
+        for name in ("lr", "init_scale", "gd_loss", "gnc_loss"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise TrainerError(f"{flag(name)} {value}: must be a number above 0")
+        for name in ("teacher_ranks", "student_dims"):
+            values = getattr(self, name)
+            if not values:
+                raise TrainerError(f"{flag(name)}: name one at least")
+            if min(values) < 1:
+                raise TrainerError(f"{flag(name)} {min(values)}: must be at least 1")
+            if len(set(values)) < len(values):
+                raise TrainerError(f"{flag(name)}: a value is named twice")
+        if not (self.gd or self.gnc):
+            raise TrainerError("nothing to do: leave --no-gd or --no-gnc out")
+        if self.optimizer not in OPTIMIZERS:
+            raise TrainerError(f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that are asked for."""
+        return tuple(name for name, wanted in ((GD, self.gd), (GNC, self.gnc)) if wanted)
+
+    @property
+    def seeds(self) -> range:
+        """Of every combination."""
+        return range(self.first_seed, self.first_seed + self.num_seeds)
+
+    def jobs(self) -> tuple[Job, ...]:
+        """All of the sweep, in the order in which they are done as found: seeds innermost."""
+        return tuple(
+            Job(method, rank, dim, seed)
+            for method in self.methods
+            for rank in self.teacher_ranks
+            for dim in self.student_dims
+            for seed in self.seeds
+        )
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+_LEAST: Final = {
+    "num_seeds": 1,
+    "first_seed": 0,
+    "sequence_length": 1,
+    "measurements": 1,
+    "epochs": 1,
+    "max_guesses": 1,
+    "report_every": 1,
+    "workers": 1,
+}
