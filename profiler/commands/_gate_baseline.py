@@ -18,6 +18,7 @@ from profiler.gate.counters import compare, overall
 from profiler.gate.doubts_steps import too_short
 from profiler.gate.keyed import key_of, mismatch
 from profiler.gate.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
+from profiler.gate.nouns import some
 from profiler.record.turns.counting import STEPS
 from profiler.record.turns.resident import Program
 
@@ -163,14 +164,11 @@ def updated(program: Program, settings: GateSettings, count: Counting) -> int:
     for line in looser:
         print(f"looser: {line}", file=sys.stderr)
     counters = (
-        f"{_many(len(made.counters), 'counter')} over {_many(made.steps, 'step')} of {_many(made.processes, 'process')}"
+        f"{some(len(made.counters), 'counter')} over {some(made.steps, 'step')} of "
+        f"{some(made.processes, 'process', 'processes')}"
     )
     for line in (too_short(found.counted, settings.steps or STEPS), *baseline.others(path, made, str(program.cwd))):
         if line:
             print(line, file=sys.stderr)
     print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
     return 0
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{('es' if noun.endswith('s') else 's') * (number != 1)}"

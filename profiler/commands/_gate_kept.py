@@ -11,6 +11,7 @@ from typing import Final
 
 from profiler.base.errors import ProfilerError
 from profiler.gate.model import Round
+from profiler.gate.nouns import some
 from profiler.gate.raw import round_to_json
 from profiler.report.write import write_text
 
@@ -38,7 +39,7 @@ def rounds_kept(rounds: Sequence[Round], out: Path) -> Iterator[None]:
 
 
 def _written(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
-    number = f"{len(rounds)} round{'s' * (len(rounds) != 1)} measured before"
+    number = f"{some(len(rounds), 'round')} measured before"
     why = str(error) or type(error).__name__
     document = {"schema": "check-rounds/1", "ended_by": why, "rounds": [round_to_json(one) for one in rounds]}
     try:

@@ -277,7 +277,7 @@ class Recorder:
         if self.detailed:
             self._own_time(after[0], tid)
         # what the program calls warm-up runs freely: behind it, it may begin anew
-        if self._turns is not None and not warmup and self._turns.boundary(self, "mark", tokens):
+        if self._turns is not None and not warmup and self._turns.boundary(self, tables.MARK, tokens):
             self.boundary = self.clocks()  # what other threads counted until the pause stays this step's
 
     def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:

@@ -19,15 +19,11 @@ from time import monotonic_ns as now  # the clock of every record, as in recorde
 from typing import Any, Final, Protocol
 
 from profiler.inside.boot import say
-from profiler.run.tables import PAUSED, BoundaryKind
+from profiler.run.tables import PAUSED, moment_weight
 
-MARK: Final = "mark"
-"""What a step that the program marks itself is called."""
 FIRST_LOOK: Final = 4
 """Moments after which the gate hears of them for the first time."""
 
-
-_OPTIMIZER: Final = f"{int(BoundaryKind.OPTIMIZER)} "
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
@@ -69,10 +65,10 @@ class Turns:
     def boundary(self, recorder: Recorder, key: str, tokens: int = 0) -> bool:
         """A step may have ended; returns when the next one may begin.
 
-        :param key: what ends it: MARK, or the kind and name of what a hook saw.
+        :param key: what ends it: tables.MARK, or the kind and name of what a hook saw.
         :returns: whether the program stood still here.
         """
-        if self._free or (key != self._key and self._key and _weight(key) <= _weight(self._key)):
+        if self._free or (key != self._key and self._key and moment_weight(key) <= moment_weight(self._key)):
             return False
         with self._lock:
             try:
@@ -153,13 +149,6 @@ class Turns:
             raise ConnectionError("it has closed the line")
         value: dict[str, Any] = json.loads(answer)
         return value
-
-
-def _weight(key: str) -> int:
-    """Of two kinds of moments the one whose word counts more ends the step: a mark, an optimizer, a loader."""
-    if key == MARK:
-        return 2
-    return 1 if key.startswith(_OPTIMIZER) else 0
 
 
 def _who(recorder: Recorder) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def record(
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
     SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
-    :param enough: asked as often; once it says so the target is stopped.
+    :param enough: asked as often; once it says so the target is stopped, and its run is complete.
     :param executable: the file to run, where the program's name is not to be looked up.
     :param watch: called about ten times a second while the target runs (a progress display).
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
@@ -84,8 +84,11 @@ def opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
 
 
 def _closed(info: RunInfo, target: Target, end: int, statuses: tuple[CollectorStatus, ...]) -> RunInfo:
-    state = "interrupted" if target.stopped else "complete" if target.exit_code == 0 else "failed"
-    return dataclasses.replace(info, state=state, exit_code=target.exit_code, end=end, collectors=statuses)
+    code = target.exit_code
+    state = "interrupted" if target.stopped else "complete" if code == 0 else "failed"
+    if target.enough:
+        state, code = "complete", 0  # the signal that ended it was ours
+    return dataclasses.replace(info, state=state, exit_code=code, end=end, collectors=statuses)
 
 
 def writer_status(writer: store.RunWriter) -> list[CollectorStatus]:

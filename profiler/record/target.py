@@ -86,6 +86,8 @@ class Target:
         self._harder_at: float | None = None
         self.stopped = False
         """By us: a signal that we passed on, or the timeout."""
+        self.enough = False
+        """It was stopped because enough of it was recorded, and for no other reason."""
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -147,7 +149,8 @@ class Target:
             if timeout is not None and not self.stopped and now - self._started > timeout:
                 print(f"profiler: the target is stopped after {timeout:g} s (timeout)", file=sys.stderr)
                 self._harder()
-            elif enough is not None and not self.stopped and enough():  # noqa: SIM114 - another reason
+            elif enough is not None and not self.stopped and enough():
+                self.enough = True
                 self._harder()
             elif self._harder_at is not None and now > self._harder_at:
                 self._harder()
@@ -160,7 +163,7 @@ class Target:
         """What came when the target had ended already (Ctrl-C reached both; collectors were stopping) counts too."""
         ended_by = -(self.exit_code or 0)
         if any(number in _STOPS or number == ended_by for number in (*self._received, *self._passed)):
-            self.stopped = True
+            self.stopped, self.enough = True, False
 
     def _pass_on(self, number: int) -> None:
         """A signal goes to the target as it came; one more of those that stop means: now."""
@@ -170,7 +173,7 @@ class Target:
             return
         self._passed.add(number)
         if stops:
-            self.stopped = True
+            self.stopped, self.enough = True, False
             self._harder_at = time.monotonic() + GRACE_S
         if number not in _FROM_TERMINAL or not _at_terminal():
             self._send(number)

@@ -72,6 +72,17 @@ class BoundaryKind(IntEnum):
     """A loader was asked for the next batch; flag 1: it had none, the epoch has ended."""
 
 
+MARK: Final = "mark"
+"""How a gate and its program call a step that the program marks; other moments are `kind name`: a BoundaryKind's."""
+
+
+def moment_weight(moment: str) -> int:
+    """Of two kinds of moments the one whose word counts more ends the step: a mark, an optimizer, a loader."""
+    if moment == MARK:
+        return 2
+    return int(moment.startswith(f"{int(BoundaryKind.OPTIMIZER)} "))
+
+
 class ValueKind(IntEnum):
     """How the values of one name add up."""
 

@@ -154,6 +154,28 @@ def test_timeout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "stopped after 0.2 s (timeout)" in capfd.readouterr().err
 
 
+def test_a_run_that_is_stopped_because_enough_is_recorded_is_complete(tmp_path: Path) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", "while True: pass"), enough=lambda: True)
+    assert (info.state, info.exit_code) == ("complete", 0)
+
+
+def test_enough_was_recorded_and_then_ctrl_c_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the user who ended it: what is made of the run must hear of that."""
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile 1: pass"
+
+    def enough() -> bool:
+        return bool((tmp_path / "run" / "output.log").read_text())
+
+    def interrupt() -> None:
+        if enough():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(target, "_at_terminal", lambda: False)
+    monkeypatch.setattr(target, "GRACE_S", 0.2)
+    info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt, enough=enough)
+    assert info.state == "interrupted"
+
+
 def test_a_target_that_does_not_heed_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "GRACE_S", 0.2)
     code = (

@@ -23,7 +23,7 @@ from profiler.record.launch import inside_statuses, opened, write_last
 from profiler.record.target import environment_of, find_program
 from profiler.record.turns.interrupts import obey
 from profiler.record.turns.line import Line, Switchboard
-from profiler.record.turns.step import chosen, in_words, weight
+from profiler.record.turns.step import chosen, in_words
 from profiler.record.turns.tree import Tree, die_with_parent
 from profiler.record.turns.watchdog import Guard
 from profiler.run import store, tables
@@ -225,7 +225,7 @@ class Resident:
         key = chosen(seen)
         if key is not None:
             self.step_source = in_words(key)
-            line.who["weight"] = weight(key)
+            line.who["weight"] = tables.moment_weight(key)
         with suppress(OSError):
             line.send({"look": 2 * len(seen)} if key is None else {"key": key})
 

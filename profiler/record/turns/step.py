@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import MARK, BoundaryKind
 
-MARK: Final = "mark"
-"""As the program says it (profiler.inside.turns): a step that it marks itself."""
 ROUNDS: Final = 3
 """So often what ends a step must have been seen."""
 BATCHES: Final = 64
@@ -36,13 +34,6 @@ def chosen(seen: Sequence[str]) -> str | None:
         if count >= ROUNDS or len(seen) >= MOST:
             return leader
     return None
-
-
-def weight(key: str) -> int:
-    """Of two kinds of moments the one whose word counts more ends the step, as in `profiler.inside.turns`."""
-    if key == MARK:
-        return 2
-    return 1 if key.startswith(f"{int(BoundaryKind.OPTIMIZER)} ") else 0
 
 
 def in_words(key: str) -> str:
