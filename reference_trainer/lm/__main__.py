@@ -16,6 +16,7 @@ from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.output import check_output, write_output
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings, flag
+from reference_trainer.performance import add_options, from_options
 
 if TYPE_CHECKING:
     from reference_trainer.lm.result import Summary
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "metrics, every step, every 16 with quiet-logging",
     )
     _add_learning(parser.add_argument_group("learning, with the fix learn"))
+    add_options(parser)
     add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
     add("--test", action="store_true", help="check that as-found and fixed agree on three short chunks, and stop")
     add("--result", help="write the summary to this file as JSON")
@@ -86,7 +88,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    named = Settings.__dataclass_fields__.keys() - _PATHS
+    named = Settings.__dataclass_fields__.keys() - _PATHS - {"performance"}
     given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
     if arguments.variant is None:
         given.pop("variant")
@@ -96,7 +98,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         names = (name.strip() for name in arguments.fixes.split(","))
         given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
     given.update((name, _path(arguments, name)) for name in _PATHS)
-    return Settings(**given)
+    return Settings(**given, performance=from_options(arguments))
 
 
 def _path(arguments: argparse.Namespace, name: str) -> Path | None:

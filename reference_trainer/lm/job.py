@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.devices import kind_of
@@ -13,6 +13,7 @@ from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+from reference_trainer.performance import PerformanceConfig, refuse
 
 if TYPE_CHECKING:
     from reference_trainer.lm.optimizer import Optimizer
@@ -25,6 +26,15 @@ _OPTIONS: Final = {
     "largest_norm": "clip_norm",
 }
 """Setting of the optimizer -> that of the command line."""
+_NOT_OURS: Final = {
+    "max_load": "the language model runs on the one device that it is given, however busy that is",
+    "num_devices": "the language model runs on one device",
+    "cudnn_benchmark": "nothing of the language model is computed by cuDNN",
+    "cudnn_deterministic": "nothing of the language model is computed by cuDNN",
+    "precision": "the kernels of the language model are compiled for fp32",
+}
+"""Setting of `PerformanceConfig` -> why this trainer has no use for it."""
+_CUDA_ONLY: Final = dict.fromkeys(("max_memory", "empty_cache_frequency", "tf32"), "it is for device cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class Job:
 def prepare(settings: Settings) -> Job:
     """Load text and tokenizer. Bad input is a TrainerError."""
     kind, _ = kind_of(settings.device)
+    check_performance(settings.performance, kind)
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     chosen = plan(names, kind)
     if settings.empty_kernels and chosen.learn:
@@ -61,6 +72,15 @@ def prepare(settings: Settings) -> Job:
     config = preset(settings.preset)
     corpus = load_corpus(settings.corpus)
     return Job(settings, names, chosen, config, corpus, train_or_load(corpus, config.vocabulary))
+
+
+def check_performance(config: PerformanceConfig, kind: str) -> None:
+    """Refuse what of it this trainer has no use for on a device of that kind.
+
+    :raises TrainerError: such a setting.
+    """
+    alone = replace(config, num_devices=None) if config.num_devices == 1 else config
+    refuse(alone, _NOT_OURS if kind == "cuda" else _NOT_OURS | _CUDA_ONLY)
 
 
 def optimizer(settings: Settings) -> Optimizer:
@@ -91,7 +111,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "tokens_per_chunk": settings.tokens_per_chunk,
         "samples_per_chunk": settings.samples_per_chunk,
         "seed": settings.seed,
-        "dtype": "float32",
+        "dtype": "float32 with TF32 products" if settings.performance.tf32 else "float32",
         "step": "chunk",
         "work": "empty kernels" if settings.empty_kernels else "learning" if job.chosen.learn else "forward",
         "device_note": device.note,

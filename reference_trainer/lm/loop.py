@@ -21,6 +21,7 @@ from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
 from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.sources import open_source
+from reference_trainer.performance import apply, emptying, get_memory_stats
 
 if TYPE_CHECKING:
     from reference_trainer.lm.learning import Learning
@@ -38,6 +39,8 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         checkpoints = stack.enter_context(_checkpoints(job))
         source = stack.enter_context(closing(open_source(settings, job.chosen, job.corpus, job.tokenizer)))
         device = stack.enter_context(closing(open_device(settings.device, **options)))
+        if device.kind == "cuda" and settings.performance.changed:
+            apply(settings.performance, device.kind)
         marks.describe(**facts(job, device))
         if device.note:
             say(device.note)
@@ -88,6 +91,7 @@ class _Loop:
         self._history = history
         self._forward = forward
         self._learning = learning
+        self._empty_cache = emptying(job.settings.performance, device.kind)
         self._depth = IN_FLIGHT if job.chosen.prefetch else 1
         self._submitted = self._collected = 0  # chunks
         self._last: int | None = None
@@ -131,7 +135,8 @@ class _Loop:
         seconds = time.perf_counter() - self._began
         loss, accuracy = (None, None) if self._settings.empty_kernels else metrics.means()
         steps = self._collected - first
-        summary = Summary(steps, self._tokens, seconds, self._tokens / seconds, loss, accuracy)
+        peak = get_memory_stats("cuda" if self._device.kind == "cuda" else "cpu").peak
+        summary = Summary(steps, self._tokens, seconds, self._tokens / seconds, loss, accuracy, peak_memory_bytes=peak)
         return replace(summary, **self._learning.reached()) if self._learning else summary
 
     @property
@@ -213,6 +218,7 @@ class _Loop:
             result = self._forward.collect()
             self._collected += 1
             self._tokens += result.tokens
+            self._empty_cache()
             self._end_after(self._settings.warmup_seconds if warmup else self._settings.seconds, time.perf_counter())
             if result.loss is None and self._ended and not warmup:
                 result = self._with_unread(result)

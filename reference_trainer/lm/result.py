@@ -83,6 +83,8 @@ class Summary:
     bigram_accuracy: float | None = None
     uniform_loss: float | None = None
     """ln V: what a model that knows nothing reaches."""
+    peak_memory_bytes: int | None = None
+    """Most that tensors held of a GPU, or that was resident of the process on the host device; None: not known."""
 
 
 class NotWrittenError(TrainerError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
 
 EVALUATE_EVERY: Final = 20
 """Steps: held-out text of 30,000 tokens takes as long as some three steps of 3,000, beside the measured time."""
@@ -45,6 +46,8 @@ class Settings:
     """File that gets a row for every reading of the metrics (every step, every 16 with the fix quiet-logging),
     metrics_history.json say."""
     verbose: bool = False
+    performance: PerformanceConfig = field(default_factory=PerformanceConfig)
+    """What of the machine it may take; `reference_trainer.lm.job` says what of it means nothing to this trainer."""
 
     # What follows is for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
     lr: float | None = None

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import loop
+from reference_trainer.lm import job, loop
 from reference_trainer.lm.chunks import Chunks
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import fixes, variant_fixes
 from reference_trainer.lm.result import Summary
 from reference_trainer.lm.settings import Settings
+from reference_trainer.performance import PerformanceConfig
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -205,3 +206,33 @@ def test_the_profiler_is_told_what_it_compares_by(settings: Any, monkeypatch: py
     assert facts["variant"] == "batch-tokenize"
     assert (facts["step"], facts["preset"], facts["corpus"], facts["work"]) == ("chunk", "tiny", "small.txt", "forward")
     assert len(facts["corpus_sha256"]) == 64
+
+
+def test_settings_of_performance_are_applied_on_a_gpu(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: dict[str, Any] = {}
+    applied, emptied = [], []
+    device = loop.open_device
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        made = device("host", **options)
+        monkeypatch.setattr(type(made), "kind", "cuda")
+        return made
+
+    monkeypatch.setattr(job, "kind_of", lambda name: ("cuda", ""))
+    monkeypatch.setattr(loop, "open_device", opened)
+    monkeypatch.setattr(loop, "apply", lambda *asked: applied.append(asked))
+    monkeypatch.setattr(loop, "emptying", lambda *asked: lambda: emptied.append(asked))
+    monkeypatch.setattr(loop.marks, "describe", facts.update)
+    train(settings(fixes=("batch-tokenize",), max_chunks=2))
+    assert (applied, facts["dtype"]) == ([], "float32"), "what nobody asked for leaves torch as it is"
+    emptied.clear()
+    config = PerformanceConfig(tf32=True, max_memory=0.5, empty_cache_frequency=1, num_devices=1)
+    train(settings(fixes=("batch-tokenize",), max_chunks=2, performance=config))
+    assert applied == [(config, "cuda")]
+    assert emptied == [(config, "cuda")] * 3, "the chunk of the warm-up, and two"
+    assert facts["dtype"] == "float32 with TF32 products", "other mathematics: not to be compared"
+
+
+def test_the_most_memory_is_in_the_summary(settings: Any) -> None:
+    summary = train(settings(max_chunks=1))
+    assert summary.peak_memory_bytes is None or summary.peak_memory_bytes > 1 << 20

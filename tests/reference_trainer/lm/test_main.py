@@ -66,6 +66,19 @@ def options(corpus_file: Path) -> tuple[str, ...]:
         (("--fixes", LEARN, "--lr", "11"), "optimizer: rate is 11.0, it must be from 0 to 10"),
         (("--fixes", LEARN, "--resume", "--checkpoint", "no"), "--resume: there is no folder no; leave --resume out"),
         (("--fixes", LEARN, "--metrics", "no/it.json"), "--metrics no/it.json: there is no folder no"),
+        (("--performance", "no.toml"), "--performance no.toml: No such file or directory"),
+        (("--max-memory", "2"), "performance: max_memory is 2.0, it must be a share, above 0 and at most 1"),
+        (("--max-load", "0.5"), "performance setting max_load means nothing here: the language model runs on the one"),
+        (("--num-devices", "2"), "performance setting num_devices means nothing here"),
+        (("--cudnn-benchmark",), "performance setting cudnn_benchmark means nothing here"),
+        (("--cudnn-deterministic",), "performance setting cudnn_deterministic means nothing here"),
+        (
+            ("--precision", "bf16"),
+            "performance setting precision means nothing here: the kernels of the language model",
+        ),
+        (("--max-memory", "0.5"), "performance setting max_memory means nothing here: it is for device cuda"),
+        (("--tf32",), "performance setting tf32 means nothing here: it is for device cuda; leave it out"),
+        (("--empty-cache-frequency", "1"), "performance setting empty_cache_frequency means nothing here"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -1,0 +1,28 @@
+"""How much of a machine a trainer may take, and how torch is to use it: settings, memory, and sizes that were measured.
+
+torch is imported where a device is asked, never before: settings alone cost nothing.
+"""
+
+from __future__ import annotations
+
+from reference_trainer.performance.apply import apply, autocast, emptying
+from reference_trainer.performance.batch_size import Probe, get_optimal_batch_size, probe_batch_sizes
+from reference_trainer.performance.config import PRECISIONS, PerformanceConfig, refuse
+from reference_trainer.performance.memory import MemoryStats, get_memory_stats
+from reference_trainer.performance.options import add_options, from_options
+
+__all__ = [
+    "PRECISIONS",
+    "MemoryStats",
+    "PerformanceConfig",
+    "Probe",
+    "add_options",
+    "apply",
+    "autocast",
+    "emptying",
+    "from_options",
+    "get_memory_stats",
+    "get_optimal_batch_size",
+    "probe_batch_sizes",
+    "refuse",
+]

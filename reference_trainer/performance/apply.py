@@ -1,0 +1,84 @@
+"""Settings made true: torch's switches, narrower arithmetic, and memory that is given back now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+from reference_trainer.performance.config import PerformanceConfig, refuse
+
+if TYPE_CHECKING:
+    import torch
+
+ON_CPU: Final = {
+    "cudnn_benchmark": "cuDNN is of NVIDIA GPUs, and this runs on a CPU",
+    "cudnn_deterministic": "cuDNN is of NVIDIA GPUs, and this runs on a CPU",
+    "empty_cache_frequency": "torch keeps no memory in store on a CPU",
+    "tf32": "only GPUs have such products, and this runs on a CPU",
+}
+"""Settings that nothing of torch's heeds on a CPU, and why."""
+
+
+def apply(config: PerformanceConfig, device: str | torch.device = "cpu") -> None:
+    """Set torch's switches in this process: of cuDNN, TF32, and on a GPU the memory that it may take.
+
+    :param device: cpu, cuda, cuda:0, ...
+    :raises TrainerError: a setting that means nothing on such a device.
+    """
+    import torch
+
+    chosen = torch.device(device)
+    if chosen.type == "cpu":
+        refuse(config, ON_CPU)
+        _half_needs_a_gpu(config)
+        return
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark
+    torch.backends.cudnn.deterministic = config.cudnn_deterministic
+    torch.backends.cudnn.allow_tf32 = config.tf32
+    torch.backends.cuda.matmul.allow_tf32 = config.tf32
+    torch.cuda.set_per_process_memory_fraction(config.max_memory, chosen)
+
+
+def autocast(config: PerformanceConfig, device: str | torch.device = "cpu") -> AbstractContextManager[object]:
+    """The arithmetic of `precision`, for the passes of a model; nothing for fp32.
+
+    :raises TrainerError: there is none such on that device.
+    """
+    if config.precision == "fp32":
+        return nullcontext()
+    import torch
+
+    chosen = torch.device(device)
+    if chosen.type == "cpu":
+        _half_needs_a_gpu(config)
+    return torch.autocast(chosen.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[config.precision])
+
+
+def emptying(config: PerformanceConfig, device: str | torch.device = "cpu") -> Callable[[], None]:
+    """To be called after every job: gives unused device memory back as often as `empty_cache_frequency` says."""
+    every, done = config.empty_cache_frequency, 0
+    if not every:
+        return _nothing
+    import torch
+
+    if torch.device(device).type == "cpu":
+        return _nothing
+
+    def after() -> None:
+        nonlocal done
+        done += 1
+        if done % every == 0:
+            torch.cuda.empty_cache()
+
+    return after
+
+
+def _nothing() -> None:
+    """Where no memory is to be given back."""
+
+
+def _half_needs_a_gpu(config: PerformanceConfig) -> None:
+    """CPUs have no arithmetic of fp16: they go by way of fp32, and bf16 at least keeps its range."""
+    if config.precision == "fp16":
+        refuse(config, {"precision": "fp16 needs a GPU, on a CPU choose bf16"})

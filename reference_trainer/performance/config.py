@@ -1,0 +1,122 @@
+"""The settings, from a file of theirs or from the command line, checked in one place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, Self
+
+from reference_trainer.errors import TrainerError
+
+SECTION: Final = "performance"
+"""Of a TOML file."""
+PRECISIONS: Final = ("fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceConfig:
+    """What a trainer may take of a machine, and torch's switches; the defaults are torch's own, but for the memory."""
+
+    max_load: float = 1.0
+    """Share, above 0 and up to 1: a device that is busier than that gets no work."""
+    max_memory: float = 0.9
+    """Share, above 0 and up to 1, of a device's memory that may be in use."""
+    num_devices: int | None = None
+    """Most devices that are used; None: all there are."""
+    cudnn_benchmark: bool = False
+    """cuDNN tries its algorithms on each new size and keeps the fastest."""
+    cudnn_deterministic: bool = False
+    """cuDNN uses only algorithms that give the same bits every time."""
+    empty_cache_frequency: int = 0
+    """Jobs (of the language model: chunks) after which torch gives unused device memory back; 0: never."""
+    tf32: bool = False
+    """Matrix products of fp32 round their inputs to 10 bits of mantissa."""
+    precision: str = "fp32"
+    """Of what torch's autocast narrows: fp32, bf16 or fp16."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_type(field.name, getattr(self, field.name))
+        for name in ("max_load", "max_memory"):
+            value = getattr(self, name)
+            if not (isfinite(value) and 0 < value <= 1):
+                raise _wrong(name, value, "a share, above 0 and at most 1")
+        if self.num_devices is not None and self.num_devices < 1:
+            raise _wrong("num_devices", self.num_devices, "at least 1")
+        if self.empty_cache_frequency < 0:
+            raise _wrong("empty_cache_frequency", self.empty_cache_frequency, "0 (never) or more")
+        if self.precision not in PRECISIONS:
+            raise _wrong("precision", repr(self.precision), f"one of {', '.join(PRECISIONS)}")
+        if self.cudnn_benchmark and self.cudnn_deterministic:
+            # Even among deterministic algorithms the one that is fastest may be another in the next run.
+            raise TrainerError("performance: cudnn_benchmark and cudnn_deterministic contradict each other: choose one")
+        if self.tf32 and self.precision != "fp32":
+            raise TrainerError(f"performance: tf32 is of fp32 products, precision is {self.precision}: leave one out")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The settings of a TOML file's section `[performance]`; what it does not name keeps its default.
+
+        :raises TrainerError: the file cannot be read, has no such section, or a setting that is unknown or wrong.
+        """
+        return cls(**read_section(path))
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Settings that differ from their defaults."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
+
+
+def read_section(path: Path) -> dict[str, Any]:
+    """What the section of a file names; whether the values are right is seen when a config is made of them."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TrainerError(f"--performance {path}: {error.strerror}") from None
+    except ValueError as error:  # no TOML, no UTF-8
+        raise TrainerError(f"--performance {path}: {' '.join(str(error).split())}") from None
+    section = document.get(SECTION)
+    if not isinstance(section, dict):
+        raise TrainerError(f"--performance {path}: there is no section [{SECTION}] in it")
+    known = [field.name for field in fields(PerformanceConfig)]
+    for name in section:
+        if name not in known:
+            raise TrainerError(f"--performance {path}: unknown setting {name!r}, choose from {', '.join(known)}")
+    return section
+
+
+def refuse(config: PerformanceConfig, why: Mapping[str, str]) -> None:
+    """Refuse settings that mean nothing where they are to be used.
+
+    :param why: setting -> why it means nothing there. Its default is never refused.
+    :raises TrainerError: one of them was changed.
+    """
+    for name in config.changed:
+        if name in why:
+            raise TrainerError(f"performance setting {name} means nothing here: {why[name]}; leave it out")
+
+
+def _wrong(name: str, value: object, what: str) -> TrainerError:
+    return TrainerError(f"performance: {name} is {value}, it must be {what}")
+
+
+_TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "max_load": ((int, float), "a number"),
+    "max_memory": ((int, float), "a number"),
+    "num_devices": ((int, type(None)), "a whole number"),
+    "cudnn_benchmark": ((bool,), "true or false"),
+    "cudnn_deterministic": ((bool,), "true or false"),
+    "empty_cache_frequency": ((int,), "a whole number"),
+    "tf32": ((bool,), "true or false"),
+    "precision": ((str,), "a text"),
+}
+
+
+def _check_type(name: str, value: object) -> None:
+    """A file may hold anything; and to Python true is a number."""
+    kinds, said = _TYPES[name]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise _wrong(name, repr(value), said)

@@ -1,0 +1,145 @@
+"""How much memory a device has, and what this process holds of it: from torch's allocator, or from the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import torch
+
+_UNLIMITED: Final = 1 << 62
+"""A control group of version 1 says about this for no limit."""
+_NO_STORE: Final = "a CPU's memory is taken and given back as it is needed, none is kept in store"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes; None where it is not known, and `reasons` says why."""
+
+    device: str
+    total: int | None = None
+    """Of the device; of a CPU what the container allows."""
+    free: int | None = None
+    """Of it, for any process."""
+    allocated: int | None = None
+    """Held by this process: on a GPU by tensors, on a CPU all that is resident."""
+    reserved: int | None = None
+    """Taken from the device by this process' allocator, tensors among it."""
+    peak: int | None = None
+    """Most that was allocated so far (since `reset_peak`, where the system knows that)."""
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def used_share(self) -> float | None:
+        """Of the device's memory, by all processes."""
+        return None if not self.total or self.free is None else 1 - self.free / self.total
+
+
+def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
+    """What is known of a device's memory now.
+
+    :param device: cpu, cuda, cuda:0, ...; one that is not here has nothing but reasons.
+    :param proc: the kernel's files, for tests.
+    """
+    name = str(device)
+    if name == "cpu":
+        return _of_cpu(proc)
+    return _of_cuda(name)
+
+
+def reset_peak(device: str | torch.device = "cpu") -> bool:
+    """Begin anew to look for the most that is allocated; False where the system cannot do that."""
+    if str(device) == "cpu":
+        try:
+            # Sets the peak of the resident set to what it is now: proc(5), clear_refs.
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        except OSError:
+            return False
+        return True
+    import torch
+
+    torch.cuda.reset_peak_memory_stats(device)
+    return True
+
+
+def _of_cuda(name: str) -> MemoryStats:
+    import torch
+
+    unknown = ("total", "free", "allocated", "reserved", "peak")
+    try:
+        free, total = torch.cuda.mem_get_info(name)
+    except (RuntimeError, AssertionError, ValueError) as error:  # no such GPU, no driver, torch without CUDA
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return MemoryStats(name, reasons=dict.fromkeys(unknown, reason))
+    allocated, reserved = torch.cuda.memory_allocated(name), torch.cuda.memory_reserved(name)
+    return MemoryStats(name, total, free, allocated, reserved, torch.cuda.max_memory_allocated(name))
+
+
+def _of_cpu(proc: Path) -> MemoryStats:
+    machine, process = _kilobytes(proc / "meminfo"), _kilobytes(proc / "self" / "status")
+    values = {
+        "total": machine.get("MemTotal"),
+        "free": machine.get("MemAvailable"),
+        "allocated": process.get("VmRSS"),
+        "peak": process.get("VmHWM"),
+    }
+    for limit, used in _groups(proc):
+        if values["total"] is None or limit < values["total"]:
+            values["total"] = limit
+        left = max(limit - used, 0)
+        values["free"] = left if values["free"] is None else min(values["free"], left)
+    missing = {name: f"{proc} does not say" for name, value in values.items() if value is None}
+    return MemoryStats("cpu", **values, reasons={**missing, "reserved": _NO_STORE})
+
+
+def _kilobytes(file: Path) -> dict[str, int]:
+    """`Name:  123 kB` lines, in bytes."""
+    found = {}
+    for line in _text(file).splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
+            found[name] = int(words[0]) * 1024
+    return found
+
+
+def _groups(proc: Path) -> Iterator[tuple[int, int]]:
+    """(limit, in use) of this process' control groups that limit memory, of version 1 or 2.
+
+    What is in use counts without the files that the kernel may drop at once.
+    """
+    root = proc.parent / "sys" / "fs" / "cgroup"
+    for line in _text(proc / "self" / "cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number != "0" and "memory" not in controllers.split(","):
+            continue
+        top = root if number == "0" else root / "memory"
+        names = (
+            ("memory.max", "memory.current") if number == "0" else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        )
+        folder = top / path.lstrip("/")
+        for one in (folder, *folder.parents):
+            if one != top and top not in one.parents:
+                break
+            limit, used = _text(one / names[0]).strip(), _text(one / names[1]).strip()
+            if limit.isdecimal() and used.isdecimal() and int(limit) < _UNLIMITED:
+                yield int(limit), max(int(used) - _droppable(one / "memory.stat"), 0)
+
+
+def _droppable(stat: Path) -> int:
+    for line in _text(stat).splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and value.isdecimal():
+            return int(value)
+    return 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,129 @@
+"""Settings are checked in one place, whether they come from a file or from the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig, add_options, from_options, refuse
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"max_load": 0}, "max_load is 0, it must be a share, above 0 and at most 1"),
+        ({"max_load": 1.01}, "max_load is 1.01"),
+        ({"max_memory": -0.5}, "max_memory is -0.5"),
+        ({"max_memory": float("nan")}, "max_memory is nan"),
+        ({"max_memory": "half"}, "max_memory is 'half', it must be a number"),
+        ({"num_devices": 0}, "num_devices is 0, it must be at least 1"),
+        ({"num_devices": 1.5}, "num_devices is 1.5, it must be a whole number"),
+        ({"num_devices": True}, "num_devices is True, it must be a whole number"),
+        ({"empty_cache_frequency": -1}, "empty_cache_frequency is -1, it must be 0 (never) or more"),
+        ({"empty_cache_frequency": None}, "empty_cache_frequency is None"),
+        ({"cudnn_benchmark": 1}, "cudnn_benchmark is 1, it must be true or false"),
+        ({"tf32": "no"}, "tf32 is 'no', it must be true or false"),
+        ({"precision": "fp8"}, "precision is 'fp8', it must be one of fp32, bf16, fp16"),
+        ({"precision": 32}, "precision is 32, it must be a text"),
+        ({"cudnn_benchmark": True, "cudnn_deterministic": True}, "contradict each other: choose one"),
+        ({"tf32": True, "precision": "bf16"}, "tf32 is of fp32 products, precision is bf16"),
+    ],
+)
+def test_what_is_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(TrainerError) as caught:
+        PerformanceConfig(**values)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("performance: ")
+    assert ("\n" in str(caught.value), caught.value.exit_code) == (False, 2)
+
+
+def test_the_extremes_that_are_allowed() -> None:
+    PerformanceConfig(max_load=1, max_memory=1e-9, num_devices=1, empty_cache_frequency=0)
+    PerformanceConfig(cudnn_deterministic=True, tf32=True, precision="fp32")
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "performance.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = written(tmp_path, '[other]\nx = 1\n[performance]\nmax_memory = 0.5\nnum_devices = 2\nprecision = "bf16"\n')
+    assert PerformanceConfig.load(path) == PerformanceConfig(max_memory=0.5, num_devices=2, precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no section [performance] in it"),
+        ("performance = 3\n", "there is no section [performance] in it"),
+        ("[performance]\nmax_lod = 1\n", "unknown setting 'max_lod', choose from max_load, max_memory"),
+        ("[performance]\nmax_load = 2\n", "max_load is 2, it must be"),
+        ("[performance\n", "performance.toml: Expected"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(TrainerError) as caught:
+        PerformanceConfig.load(written(tmp_path, text))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match=r"--performance .*missing\.toml: No such file"):
+        PerformanceConfig.load(tmp_path / "missing.toml")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(TrainerError, match=r"binary\.toml: "):
+        PerformanceConfig.load(binary)
+
+
+def asked(*words: str) -> PerformanceConfig:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return from_options(parser.parse_args(words))
+
+
+def test_options_alone() -> None:
+    assert asked() == PerformanceConfig()
+    assert asked("--max-load", "0.5", "--max-memory", "0.25", "--num-devices", "3") == PerformanceConfig(
+        max_load=0.5, max_memory=0.25, num_devices=3
+    )
+    assert asked("--cudnn-deterministic", "--tf32", "--empty-cache-frequency", "7") == PerformanceConfig(
+        cudnn_deterministic=True, tf32=True, empty_cache_frequency=7
+    )
+    assert asked("--cudnn-benchmark", "--precision", "fp16") == PerformanceConfig(
+        cudnn_benchmark=True, precision="fp16"
+    )
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "[performance]\ntf32 = true\nmax_load = 0.5\ncudnn_benchmark = true\n")
+    found = asked("--performance", str(path), "--no-tf32", "--max-load", "1")
+    assert found == PerformanceConfig(cudnn_benchmark=True)
+    # neither is wrong by itself
+    with pytest.raises(TrainerError, match="contradict"):
+        asked("--performance", str(path), "--cudnn-deterministic")
+
+
+def test_an_empty_name_of_a_file() -> None:
+    with pytest.raises(TrainerError, match="--performance is empty"):
+        asked("--performance", "")
+
+
+def test_refusing_what_means_nothing() -> None:
+    why = {"tf32": "a CPU has none", "max_load": "it is alone"}
+    refuse(PerformanceConfig(max_memory=0.5, tf32=False), why)
+    with pytest.raises(TrainerError) as caught:
+        refuse(PerformanceConfig(tf32=True), why)
+    assert str(caught.value) == "performance setting tf32 means nothing here: a CPU has none; leave it out"
+
+
+def test_what_was_changed() -> None:
+    assert PerformanceConfig().changed == ()
+    assert PerformanceConfig(tf32=True, max_load=0.5, num_devices=None).changed == ("max_load", "tf32")
