@@ -23,7 +23,7 @@ from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["cfunc", "njit"]
 
-_COMPILED = ("devices", "kernels")
+_COMPILED = ("devices", "kernels", "ssm/kernels")
 _NEEDED = ("_load_index", "_save_data", "_save_index", "_data_name", "_cache_path")
 """Names of Numba's own that `_save` needs: a later Numba may do without one."""
 _usual_save = IndexDataCacheFile.save

@@ -47,18 +47,23 @@ def exp(x):
     return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
+def linear_step(h, keep, value):
+    """The next state of a linear recurrence: keep h + value."""
+    return keep * h + value
+
+
 def leaky_integrator(compiled, exp=exp):
     """The recurrence's scalar step, compiled by `compiled` (a decorator of the device).
 
     step(h, gate, value) = a h + (1 - a) value, with a = sigmoid(gate): a leaky integrator whose leak 1 - a
     depends on the input. All fp32.
     """
-    keep_of = retention(compiled, exp)
+    keep_of, advance = retention(compiled, exp), compiled(linear_step)
 
     @compiled
     def step(h, gate, value):
         keep = keep_of(gate)
-        return keep * h + (_ONE - keep) * value
+        return advance(h, keep, (_ONE - keep) * value)
 
     return step
 
@@ -148,6 +153,7 @@ def quarter_sine_double(x):
 
 
 exponential = on_host(exp)
+advance_on_host = on_host(linear_step)
 leaky_step = leaky_integrator(on_host)
 keep_share = retention(on_host)
 scheduled_rate = learning_rate(on_host)

@@ -1,0 +1,55 @@
+"""The measurements: what goes into a teacher, what comes out at the end, and how it responds to an impulse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from reference_trainer.ssm import draws, forward
+from reference_trainer.ssm.problem import Data, Job
+from reference_trainer.ssm.settings import Settings
+
+
+def measure(jobs: Sequence[Job], settings: Settings, *, device_data: bool, device: torch.device) -> Data:
+    """The data of some jobs on their device: inputs (S, N, T), targets (S, N), responses (S, T).
+
+    :param device_data: made there, all in fp32; else on the host in fp64, and moved as it is.
+    """
+    if device_data:
+        return _on_device(jobs, settings, device)
+    made = [_on_host(job, settings.measurements, settings.sequence_length) for job in jobs]
+    inputs, targets, responses = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*made, strict=True))
+    return Data(inputs, targets, responses)
+
+
+def _on_host(job: Job, measurements: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    inputs = draws.host_normals(draws.inputs(job), measurements * length).reshape(measurements, length)
+    a, b, c = (part[0] for part in draws.host_students(draws.teacher(job), 0, 1, job.rank))
+    impulse = np.zeros((1, length))
+    impulse[0, 0] = 1
+    c = c / np.linalg.norm(_simulate(a, b, c, impulse))
+    responses = _simulate(a, b, c, impulse)[0]
+    return inputs, _simulate(a, b, c, inputs)[:, -1], responses
+
+
+def _simulate(a: np.ndarray, b: np.ndarray, c: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """What comes out of a teacher at all times, (N, T)."""
+    h = np.zeros((len(inputs), len(a)))
+    outputs = []
+    for t in range(inputs.shape[1]):
+        h = a * h + b * inputs[:, t, None]
+        outputs.append(h @ c)
+    return np.stack(outputs, axis=1)
+
+
+def _on_device(jobs: Sequence[Job], settings: Settings, device: torch.device) -> Data:
+    count, measurements, length = len(jobs), settings.measurements, settings.sequence_length
+    inputs = torch.empty(count, measurements, length, dtype=torch.float32, device=device)
+    draws.fill_normals([draws.inputs(job) for job in jobs], inputs.view(count, -1))
+    (rank,) = {job.rank for job in jobs}
+    teachers = draws.draw_students([draws.teacher(job) for job in jobs], [0] * count, 1, rank, device=device)
+    targets, responses = forward.respond(teachers, inputs, forward.SCAN if device.type == "cpu" else forward.POWERS)
+    norm = responses.norm(dim=1, keepdim=True)
+    return Data(inputs, targets.div_(norm), responses.div_(norm))

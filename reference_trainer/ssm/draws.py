@@ -1,0 +1,224 @@
+"""What is random in an experiment: numbers by their place in a stream, so that whoever draws them gets the same.
+
+The value of element i of a stream follows from (seed, stream, i) alone: not from the variant, from how many are drawn
+together, from the engine or from the device. As found they are made by NumPy on the host in fp64 and moved; with
+`device_data` by a compiled kernel in fp32 where they are used. The two agree to the rounding of fp32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.problem import Job, Students
+
+A_LOW: Final = 0.5
+A_HIGH: Final = 0.95
+"""A is uniform between the two, in teachers, guesses and what gradient descent begins with: it keeps for some steps."""
+
+TEACHER, INPUTS, INIT, GUESSES = range(4)
+_WORDS: Final = 4  # of a block
+
+
+class Stream(NamedTuple):
+    """A sequence of random numbers that no other meets."""
+
+    seed: int
+    kind: int
+    """TEACHER, INPUTS, INIT or GUESSES."""
+    rank: int = 0
+    dim: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Philox's, two of 64 bits.
+
+        :raises TrainerError: a number does not fit.
+        """
+        if self.seed >> 63 or self.rank >> 24 or self.dim >> 31:
+            raise TrainerError(
+                f"seed {self.seed}, rank {self.rank}, dimension {self.dim}: must be below 2^63, 2^24 and 2^31"
+            )
+        return self.seed, self.kind | self.rank << 8 | self.dim << 32
+
+
+def teacher(job: Job) -> Stream:
+    """Of its a, b and c, laid out like a student of dimension r."""
+    return Stream(job.seed, TEACHER, job.rank)
+
+
+def inputs(job: Job) -> Stream:
+    """Of the measured sequences: those of a seed, whatever the teacher or the student."""
+    return Stream(job.seed, INPUTS)
+
+
+def init(job: Job) -> Stream:
+    """Of what gradient descent begins with."""
+    return Stream(job.seed, INIT, job.rank, job.dim)
+
+
+def tries(job: Job) -> Stream:
+    """Of the students of guess and check."""
+    return Stream(job.seed, GUESSES, job.rank, job.dim)
+
+
+def c_scale(dim: int) -> float:
+    """What C of a drawn student is scaled by, so that its whole impulse response has E ||k||^2 = 1.
+
+    With b and c normal, E k_t^2 = d scale^2 E a^(2t), and sum_t E a^(2t) = E 1 / (1 - a^2), which is
+    (artanh(high) - artanh(low)) / (high - low) for a uniform between the two.
+    """
+    return 1 / math.sqrt(dim * (math.atanh(A_HIGH) - math.atanh(A_LOW)) / (A_HIGH - A_LOW))
+
+
+# ------------------------------------------------------------ on the host, in fp64
+
+
+def words(stream: Stream, first: int, blocks: int) -> np.ndarray:
+    """(4 * blocks,) uint64: blocks of the stream from number `first` on."""
+    generator = np.random.Philox(counter=first, key=np.array(stream.key, np.uint64))
+    return generator.random_raw(_WORDS * blocks)
+
+
+def uniforms(values: np.ndarray) -> np.ndarray:
+    """Words as numbers of (0, 1), of 23 bits and a half: exact in fp32 too."""
+    return ((values >> np.uint64(41)) + 0.5) * 2.0**-23
+
+
+def normals(values: np.ndarray) -> np.ndarray:
+    """Words (..., even) as normals, two of each two (Box and Muller, 1958)."""
+    u = uniforms(values)
+    radius, angle = np.sqrt(-2 * np.log(u[..., 0::2])), 2 * np.pi * u[..., 1::2]
+    out = np.empty_like(u)
+    out[..., 0::2] = radius * np.cos(angle)
+    out[..., 1::2] = radius * np.sin(angle)
+    return out
+
+
+def host_normals(stream: Stream, count: int) -> np.ndarray:
+    """(count,): the first normals of a stream."""
+    return normals(words(stream, 0, -(-count // _WORDS)))[:count]
+
+
+def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """a, b, c (count, dim), b and c of variance 1: students `first` and on of a stream."""
+    blocks = -(-dim // _WORDS)
+    drawn = words(stream, first * 3 * blocks, count * 3 * blocks).reshape(count, 3, _WORDS * blocks)
+    a = A_LOW + (A_HIGH - A_LOW) * uniforms(drawn[:, 0])
+    b, c = normals(drawn[:, 1]), normals(drawn[:, 2])
+    return a[:, :dim], b[:, :dim], c[:, :dim]
+
+
+# ------------------------------------------------------------ where they are used, in fp32
+
+
+def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
+    """out (S, n), fp32: the first normals of a stream a row."""
+    from reference_trainer.ssm.kernels import fill
+
+    if out.device.type == "cpu":
+        fill.host_normals(out.numpy(), _keys(streams))
+        return
+    from reference_trainer.ssm.kernels.launch import launch
+
+    rows, columns = out.shape
+    blocks = -(-columns // _WORDS)
+    grid = -(-rows * blocks // fill.THREADS)
+    launch(fill.fill_normals, grid, fill.THREADS, out, _on(out.device, _keys(streams)), rows, blocks)
+
+
+def draw_students(
+    streams: Sequence[Stream],
+    firsts: Sequence[int],
+    count: int,
+    dim: int,
+    *,
+    scales: tuple[float, float] = (1.0, 1.0),
+    device: torch.device,
+) -> Students:
+    """(len(streams) * count, dim), fp32: of each stream so many students from its first on.
+
+    :param scales: of b and of c.
+    """
+    from reference_trainer.ssm.kernels import fill
+
+    rows = len(streams) * count
+    a, b, c = torch.empty(3, rows, dim, dtype=torch.float32, device=device).unbind()
+    keys, begin = _keys(streams), np.array(firsts, np.int64)
+    numbers = tuple(np.float32(value) for value in (A_LOW, A_HIGH - A_LOW, *scales))
+    if device.type == "cpu":
+        fill.host_students(a.numpy(), b.numpy(), c.numpy(), keys, begin, count, *numbers)
+        return Students(a, b, c)
+    from reference_trainer.ssm.kernels.launch import launch
+
+    blocks = -(-dim // _WORDS)
+    grid = -(-rows * 3 * blocks // fill.THREADS)
+    sizes = rows, blocks, count
+    launch(fill.fill_students, grid, fill.THREADS, a, b, c, _on(device, keys), _on(device, begin), *sizes, *numbers)
+    return Students(a, b, c)
+
+
+def _keys(streams: Sequence[Stream]) -> np.ndarray:
+    return np.array([stream.key for stream in streams], np.uint64)
+
+
+def _on(device: torch.device, values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(values.view(np.int64)).to(device)
+
+
+# ------------------------------------------------------------ students
+
+
+def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device: torch.device) -> Students:
+    """What gradient descent begins with, (S, d) in fp32: drawn as guesses are, b and c times `init_scale`.
+
+    :param jobs: all of one dimension.
+    """
+    streams = [init(job) for job in jobs]
+    return _students(streams, [0] * len(jobs), 1, _dim(jobs), init_scale, device_data, device)
+
+
+def guesses(job: Job, first: int, count: int, *, device_data: bool, device: torch.device) -> Students:
+    """Students `first`, `first` + 1, ... of guess and check, (count, d) in fp32."""
+    return guesses_of([job], first, count, device_data=device_data, device=device)
+
+
+def guesses_of(
+    jobs: Sequence[Job], first: Sequence[int] | int, count: int, *, device_data: bool, device: torch.device
+) -> Students:
+    """`count` students each of several jobs, (len(jobs) * count, d) in fp32: first all of the first job.
+
+    :param jobs: all of one dimension.
+    :param first: number of the first student, one for all jobs or one each.
+    """
+    firsts = [first] * len(jobs) if isinstance(first, int) else first
+    return _students([tries(job) for job in jobs], firsts, count, _dim(jobs), 1.0, device_data, device)
+
+
+def _dim(jobs: Sequence[Job]) -> int:
+    (dim,) = {job.dim for job in jobs}
+    return dim
+
+
+def _students(  # noqa: PLR0917 - the one caller each of two public functions
+    streams: Sequence[Stream],
+    firsts: Sequence[int],
+    count: int,
+    dim: int,
+    scale: float,
+    device_data: bool,
+    device: torch.device,
+) -> Students:
+    scales = scale, scale * c_scale(dim)
+    if device_data:
+        return draw_students(streams, firsts, count, dim, scales=scales, device=device)
+    drawn = [host_students(stream, first, count, dim) for stream, first in zip(streams, firsts, strict=True)]
+    a, b, c = (np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*drawn, strict=True))
+    # a tensor of fp64, and from there to fp32: what a parameter of torch is
+    a, b, c = (torch.from_numpy(part).to(device, torch.float32) for part in (a, scales[0] * b, scales[1] * c))
+    return Students(a, b, c)

@@ -1,0 +1,256 @@
+"""A student's forward pass, in several ways that give the same: what comes out of sequences, and of an impulse.
+
+    loop      as found: a Python loop over time, a tensor of its own for everything, once for the sequences and again
+              for the impulse; parameters in fp32 against inputs in fp64
+    powers    k_t = sum_j c_j b_j a_j^t as one product with the powers of a, and y = sum_t x_{T-1-t} k_t as another
+    scan      the recurrence over time in one compiled kernel, with a kernel for its gradient (kernels/scan.py)
+    fft       k from powers, and the sequences convolved with it by FFT, which gives what comes out at all times
+
+The last three have one type throughout, that of the students. `fastest` says which of them is, by measuring.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from statistics import median
+from typing import Any, Final, Literal, NamedTuple, overload
+
+import torch
+
+from reference_trainer.ssm.problem import Students
+
+LOOP: Final = "loop"
+POWERS: Final = "powers"
+SCAN: Final = "scan"
+FFT: Final = "fft"
+WAYS: Final = (LOOP, POWERS, SCAN, FFT)
+
+
+@overload
+def respond(
+    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[False] = False
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+@overload
+def respond(students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[True]) -> torch.Tensor: ...
+def respond(
+    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: bool = False
+) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
+    """What comes out of students at the end of sequences, (S, N), and their impulse responses, (S, T).
+
+    :param students: (S, d); what is returned can be differentiated in a, b and c.
+    :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students are given the first
+        sequences, and so on; an expanded (S, N, T) is taken as (1, N, T). Not differentiated.
+    :param way: one of WAYS. As found the types mix, so that what comes out has the wider one.
+    :param outputs_only: return what came out of the sequences alone; as found that is one pass less.
+    """
+    if inputs.stride(0) == 0:
+        inputs = inputs[:1]
+    if way == LOOP:
+        outputs = _simulate(students, _each(inputs, len(students.a)))[:, :, -1]
+        return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
+    inputs = inputs.to(students.a.dtype)
+    if way == SCAN:
+        outputs, responses = _Scan.apply(students.a, students.b, students.c, inputs)
+    else:
+        responses = _response(students, inputs.shape[2])
+        outputs = (_convolve if way == FFT else _weigh)(inputs, responses)
+    return outputs if outputs_only else (outputs, responses)
+
+
+# ------------------------------------------------------------ as found
+
+
+def _each(inputs: torch.Tensor, students: int) -> torch.Tensor:
+    return inputs.repeat_interleave(students // len(inputs), 0) if 1 < len(inputs) < students else inputs
+
+
+def _simulate(students: Students, inputs: torch.Tensor) -> torch.Tensor:
+    """What comes out at all times, (S, N, T)."""
+    a, b, c = students.a[:, None], students.b[:, None], students.c[:, None]
+    h = torch.zeros(len(students.a), inputs.shape[1], students.a.shape[1], device=inputs.device)
+    outputs = []
+    for t in range(inputs.shape[2]):
+        h = a * h + b * inputs[:, :, t, None]
+        outputs.append((c * h).sum(-1))
+    return torch.stack(outputs, -1)
+
+
+def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
+    """By an impulse that is made on the host and moved."""
+    impulse = torch.zeros(1, 1, inputs.shape[2], dtype=inputs.dtype)
+    impulse[:, :, 0] = 1
+    return _simulate(students, impulse.to(inputs.device))[:, 0]
+
+
+# ------------------------------------------------------------ products
+
+
+def _response(students: Students, length: int) -> torch.Tensor:
+    """(S, T), from all powers of a, which are doubled in number by each product."""
+    square = students.a[:, :, None]
+    powers = torch.ones_like(square)
+    while powers.shape[2] < length:
+        powers = torch.cat((powers, square * powers[:, :, : length - powers.shape[2]]), 2)
+        square = square * square
+    return ((students.b * students.c)[:, None] @ powers)[:, 0]
+
+
+def _weigh(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
+    """(S, N): the sum over time of each sequence, its latest value first, times the response."""
+    each = responses.flip(1).view(len(inputs), -1, responses.shape[1])
+    return (each @ inputs.transpose(1, 2)).view(len(responses), -1)
+
+
+def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
+    """(S, N): the last of all times."""
+    length = responses.shape[1]
+    size = 2 * length  # so that the end of a sequence does not reach its beginning
+    spectrum = torch.fft.rfft(responses, size).view(len(inputs), -1, 1, length + 1)
+    product = torch.fft.rfft(inputs, size)[:, None] * spectrum
+    return torch.fft.irfft(product, size)[..., length - 1].reshape(len(responses), -1)
+
+
+# ------------------------------------------------------------ the kernel
+
+
+class _Scan(torch.autograd.Function):
+    """The kernels of kernels/scan.py, and their place in the graph."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        from reference_trainer.ssm.kernels import scan
+
+        a, b, c, inputs = (tensor.detach().contiguous() for tensor in (a, b, c, inputs))
+        ctx.save_for_backward(a, b, c, inputs)
+        students, channels = a.shape
+        _, sequences, length = inputs.shape
+        responses = a.new_empty(students, length)
+        if a.device.type == "cpu":
+            outputs = a.new_empty(students, sequences)
+            scan.host_responses(*(tensor.numpy() for tensor in (responses, outputs, a, b, c, inputs)))
+            return outputs, responses
+        from reference_trainer.ssm.kernels.launch import launch
+
+        tiles = -(-length // scan.TILE)
+        launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
+        return _weigh(inputs, responses), responses
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(  # type: ignore[override]
+        ctx: Any, doutputs: torch.Tensor, dresponses: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        from reference_trainer.ssm.kernels import scan
+
+        a, b, c, inputs = ctx.saved_tensors
+        da, db, dc = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device).unbind()
+        if a.device.type == "cpu":
+            given = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
+            scan.host_gradients(*(tensor.numpy() for tensor in given))
+            return da, db, dc, None
+        from reference_trainer.ssm.kernels.launch import launch
+
+        students, channels = a.shape
+        length = inputs.shape[2]
+        each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
+        weights = dresponses + each.reshape(students, length).flip(1)
+        grid = -(-students * channels // scan.THREADS)
+        arrays = da, db, dc, a, b, c, weights
+        launch(scan.response_gradients, grid, scan.THREADS, *arrays, students, channels, length)
+        return da, db, dc, None
+
+
+# ------------------------------------------------------------ the choice
+
+
+class Shape(NamedTuple):
+    """What the choice of a way depends on."""
+
+    students: int
+    measurements: int
+    length: int
+    dim: int
+
+
+ROUNDS: Final = 5
+"""Times that each way is measured."""
+LARGEST_POWERS: Final = 1 << 28
+"""Bytes of the powers of a beyond which a way that keeps them is not tried: its gradient takes some times that."""
+AGREE: Final = 1e-3
+"""Of the largest output: what two ways may differ by. One that is further off is broken: it is reported."""
+_chosen: dict[tuple[str, bool, Shape], str] = {}
+
+
+def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward: bool) -> str:
+    """The fastest way for students, measurements, length, dim (S, N, T, d), measured once a process and size.
+
+    :param shape: taken to the nearest powers of two.
+    :param backward: with the gradient and a set of sequences for each student, else without and one set for all.
+    """
+    rounded = Shape(*(1 << round(math.log2(value)) for value in shape))
+    key = str(device), backward, rounded
+    if key not in _chosen:
+        _chosen[key] = _measure(rounded, device, backward=backward)
+    return _chosen[key]
+
+
+def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
+    times = seconds(_candidates(shape, device), shape, device, backward=backward)
+    return min(times, key=lambda way: median(times[way]))
+
+
+def _candidates(shape: Shape, device: torch.device) -> list[str]:
+    from reference_trainer.ssm.kernels import launch
+
+    ways = [SCAN] if device.type == "cpu" or launch.available() else []
+    kept = 4 * shape.students * shape.length * shape.dim
+    return [*ways, POWERS, FFT] if kept <= LARGEST_POWERS or not ways else ways
+
+
+def seconds(
+    ways: list[str], shape: Shape, device: torch.device, *, backward: bool, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """How long each way takes, measured in turns after a first pass that is not counted.
+
+    :raises RuntimeError: the ways do not agree.
+    """
+    students, inputs = _example(shape, device, backward=backward)
+    outputs: dict[str, torch.Tensor] = {}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for counted in range(rounds + 1):
+        for way in ways:
+            began = time.perf_counter()
+            outputs[way] = _pass(students, inputs, way, backward=backward)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if counted:
+                times[way].append(time.perf_counter() - began)
+    first = outputs[ways[0]]
+    for way, found in outputs.items():
+        off = float((found - first).abs().max() / first.abs().max())
+        if not off <= AGREE:
+            raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest output at {shape} on {device}")
+    return times
+
+
+def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[Students, torch.Tensor]:
+    """Students and sequences of that shape, made without a random number of anyone's."""
+    count = shape.students * shape.dim
+    line = torch.linspace(0, 1, count, device=device).view(shape.students, shape.dim)
+    parts = 0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim
+    a, b, c = (part.requires_grad_(backward) for part in parts)
+    sets = shape.students if backward else 1
+    size = sets, shape.measurements, shape.length
+    inputs = torch.cos(torch.arange(math.prod(size), device=device, dtype=torch.float32)).view(size)
+    return Students(a, b, c), inputs
+
+
+def _pass(students: Students, inputs: torch.Tensor, way: str, *, backward: bool) -> torch.Tensor:
+    with torch.set_grad_enabled(backward):
+        outputs = respond(students, inputs, way, outputs_only=True)
+        if backward:
+            torch.autograd.grad(outputs.square().sum(), (students.a, students.b, students.c))
+    return outputs.detach()

@@ -1,0 +1,62 @@
+"""Kernels of numba-cuda launched on the memory, the device and the current stream of torch tensors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from reference_trainer.kernels.on_cuda import CudaFunction
+
+
+def available() -> bool:
+    """Whether there is what compiles kernels for a GPU."""
+    return find_spec("numba_cuda") is not None
+
+
+def launch(function: CudaFunction, blocks: int, threads: int, *arguments: Any) -> None:
+    """Put a kernel into the current stream of its tensors' device.
+
+    :param arguments: contiguous tensors, all of one device, and numbers. Tensors of the CPU are for Numba's simulator.
+    """
+    device = next(argument.device for argument in arguments if isinstance(argument, torch.Tensor))
+    if device.type == "cpu":
+        function.compiled[blocks, threads](*map(_simulated, arguments))
+        return
+    with torch.cuda.device(device):  # Numba takes the device that is current
+        stream = _stream(torch.cuda.current_stream().cuda_stream)
+        values = [_array(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments]
+        function.compiled[blocks, threads, stream](*values)
+
+
+def _simulated(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    return FakeCUDAArray(argument.detach().numpy())
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    typestr = "<f4" if tensor.dtype == torch.float32 else "<i8"
+    return _view(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), typestr)
+
+
+@lru_cache(maxsize=4096)
+def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any:
+    """Memory as Numba's kernels take it. It owns nothing: whoever launches has the tensor.
+
+    To make one takes longer than to launch a kernel, and torch gives out the same places again and again.
+    """
+    from numba.cuda.api import from_cuda_array_interface
+
+    return from_cuda_array_interface({"shape": shape, "typestr": typestr, "data": (pointer, False), "version": 3})
+
+
+@lru_cache(maxsize=64)
+def _stream(handle: int) -> Any:
+    from numba import cuda
+
+    return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
