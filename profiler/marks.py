@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from profiler.inside.recorder import Recorder, Region, now, start
 
-__all__ = ["Recorder", "count", "describe", "gauge", "now", "open_step", "recorder", "region", "step"]
+__all__ = ["Recorder", "count", "describe", "gauge", "now", "open_step", "recorder", "region", "step", "worked"]
 
 
 class _Null:
@@ -67,6 +67,16 @@ def step(tokens: int = 0, warmup: bool = False) -> None:
     """Close the current step and begin the next. Everything since the boundary before is in it."""
     if _recorder is not None:
         _recorder.step(tokens, warmup)
+
+
+def worked() -> None:
+    """Of a process that works for the steps of another (a worker of a sweep): a piece of that work is done.
+
+    What was counted and gauged meanwhile is written, and belongs to the step that the other one has open now. In a
+    process that has steps of its own it stays with those.
+    """
+    if _recorder is not None:
+        _recorder.worked()
 
 
 def count(name: str, amount: float = 1) -> None:

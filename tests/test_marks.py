@@ -65,6 +65,7 @@ def test_nothing_happens_when_nothing_records(tmp_path: Path, monkeypatch: pytes
     with marks.region("data"):
         marks.count("syncs")
         marks.gauge("loss", 1.0)
+    marks.worked()
     marks.step(tokens=3)
     assert marks.recorder() is None
     assert [*tmp_path.iterdir()] == []
@@ -83,7 +84,13 @@ def test_it_is_near_free_when_nothing_records(monkeypatch: pytest.MonkeyPatch) -
         return min(timeit.repeat(statement, globals=scope, number=20_000, repeat=7))
 
     empty = best("nothing('a', 1)")
-    for statement in ("marks.count('a', 1)", "marks.gauge('a', 1)", "marks.step(1)", "marks.open_step()"):
+    for statement in (
+        "marks.count('a', 1)",
+        "marks.gauge('a', 1)",
+        "marks.step(1)",
+        "marks.open_step()",
+        "marks.worked()",
+    ):
         assert best(statement) < 5 * empty, (statement, best(statement), empty)
     region = best("with marks.region('a'): pass")
     assert region < 15 * empty, (region, empty)
@@ -134,6 +141,50 @@ def test_regions_nest(record: Callable[..., Any]) -> None:
     assert outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"]
     assert run.steps["begin"][0] <= outer["begin"]
     assert outer["end"] <= run.steps["end"][0]
+
+
+def test_what_was_worked_for_another_process_is_written_at_once(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    marks.worked()
+    marks.open_step()
+    marks.count("syncs", 3)
+    marks.worked()
+    marks.count("syncs", 4)
+    marks.step()
+    marks.count("syncs", 5)
+    marks.step()
+    assert values(loaded(), tables.ValueKind.COUNTER) == [(0, "syncs", 3.0), (0, "syncs", 4.0), (1, "syncs", 5.0)]
+
+
+WORKERS = """
+import multiprocessing, sys
+from profiler import marks
+
+def work(amount):
+    marks.count("done", amount)
+    marks.worked()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn" if sys.argv[1:] else "fork").Pool(2) as pool:
+        pool.map(work, [100] * 4)  # a warm-up, of no step
+        marks.open_step()
+        for amount in (1, 10):
+            pool.map(work, [amount] * 4)
+            marks.step()
+        pool.terminate()  # no worker ends by itself
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("spawn",)], ids=["fork", "spawn"])
+def test_workers_that_are_killed_lose_nothing_that_they_worked(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "sweep.py").write_text(WORKERS)
+    store.create(tmp_path / "run")
+    store.write_manifest(tmp_path / "run", info(state="complete"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), tables.ENV_RUN: str(tmp_path / "run")}
+    subprocess.run([sys.executable, str(tmp_path / "sweep.py"), *arguments], env=environment, check=True)
+    run = load(tmp_path / "run")
+    sums = [sum(value for step, _, value in values(run, tables.ValueKind.COUNTER) if step == one) for one in (0, 1)]
+    assert sums == [4, 40]
 
 
 def test_a_region_ends_when_its_body_raises(record: Callable[..., Any]) -> None:

@@ -23,7 +23,7 @@ from profiler.analyse.quality import doubts
 from profiler.analyse.resources import resources
 from profiler.analyse.spikes import spikes
 from profiler.analyse.stacks import activity, flame
-from profiler.analyse.throughput import throughput
+from profiler.analyse.throughput import throughput, unit_of
 from profiler.analyse.utilisation import series
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
 from profiler.run.model import Analysis, IdleBlame, Measure, Missing, Run
@@ -43,7 +43,7 @@ def analyse(run: Run) -> Analysis:
         gauges(run, window)
         | counters(run, window)
         | resources(run, window)
-        | throughput(window)
+        | throughput(window, unit_of(run.info))
         | input_measures(run, window)
     )
     missing = [

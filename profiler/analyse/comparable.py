@@ -22,8 +22,29 @@ MUST_BE_EQUAL: Final[Mapping[str, str]] = {
     "corpus_sha256": "another text under the same name",
     "tokenizer": "the same text becomes other tokens",
     "seed": "other weights, and other predictions from them",
+    "unit": "what is counted a second is something else",
+    "methods": "other ways of fitting do other work",
+    "seeds": "other teachers, measurements and students: more or fewer jobs, or others",
+    "teacher_ranks": "teachers of other ranks are other problems",
+    "student_dims": "students of other dimensions are other work",
+    "sequence_length": "sequences of another length are other work",
+    "measurements": "students that are fitted to more or fewer sequences do other work",
+    "budget": "fits that stop at other losses, or after other numbers of updates or guesses, do other work",
 }
 """Fact that a program states through marks.describe -> why sides that differ in it are not comparable."""
+
+_OF_TEXT: Final = ("preset", "tokens_per_chunk", "samples_per_chunk", "corpus", "corpus_sha256", "tokenizer", "seed")
+_OF_SWEEP: Final = (
+    "unit",
+    "methods",
+    "seeds",
+    "teacher_ranks",
+    "student_dims",
+    "sequence_length",
+    "measurements",
+    "budget",
+)
+"""Facts of those that train on text, and of sweeps: who states some of one kind is not asked for the other's."""
 
 HOST_FACTS: Final[Mapping[str, str]] = {
     "cpu": "another processor runs the same program at another speed",
@@ -31,7 +52,7 @@ HOST_FACTS: Final[Mapping[str, str]] = {
 }
 """The same for the machine."""
 
-_OF_WORK: Final = ("work", "preset", "step", "corpus", "corpus_sha256", "tokens_per_chunk")
+_OF_WORK: Final = ("work", "preset", "step", "corpus", "corpus_sha256", "tokens_per_chunk", "seeds", "student_dims")
 """Facts by which a program says what its work is: those are then compared, not its name."""
 _PLACE: Final = re.compile(r" \(|[;,:] ")
 _LONGEST: Final = 60
@@ -80,9 +101,14 @@ def program_of(info: RunInfo) -> str:
 
 
 def unstated(sides: Sequence[SideRuns]) -> tuple[str, ...]:
-    """Facts that should be equal and that no run states."""
-    infos = [run.info for side in sides for run in runs_of(side)]
-    return tuple(name for name in MUST_BE_EQUAL if not any(name in info.facts for info in infos))
+    """Facts that should be equal and that no run states; of a sweep's only where one states some."""
+    stated = {name for side in sides for run in runs_of(side) for name in run.info.facts}
+    missing = [name for name in MUST_BE_EQUAL if name not in stated]
+    if stated.isdisjoint(_OF_SWEEP):
+        return tuple(name for name in missing if name not in _OF_SWEEP)
+    if stated.isdisjoint(_OF_TEXT):
+        return tuple(name for name in missing if name not in _OF_TEXT)
+    return tuple(missing)
 
 
 def runs_of(side: SideRuns) -> tuple[Analysis, ...]:

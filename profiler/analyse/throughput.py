@@ -1,12 +1,18 @@
-"""How fast: steps, step time with its interval and percentiles, steps and tokens a second."""
+"""How fast: steps, step time with its interval and percentiles, steps and tokens a second.
+
+What a step counts as its tokens may be something else: a program says so by the fact `unit`, in one word (points).
+"""
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 import numpy as np
 
 from profiler.analyse.stats import mean_interval
 from profiler.analyse.window import NS_PER_S, Window
-from profiler.run.model import Measure
+from profiler.run.model import Measure, RunInfo
 
 SOURCE = "step boundaries"
 _UNITS = {
@@ -15,15 +21,25 @@ _UNITS = {
     "step_time_p50": "s",
     "step_time_p95": "s",
     "steps_per_s": "steps/s",
-    "tokens_per_s": "tokens/s",
 }
+TOKENS: Final = "tokens"
+_WORD: Final = re.compile(r"[a-z]{1,20}")
 
 
-def throughput(window: Window) -> dict[str, Measure]:
-    """The measures of step boundaries. The interval of step_time takes steps as independent."""
-    count = len(window)
+def unit_of(info: RunInfo) -> str:
+    """What the steps of a program count: tokens, or as it says."""
+    said = info.facts.get("unit")
+    return said if isinstance(said, str) and _WORD.fullmatch(said) else TOKENS
+
+
+def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
+    """The measures of step boundaries. The interval of step_time takes steps as independent.
+
+    :param unit: what steps count.
+    """
+    count, units = len(window), {**_UNITS, "tokens_per_s": f"{unit}/s"}
     if not count:
-        missing = {name: Measure(name, None, unit, reason=window.reason) for name, unit in _UNITS.items()}
+        missing = {name: Measure(name, None, of, reason=window.reason) for name, of in units.items()}
         return missing | {"steps": Measure("steps", 0, "steps", source=SOURCE)}
     walls = window.wall / NS_PER_S
     mean, low, high = mean_interval(walls)
@@ -37,10 +53,10 @@ def throughput(window: Window) -> dict[str, Measure]:
         "steps_per_s": count / total,
         "tokens_per_s": tokens / total,
     }
-    measures = {name: Measure(name, value, _UNITS[name], n=count, source=SOURCE) for name, value in values.items()}
+    measures = {name: Measure(name, value, units[name], n=count, source=SOURCE) for name, value in values.items()}
     measures["step_time"] = Measure("step_time", mean, "s", low, high, count, SOURCE)
     if not tokens:
         measures["tokens_per_s"] = Measure(
-            "tokens_per_s", None, "tokens/s", reason="no step says how many tokens it had"
+            "tokens_per_s", None, f"{unit}/s", reason=f"no step says how many {unit} it had"
         )
     return measures

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from profiler.analyse.counters import gauge_per_step
 from profiler.analyse.resources import RSS, busy_per_step, process_tree_sum, sample_rows
+from profiler.analyse.throughput import unit_of
 from profiler.analyse.timeline import Times, times
 from profiler.analyse.window import NS_PER_S, Window, device_window
 from profiler.run.model import Run, Series
@@ -37,7 +38,7 @@ def _of_steps(run: Run, window: Window) -> list[Series]:
         ("device_utilization", "1", busy, 1.0),
         ("host_cpu", "cores", process - device if process.any() else None, 1.0),
         ("device_cpu", "cores", device if device.any() else None, 1.0),
-        ("tokens_per_s", "tokens/s", tokens if tokens.any() else None, NS_PER_S),
+        ("tokens_per_s", f"{unit_of(run.info)}/s", tokens if tokens.any() else None, NS_PER_S),
     ]
     middle = (window.begin + window.end) // 2
     return [

@@ -8,17 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler.base.errors import Exit, ProfilerError
+from profiler.record.trainers import LM, TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from profiler.record.bundled import Asked
     from profiler.record.ladder import LadderPlan
     from profiler.record.pairs import Recorded, SideCommand, Task
 
 RUNS = Path("reports") / "runs"
-PAIR: Final = (5, 3.0)
-LADDER: Final = (4, 1.0)
-"""Rounds and measured seconds of a run by default. A ladder has some 40 programs: so it takes about 7 minutes."""
+PAIR: Final = 5
+LADDER: Final = 4
+"""Rounds by default. A ladder of the language model has some 40 programs, and its runs are shorter: some 7 minutes."""
+_OPTIONS: Final = {
+    "preset": "size of the model: tiny, small or base",
+    "corpus": "text",
+    "seconds": "measured time of a run",
+    "device": "auto, cuda, or the CPU: host of lm, cpu of ssm",
+    "num-seeds": "seeds of each combination",
+    "teacher-ranks": "ranks of the teachers, separated by commas",
+    "student-dims": "dimensions of the students, separated by commas",
+    "sequence-length": "of the measured sequences",
+}
+"""Options of the bundled trainers, and what they say. Which trainer understands which: `profiler.record.trainers`."""
 
 
 class Compare:
@@ -32,19 +45,18 @@ class Compare:
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
         add("--before", metavar="CMD", help="command of the baseline, in quotes; it must use profiler.marks")
         add("--after", metavar="CMD", help="command to compare with it")
+        add("--trainer", choices=tuple(TRAINERS), help=f"which bundled trainer ({_trainers()})")
         add("--ladder", action="store_true", help="measure every fix of the bundled trainer too, alone and left out")
-        add("--pairs", type=int, help=f"rounds in which every side runs once ({_defaults(0)})")
-        add("--seconds", type=float, help=f"measured time of a bundled run ({_defaults(1)})")
-        add("--preset", help="size of the bundled model: tiny, small or base")
-        add("--device", help="device of the bundled trainer: auto, host or cuda")
-        add("--corpus", type=Path, help="text of the bundled trainer")
+        add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
         add("--anyway", action="store_true", help="compare what is not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
+        bundled = parser.add_argument_group("the bundled trainers").add_argument
+        for name, text in _OPTIONS.items():
+            bundled(f"--{name}", type=float if name == "seconds" else str, help=f"{text} ({_whose(name)})")
 
     def run(self, args: argparse.Namespace) -> int:
-        rounds, seconds = LADDER if args.ladder else PAIR
-        args.pairs = rounds if args.pairs is None else args.pairs
-        args.seconds = seconds if args.seconds is None else args.seconds
+        if args.pairs is None:
+            args.pairs = LADDER if args.ladder else PAIR
         _check(args)
         from profiler.commands._comparing import compare_recorded, compare_runs
         from profiler.commands._recording import record_with_progress
@@ -60,6 +72,22 @@ class Compare:
         return int(Exit.INTERRUPTED) if recorded.interrupted else code
 
 
+def _trainers() -> str:
+    return ", ".join(f"{trainer.name}: {trainer.what}" for trainer in TRAINERS.values()) + f"; default: {LM.name}"
+
+
+def _whose(option: str) -> str:
+    """The trainers that understand an option, with what it is where nobody gives it."""
+    said = []
+    for trainer in TRAINERS.values():
+        if option in trainer.options:
+            said.append(trainer.name)
+        elif option in trainer.pair:
+            pair, ladder = trainer.pair[option], trainer.ladder[option]
+            said.append(f"{trainer.name}, default: {pair}" + f", with --ladder {ladder}" * (ladder != pair))
+    return "; ".join(said)
+
+
 def _too_early(programs: Sequence[SideCommand], recorded: Recorded, out: Path, whole: str) -> ProfilerError:
     """What an interruption left, and how two of the runs are compared all the same."""
     ran = [path for program in programs for path in recorded.light.get(program.label, ())]
@@ -69,10 +97,6 @@ def _too_early(programs: Sequence[SideCommand], recorded: Recorded, out: Path, w
     command = shlex.join(("python", "-m", "profiler", "compare", *map(str, ran[:2])))
     kept = len(ran) + sum(map(len, recorded.again.values()))
     return ProfilerError(f"{said}{kept} runs are kept in {out}, compare two of them: {command}", Exit.INTERRUPTED)
-
-
-def _defaults(number: int) -> str:
-    return f"default: {PAIR[number]}, with --ladder {LADDER[number]}"
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -87,17 +111,18 @@ def _check(args: argparse.Namespace) -> None:
         raise ProfilerError("--before and --after go together")
     if args.pairs < 1:
         raise ProfilerError(f"--pairs {args.pairs}: must be at least 1")
-    if not 0 < args.seconds < float("inf"):
+    if args.seconds is not None and not 0 < args.seconds < float("inf"):
         raise ProfilerError(f"--seconds {args.seconds}: must be above 0")
-    bundled = {
-        "--ladder": args.ladder or None,
-        "--preset": args.preset,
-        "--device": args.device,
-        "--corpus": args.corpus,
-    }
-    given = [option for option, value in bundled.items() if value is not None]
+    given = [f"--{option}" for option in ("trainer", "ladder") if getattr(args, option)]
+    given += [f"--{option}" for option in _given(args)]
     if given and (args.runs or commands):
         raise ProfilerError(f"{', '.join(given)}: only for the bundled trainer")
+
+
+def _given(args: argparse.Namespace) -> dict[str, str]:
+    """Options of the bundled trainers that the command line names."""
+    named = ((name, getattr(args, name.replace("-", "_"))) for name in _OPTIONS)
+    return {name: str(value) for name, value in named if value is not None}
 
 
 def _pair(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[Task], None]:
@@ -107,7 +132,7 @@ def _pair(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[Tas
     if args.before is not None:
         sides = (_command("before", args.before), _command("after", args.after))
         return sides, list(schedule(sides, args.pairs)), None
-    bundled, floor = bundled_pair(_options(args), args.seconds)
+    bundled, floor = bundled_pair(_asked(args))
     return bundled, list(schedule(bundled, args.pairs, floor)), None
 
 
@@ -115,7 +140,7 @@ def _ladder(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[T
     from profiler.record.bundled import bundled_ladder
     from profiler.record.pairs import shuffled_schedule
 
-    plan, programs, floor = bundled_ladder(_options(args), args.seconds)
+    plan, programs, floor = bundled_ladder(_asked(args))
     warmed = [program.label for program in plan.programs if program.warm]
     first = next(row.program for row in plan.rows if row.kind == "cumulative")
     detailed = {program.label for program in programs[:2]} | {first}
@@ -124,14 +149,11 @@ def _ladder(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[T
     return programs, list(tasks), plan
 
 
-def _options(args: argparse.Namespace) -> list[str]:
-    """What the command line says to the bundled trainer."""
-    return [
-        word
-        for option in ("preset", "device", "corpus")
-        if (value := getattr(args, option)) is not None
-        for word in (f"--{option}", str(value))
-    ]
+def _asked(args: argparse.Namespace) -> Asked:
+    """What the command line says to a bundled trainer."""
+    from profiler.record.bundled import Asked
+
+    return Asked(TRAINERS[args.trainer or LM.name], _given(args))
 
 
 def _command(label: str, text: str) -> SideCommand:

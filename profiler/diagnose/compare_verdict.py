@@ -11,7 +11,7 @@ from profiler.diagnose.ladder_verdict import ladder_verdict
 from profiler.diagnose.words import device_of, sampled
 from profiler.run.model import Comparison, Measure, Ratio, RunInfo, Side
 
-_SPEEDS: Final = (("tokens_per_s", "tokens/s"), ("steps_per_s", "steps/s"))
+_SPEEDS: Final = ("tokens_per_s", "steps_per_s")
 _COUNTERS: Final = {
     "syncs_per_step": "syncs",
     "h2d_per_step": "H2D copies",
@@ -44,7 +44,7 @@ def compare_verdict(comparison: Comparison) -> str:
 def _about(comparison: Comparison, side: Side) -> str:
     base, found = comparison.sides[0], comparison.ratios.get(side.label, {})
     where = _device(base, side)
-    known = [(found[name], unit) for name, unit in _SPEEDS if name in found]
+    known = [(found[name], _unit(base, side, name)) for name in _SPEEDS if name in found]
     speed, unit = next((pair for pair in known if pair[0].value is not None), (None, ""))
     if speed is None or speed.value is None:
         reason = known[0][0].reason if known else "no pair of runs"
@@ -54,6 +54,11 @@ def _about(comparison: Comparison, side: Side) -> str:
         return f"no difference seen between {side.label} and {base.label} in {unit}{where}: {ratio(speed.value)}{sure}"
     head = f"{side.label} runs {ratio(speed.value)}{sure} the {unit} of {base.label}{where}"
     return head + _along(base, side, faster=speed.value > 1, may_be_cause=speed.n > 1)
+
+
+def _unit(base: Side, side: Side, name: str) -> str:
+    """As the programs say it: tokens/s, or another."""
+    return next((unit for one in (base, side) if (found := one.measures.get(name)) and (unit := found.unit)), name)
 
 
 def _interval(speed: Ratio) -> str:

@@ -280,6 +280,16 @@ class Recorder:
         if self._turns is not None and not warmup and self._turns.boundary(self, tables.MARK, tokens):
             self.boundary = self.clocks()  # what other threads counted until the pause stays this step's
 
+    def worked(self) -> None:
+        """Write what this process counted, for the step that another one has open; whoever kills it loses none of it.
+
+        To call it often costs: what waits is written too.
+        """
+        when = now()
+        self._write_values(when, tables.ELSEWHERE)
+        self._flushed = when
+        self.flush()
+
     def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
         """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.
 

@@ -1,50 +1,108 @@
-"""The bundled trainer as programs to start: as found and fixed, its floor, and every set of fixes of a ladder."""
+"""The bundled trainers as programs to start: as found and fixed, a floor, and every set of fixes of a ladder."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from profiler.base.errors import Exit, ProfilerError
 from profiler.record.fixlist import read_fixes
 from profiler.record.ladder import BASELINE, FIXED, LadderPlan, Program, plan_ladder
 from profiler.record.pairs import SideCommand
+from profiler.record.trainers import Trainer
 
-_MODULE = "reference_trainer.lm"
-_WARMUP = ("--max-chunks", "1", "--warmup-seconds", "0")
 _ERROR = "error: "
-"""What the trainer begins the line of an error with."""
+"""What a trainer begins the line of an error with."""
 FLOOR_LABEL = "the same calls with empty kernels"
 
 
-def bundled_pair(options: Sequence[str], seconds: float) -> tuple[tuple[SideCommand, ...], SideCommand]:
-    """(as found, fixed) and the floor; `options` go to the trainer of every side, each measures `seconds`.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a comparison asks of one of them.
+
+    :raises ProfilerError: an option means nothing to it.
+    """
+
+    trainer: Trainer
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Option without dashes -> value."""
+
+    def __post_init__(self) -> None:
+        for option in self.given:
+            if option not in self.trainer.understands:
+                known = ", ".join(f"--{name}" for name in self.trainer.understands)
+                raise ProfilerError(
+                    f"--{option} means nothing to {self.trainer.what} (--trainer {self.trainer.name}): leave it out, "
+                    f"or choose from {known}"
+                )
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """What every run of it begins with.
+
+        :raises ProfilerError: it is not installed beside the profiler.
+        """
+        if importlib.util.find_spec(self.trainer.module.partition(".")[0]) is None:
+            raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
+        given = {name: value for name, value in self.given.items() if name in self.trainer.options}
+        return (sys.executable, "-m", self.trainer.module, *_words(given))
+
+    def size(self, default: Mapping[str, str]) -> tuple[str, ...]:
+        """What tells a measured run how much to do."""
+        given = {name: value for name, value in self.given.items() if name in self.trainer.pair}
+        return _words({**default, **given})
+
+    def side(
+        self, label: str, more: Sequence[str], size: Sequence[str], folder: str = "", *, optional: bool = False
+    ) -> SideCommand:
+        """A program of it.
+
+        :param more: the words by which it differs from the others.
+        """
+        argv, trainer = (*self.start, *more), self.trainer
+        return SideCommand(
+            label,
+            (*argv, *size),
+            (*argv, *trainer.warmup),
+            folder,
+            ours=True,
+            hooked=trainer.hooked,
+            optional=optional,
+        )
+
+
+def bundled_pair(asked: Asked) -> tuple[tuple[SideCommand, SideCommand], SideCommand | None]:
+    """(as found, fixed) and the floor, where the trainer has one.
 
     :raises ProfilerError: the trainer is not installed beside the profiler.
     """
-    start = _start(options)
-    found = _side(BASELINE, (*start, "--variant", "as-found"), seconds)
-    fixed = _side(FIXED, (*start, "--variant", "fixed"), seconds)
-    floor = _side(FLOOR_LABEL, (*start, "--variant", "as-found", "--empty-kernels"), seconds)
-    return (found, fixed), floor
+    return _pair(asked, asked.size(asked.trainer.pair))
 
 
-def bundled_ladder(options: Sequence[str], seconds: float) -> tuple[LadderPlan, tuple[SideCommand, ...], SideCommand]:
+def bundled_ladder(asked: Asked) -> tuple[LadderPlan, tuple[SideCommand, ...], SideCommand | None]:
     """The rows of the ladder, the programs that they need (as found and fixed first) and the floor.
 
     :raises ProfilerError: the trainer is not installed, or does not list its fixes.
     """
-    start = _start(options)
-    plan = plan_ladder(read_fixes(_listed((*start, "--list-fixes"))))
-    pair, floor = bundled_pair(options, seconds)
+    plan = plan_ladder(read_fixes(_listed((*asked.start, "--list-fixes"))))
+    size = asked.size(asked.trainer.ladder)
+    pair, floor = _pair(asked, size)
     others = (
-        _side(program.label, (*start, *_chosen(program)), seconds, program.folder, optional=program.optional)
+        asked.side(program.label, _chosen(program), size, program.folder, optional=program.optional)
         for program in plan.programs
         if program.label not in (BASELINE, FIXED)
     )
     return plan, (*pair, *others), floor
+
+
+def _pair(asked: Asked, size: Sequence[str]) -> tuple[tuple[SideCommand, SideCommand], SideCommand | None]:
+    found = asked.side(BASELINE, ("--variant", "as-found"), size)
+    fixed = asked.side(FIXED, ("--variant", "fixed"), size)
+    least = asked.trainer.floor
+    return (found, fixed), asked.side(FLOOR_LABEL, ("--variant", "as-found", *least), size) if least else None
 
 
 def _chosen(program: Program) -> tuple[str, ...]:
@@ -52,21 +110,12 @@ def _chosen(program: Program) -> tuple[str, ...]:
     return ("--fixes", ",".join(program.fixes), *size)
 
 
-def _start(options: Sequence[str]) -> tuple[str, ...]:
-    if importlib.util.find_spec("reference_trainer") is None:
-        raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
-    return (sys.executable, "-m", _MODULE, *options)
-
-
-def _side(
-    label: str, argv: tuple[str, ...], seconds: float, folder: str = "", *, optional: bool = False
-) -> SideCommand:
-    measured = (*argv, "--seconds", str(seconds))
-    return SideCommand(label, measured, (*argv, *_WARMUP), folder, ours=True, optional=optional)
+def _words(options: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(word for name, value in options.items() for word in (f"--{name}", value))
 
 
 def _listed(argv: Sequence[str]) -> str:
-    """What the trainer prints as the list of its fixes."""
+    """What a trainer prints as the list of its fixes."""
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 0:
         return done.stdout

@@ -40,7 +40,7 @@ class FixList:
     fixed: tuple[str, ...]
     """The full set, in order."""
     sweep: tuple[int, ...]
-    """Chunk sizes, in tokens."""
+    """Chunk sizes, in tokens; empty: this trainer has no chunks."""
     tokens_per_chunk: int | None
     """The default chunk size; None: the trainer does not say."""
 
@@ -90,7 +90,7 @@ def read_fixes(text: str) -> FixList:
             device=str(document["device"]),
             fixes=tuple(_fix(entry) for entry in document["fixes"]),
             fixed=_texts(document["fixed"]),
-            sweep=tuple(int(size) for size in document["sweep"]),
+            sweep=tuple(int(size) for size in document.get("sweep", ())),
             tokens_per_chunk=None if default is None else int(default),
         )
     except (ValueError, TypeError, AttributeError, KeyError) as error:

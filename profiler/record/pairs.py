@@ -39,6 +39,8 @@ class SideCommand:
     ours: bool = False
     """A program of this project. What it says with exit code 2 in its warm-up is said of the input of both; it marks
     itself, so that no hooks go into it and its figures do not move."""
+    hooked: bool = False
+    """One of ours that marks its steps only: hooks go into it as into anyone's, to count and to find the rest."""
     optional: bool = False
     """Where it fails the others go on without it."""
 
@@ -59,6 +61,7 @@ class Task:
     folder: str
     ours: bool = False
     optional: bool = False
+    hooked: bool = False
     round: int = 0
     """From 1 on; 0: of no round."""
 
@@ -134,11 +137,11 @@ def shuffled_schedule(
 
 def _warm_up(side: SideCommand) -> Task:
     argv = side.warmup or side.argv
-    return Task(side.label, "warmup", argv, f"warmup-{side.safe_folder}", side.ours, side.optional)
+    return _task(side, "warmup", f"warmup-{side.safe_folder}", argv)
 
 
 def _light(side: SideCommand) -> Task:
-    return Task(side.label, "light", side.argv, side.safe_folder, side.ours, side.optional)
+    return _task(side, "light", side.safe_folder, side.argv)
 
 
 def _in_round(number: int, task: Task) -> Task:
@@ -146,11 +149,15 @@ def _in_round(number: int, task: Task) -> Task:
 
 
 def _floor(number: int, floor: SideCommand) -> Task:
-    return Task(floor.label, FLOOR, floor.argv, f"{number:02}-floor", floor.ours, round=number)
+    return replace(_task(floor, FLOOR, f"{number:02}-floor", floor.argv), round=number)
 
 
 def _detail(side: SideCommand) -> Task:
-    return Task(side.label, "detail", side.argv, f"detail-{side.safe_folder}", side.ours)
+    return replace(_task(side, "detail", f"detail-{side.safe_folder}", side.argv), optional=False)
+
+
+def _task(side: SideCommand, kind: str, folder: str, argv: tuple[str, ...]) -> Task:
+    return Task(side.label, kind, argv, folder, ours=side.ours, optional=side.optional, hooked=side.hooked)
 
 
 def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task], None]) -> Recorded:
@@ -173,9 +180,7 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         path = out / task.folder
         try:
             announce(number, task)
-            info = record(
-                RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True, inside=not task.ours)
-            )
+            info = record(_spec(task, path))
         except KeyboardInterrupt:
             recorded.interrupted = True
             return recorded
@@ -197,6 +202,11 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         else:
             _keep(task, path, recorded)
     return recorded
+
+
+def _spec(task: Task, path: Path) -> RunSpec:
+    inside = task.hooked or not task.ours
+    return RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True, inside=inside)
 
 
 def _fault(task: Task, info: RunInfo, path: Path, recorded: Recorded) -> ProfilerError | None:

@@ -10,7 +10,7 @@ from profiler.report import case
 from profiler.report.blocks import Cell
 from profiler.report.quantities import digits, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
 from profiler.report.rungs import ladder_of
-from profiler.report.subject import Subject, View, breakdown_reason, ratio, views
+from profiler.report.subject import Subject, View, breakdown_reason, of_the_language_model, ratio, views
 from profiler.run.model import Analysis, Ladder, Measure
 
 UNTIMED = "the batch call was not timed in this run"
@@ -34,9 +34,12 @@ class ClaimRow:
 
 
 def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
-    """Every claim of the case, measured or not, then those that the ladder brings; none without a ladder."""
+    """Every claim of the case, measured or not, then those that the ladder brings; none without a ladder.
+
+    They are of the language model: another trainer has none.
+    """
     ladder = ladder_of(subject)
-    if ladder is None or not views(subject):
+    if ladder is None or not views(subject) or not of_the_language_model(subject):
         return ()
     found, fixed = views(subject)[0], views(subject)[-1]
     rows = (

@@ -74,7 +74,7 @@ def measure_cell(measure: Measure, *, share: bool = False, spread: bool = False,
 
 def named_unit(unit: str) -> str:
     """The unit if it is the same at every size, so that a row can name it; else nothing (ms, MB, %)."""
-    return unit if unit in {"tokens/s", "steps/s", "cores"} else ""
+    return unit if unit.endswith("/s") or unit == "cores" else ""
 
 
 def _shown(value: float, unit: str, *, share: bool) -> tuple[str, str]:

@@ -15,6 +15,7 @@ Subject = Comparison | Analysis
 
 
 RATES = ("tokens_per_s", "steps_per_s")
+_LANGUAGE_MODEL = "reference_trainer.lm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,22 @@ def rate_of(subject: Subject) -> str:
     sides = views(subject)
     known = (name for name in RATES if any(view.measure(name).value is not None for view in sides))
     return next(known, RATES[0])
+
+
+def rate_unit(sides: Iterable[View], rate: str) -> str:
+    """Its unit as the programs say it: tokens/s, points/s, steps/s."""
+    return next((unit for view in sides if (unit := view.measure(rate).unit)), rate.replace("_per_", "/"))
+
+
+def rate_words(sides: Iterable[View], rate: str) -> str:
+    """`tokens a second`"""
+    return f"{rate_unit(sides, rate).removesuffix('/s')} a second"
+
+
+def of_the_language_model(subject: Subject) -> bool:
+    """Whether it is what the case was about: not so where the baseline says that it is another trainer."""
+    sides = views(subject)
+    return not sides or sides[0].info.facts.get("trainer", _LANGUAGE_MODEL) == _LANGUAGE_MODEL
 
 
 def breakdown_reason(view: View) -> str:

@@ -72,7 +72,7 @@ def _step(analysis: Analysis) -> str:
     if mean is None or middle is None or late is None or rate is None:
         return ""
     tokens = found.get("tokens_per_s")
-    more = f", {units.rate(tokens, 'tokens/s')}" if tokens else ""
+    more = f", {units.rate(tokens, analysis.measures['tokens_per_s'].unit)}" if tokens else ""
     if analysis.measures["step_time"].n == 1:
         return "" if analysis.step_source.startswith(WHOLE_RUN) else f"the one step took {units.seconds(mean)}{more}"
     spread = f"median; mean {units.seconds(mean)}, 95% below {units.seconds(late)}"

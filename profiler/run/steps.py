@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from profiler.run.cycles import Numbers, phase_starts, round_ends, side_by_side
 from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
-from profiler.run.tables import NOT_READ, PAUSED, BoundaryKind
+from profiler.run.tables import ELSEWHERE, NOT_READ, PAUSED, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 WARMUP_MOST: Final = 5
@@ -46,8 +46,8 @@ def with_steps(run: Run) -> Run:
 
     The process with the most steps comes first; of equal ones the one whose first step ended first.
     """
-    if len(run.steps):
-        return replace(run, step_source=MARKED)  # their recorder begins the next one behind a pause
+    if len(run.steps):  # their recorder begins the next one behind a pause
+        return replace(run, values=_assigned(_brought_together(run), run.steps), step_source=MARKED)
     return _without_pauses(_found(run))
 
 
@@ -170,12 +170,31 @@ def _numbered(parts: Iterable[Table], pid: int) -> Table:
     return own
 
 
+def _brought_together(run: Run) -> Run:
+    """What processes counted for the steps of another one is that one's: the process with the most steps.
+
+    Of such a process all values are, those too that hooks wrote at moments at which a step might have ended there.
+    """
+    helpers = np.unique(run.values["pid"][run.values["step"] == ELSEWHERE])
+    helpers = helpers[~np.isin(helpers, run.steps["pid"])]
+    if not len(helpers):
+        return run
+    _, first, counts = np.unique(run.steps["pid"], return_index=True, return_counts=True)
+    leader = run.steps[first[np.argmax(counts)]]
+    values = run.values.copy()
+    moved = np.isin(values["pid"], helpers)
+    values["pid"][moved], values["rank"][moved] = leader["pid"], leader["rank"]
+    return replace(run, values=values)
+
+
 def _assigned(run: Run, steps: Table) -> Table:
-    """Values that were written at no marked step get the found step that they lie in: after its begin, to its end."""
+    """Values that were written at no marked step get the step that they lie in: after its begin, to its end."""
+    if not (run.values["step"] < 0).any():
+        return run.values
     values = run.values.copy()
     for pid in np.unique(steps["pid"]).tolist():
         own = steps[steps["pid"] == pid]
-        free = np.flatnonzero((values["pid"] == pid) & (values["step"] == -1))
+        free = np.flatnonzero((values["pid"] == pid) & (values["step"] < 0))
         at = np.searchsorted(own["end"], values["time"][free], "left")
         inside = (at < len(own)) & (values["time"][free] > own["begin"][np.minimum(at, len(own) - 1)])
         values["step"][free[inside]] = own["index"][at[inside]]

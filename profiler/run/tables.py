@@ -145,9 +145,11 @@ ACTIVITIES: Final = (
     ("stream", "i"),
     ("device", "i"),
 )
+ELSEWHERE: Final = -2
+"""Step of a value that a process counted in its work for the steps of another one: of that which is open then."""
 VALUES: Final = (
     ("time", "q"),
-    ("step", "q"),  # index of the step that it belongs to; -1: outside any
+    ("step", "q"),  # index of the step that it belongs to; -1: outside any; or ELSEWHERE
     ("value", "d"),
     ("name", "i"),
     ("kind", "i"),  # ValueKind

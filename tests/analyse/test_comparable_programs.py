@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.comparable import differences
+from profiler.analyse.comparable import differences, unstated
 from profiler.analyse.comparison import SideRuns
 from profiler.run.model import WHOLE_RUN, Analysis, RunInfo
 
 
-def side(source: str, script: str = "train.py", **facts: str) -> SideRuns:
+def side(source: str, script: str = "train.py", **facts: object) -> SideRuns:
     info = RunInfo(1, "r", script, ("python", f"here/{script}", "--fast"))
     return SideRuns("one", "", (Analysis(replace(info, facts=facts), {}, {}, {}, step_source=source),), None)
 
@@ -34,3 +34,25 @@ def test_runs_of_two_scripts_are_no_pair_unless_someone_says_so() -> None:
     assert differences(both) == ()
     stated = (side("", work="a"), side("", "other.py", work="a"))
     assert differences(stated, same_program=True) == (), "what they say their work is decides"
+
+
+SWEEP = {"device": "cpu", "work": "sweep", "step": "group", "seeds": [0, 1], "student_dims": [8, 32]}
+
+
+def test_sweeps_are_compared_by_their_seeds_and_sizes() -> None:
+    assert differences((side("", **SWEEP), side("", "other.py", **SWEEP)), same_program=True) == ()
+    larger = SWEEP | {"seeds": [0, 1, 2], "student_dims": [8, 64]}
+    assert differences((side("", **SWEEP), side("", **larger))) == (
+        "seeds: [0, 1] against [0, 1, 2]",
+        "student_dims: [8, 32] against [8, 64]",
+    )
+
+
+def test_nobody_is_asked_for_the_facts_of_another_kind_of_program() -> None:
+    assert unstated((side("", **SWEEP),)) == (
+        "dtype", "unit", "methods", "teacher_ranks", "sequence_length", "measurements", "budget",
+    )  # fmt: skip
+    text = unstated((side("", device="cpu", corpus="a"),))
+    assert "preset" in text
+    assert not {"seeds", "unit", "methods"} & {*text}
+    assert {*unstated((side(""),))} == {*text, "device", "corpus"}

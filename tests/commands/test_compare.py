@@ -52,10 +52,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
     return made
 
 
-def rounds_said(err: str) -> list[int]:
+def rounds_said(err: str, of: int = 3) -> list[int]:
     """Rounds that a log was told of; each with the time left, but for the first."""
     said = [
-        re.fullmatch(r"round (\d) of 3(, about \d+ (s|min) left of all recordings)?", line) for line in err.splitlines()
+        re.fullmatch(rf"round (\d) of {of}(, about \d+ (s|min) left of all recordings)?", line)
+        for line in err.splitlines()
     ]
     assert [bool(one and one[2]) for one in said] == [number > 0 for number in range(len(said))], err
     return [int(one[1]) for one in said if one]
@@ -174,6 +175,29 @@ def test_a_ladder_is_recorded_in_rounds_and_reported(
     assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (3, False)
     assert "Of the fixes, each left out of the full set: " in found["verdict"]
     assert {path.name for path in (tmp_path / "here").iterdir() if path.is_file()} == REPORTS
+
+
+def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
+    compare: Callable[..., Done], fake: FakeRecord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The sweep's: its jobs have no chunks, and it has no runs with empty kernels."""
+    listed = {name: value for name, value in document().items() if name not in ("sweep", "tokens_per_chunk")}
+    monkeypatch.setattr(bundled, "_listed", lambda argv: json.dumps(listed))
+    facts = {"device": "cpu", "step": "group", "unit": "points", "trainer": "reference_trainer.ssm"}
+    fake.always = {"facts": facts}
+    done = compare("--trainer", "ssm", "--ladder", "--pairs", "2", "--num-seeds", "7", "--out", "here")
+    assert (done.code, rounds_said(done.err, 2)) == (0, [1, 2])
+    assert not [spec.out.name for spec in fake.specs if "floor" in spec.out.name or "chunk" in spec.out.name]
+    measured = next(spec for spec in fake.specs if spec.out.name == "01-as-found")
+    assert measured.argv[1:3] == ("-m", "reference_trainer.ssm")
+    assert measured.argv[measured.argv.index("--num-seeds") + 1] == "7"
+    assert measured.inside, "it marks its steps, and hooks find the rest"
+    found = report(tmp_path / "here")
+    assert {row["kind"] for row in found["ladder"]["rows"]} == {
+        "baseline", "cumulative", "without", "alone", "instead", "work",
+    }  # fmt: skip
+    assert "points a second" in (tmp_path / "here/compare.md").read_text()
+    assert "tokens" not in (tmp_path / "here/compare.md").read_text().lower()
 
 
 def test_a_ladder_goes_on_without_other_work_that_cannot_run(
@@ -339,7 +363,17 @@ def test_latest_that_is_no_link_is_left_alone(compare: Callable[..., Done], tmp_
         (("--preset", "tiny", *BEFORE_AFTER), "--preset: only for the bundled trainer"),
         (("--ladder", *BEFORE_AFTER), "--ladder: only for the bundled trainer"),
         (("--ladder", "a", "b", "--preset", "tiny"), "--ladder, --preset: only for the bundled trainer"),
-        (("a", "b", "--device", "host", "--corpus", "c"), "--device, --corpus: only for the bundled trainer"),
+        (("a", "b", "--device", "host", "--corpus", "c"), "--corpus, --device: only for the bundled trainer"),
+        (("--trainer", "ssm", *BEFORE_AFTER), "--trainer: only for the bundled trainer"),
+        (("a", "b", "--num-seeds", "3"), "--num-seeds: only for the bundled trainer"),
+        (
+            ("--trainer", "ssm", "--seconds", "3"),
+            "--seconds means nothing to the sweep of teacher-student experiments (--trainer ssm): leave it out",
+        ),
+        (("--trainer", "ssm", "--preset", "tiny", "--ladder"), "--preset means nothing to the sweep"),
+        (("--trainer", "ssm", "--corpus", "x"), "or choose from --device, --num-seeds, --teacher-ranks"),
+        (("--num-seeds", "3"), "--num-seeds means nothing to the language model (--trainer lm): leave it out"),
+        (("--trainer", "lm", "--student-dims", "8"), "--student-dims means nothing to the language model"),
     ],
 )
 def test_usage_errors_are_one_line_and_leave_nothing(

@@ -51,11 +51,13 @@ class FakeRecord:
 
     step_ms: Mapping[str, float] = field(default_factory=dict)
     hooks: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
+    always: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of RunInfo of every run."""
     specs: list[RunSpec] = field(default_factory=list)
 
     def __call__(self, spec: RunSpec) -> RunInfo:
         self.specs.append(spec)
-        changes = self.hooks.get(spec.out.name, dict)()
+        changes = {**self.always, **self.hooks.get(spec.out.name, dict)()}
         # each run a little slower than the one before, as no two runs are alike
         slower = 1 + len(self.specs) / 1000
         step_ms = self.step_ms.get(spec.label, 10) * slower

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,6 +167,39 @@ def with_ladder(found: Ladder | None = None) -> Comparison:
     counted = Measure("tokenized_samples_per_step", 8.0, "1/step")
     detail = replace(first.detail, measures={**first.detail.measures, counted.name: counted})
     return replace(plain, sides=(replace(first, runs=runs, detail=detail), *plain.sides[1:]), ladder=found or ladder())
+
+
+def saying(**facts: Any) -> Comparison:
+    """`with_ladder`, whose programs say this of themselves too."""
+    found = with_ladder()
+    sides = tuple(
+        replace(
+            side,
+            runs=tuple(replace(run, info=replace(run.info, facts={**run.info.facts, **facts})) for run in side.runs),
+        )
+        for side in found.sides
+    )
+    return replace(found, sides=sides)
+
+
+def in_points() -> Comparison:
+    """`with_ladder` of a trainer whose steps count points."""
+
+    def counted(measures: Mapping[str, Measure]) -> dict[str, Measure]:
+        return {**measures, "tokens_per_s": replace(measures["tokens_per_s"], unit="points/s")}
+
+    found = saying(trainer="reference_trainer.ssm", unit="points")
+    sides = tuple(
+        replace(
+            side,
+            measures=counted(side.measures),
+            runs=tuple(replace(run, measures=counted(run.measures)) for run in side.runs),
+        )
+        for side in found.sides
+    )
+    assert found.ladder is not None
+    rows = tuple(replace(row, measures=counted(row.measures)) for row in found.ladder.rows if row.kind != "chunk size")
+    return replace(found, sides=sides, floor=None, verdict="", ladder=replace(found.ladder, rows=rows))
 
 
 def empty_ladder() -> Comparison:

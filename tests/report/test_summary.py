@@ -50,6 +50,8 @@ def test_tokens_where_steps_say_them_and_plain_characters_where_they_must() -> N
     lines = [line.text for line in summary(replace(analysis, measures=tokens), unicode=False)]
     assert lines[1].endswith("10.0 steps/s, 2.00k tokens/s")
     assert all(line.isascii() for line in lines)
+    points = {**analysis.measures, "tokens_per_s": Measure("tokens_per_s", 2000.0, "points/s")}
+    assert summary(replace(analysis, measures=points))[1].text.endswith("10.0 steps/s, 2.00k points/s")
 
 
 def test_without_steps_there_is_the_verdict_alone() -> None:

@@ -8,7 +8,7 @@ from profiler.base.device_names import HOST_DEVICE
 from profiler.report.blocks import NotMeasured, Stair, Waterfall
 from profiler.report.quantities import measure_cell, phrase, ratio_cell
 from profiler.report.rungs import baseline_of, measure, rows_of
-from profiler.report.subject import Subject, devices, views
+from profiler.report.subject import Subject, devices, rate_words, views
 from profiler.run.model import Ladder, LadderRow, Ratio
 
 
@@ -18,7 +18,7 @@ def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
     start = measure(base, "tokens_per_s") if base else None
     if base is None or start is None or not start.value:
         reason = start.reason if start else "the ladder has no row of as-found"
-        return NotMeasured("the waterfall of the cures", reason or "as-found trained no token")
+        return NotMeasured("the waterfall of the cures", reason or "as-found did no work that it counted")
     cell = measure_cell(start, spread=True)
     stairs = [
         Stair(
@@ -43,7 +43,8 @@ def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
         "the thin lines are 95% intervals, without a cap where they go on. The axis is logarithmic: "
         "equal lengths are equal factors."
     )
-    return Waterfall("Tokens a second, one cure after the other", start.unit, tuple(stairs), note)
+    words = rate_words(views(subject), "tokens_per_s").capitalize()
+    return Waterfall(f"{words}, one cure after the other", start.unit, tuple(stairs), note)
 
 
 def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:

@@ -7,7 +7,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.quantities import factor, measure_cell, ratio_cell, ratio_text
 from profiler.report.rungs import Cure, cures, gain, ladder_of, listed, measure, removes, rows_of
 from profiler.report.sections._waterfall import on_device, waterfall
-from profiler.report.subject import Subject, views
+from profiler.report.subject import Subject, rate_words, views
 from profiler.run.model import Ladder, LadderRow, Ratio
 
 TITLE = "The ladder of cures"
@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("Rule (planned)"),
 )
 _NOTE = (
-    "Tokens a second, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
+    "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this cure. What a cure needs came along with it, and what needs it was left out with it. "
     "Rules, which are to find what a cure removes in any program, are planned: none is written yet."
 )
@@ -40,9 +40,12 @@ def build(subject: Subject) -> Section | None:
         return Section(
             "ladder", TITLE, (*warning, NotMeasured("what each cure gives", reason), *_rest(subject, ladder))
         )
-    sentence = Text(said(found, ladder.rounds))
+    speed = rate_words(views(subject), "tokens_per_s")
+    sentence = Text(said(found, ladder.rounds, speed))
     falls = waterfall(subject, ladder)
-    table = Table("What each cure gives", _COLUMNS, tuple(_row(cure) for cure in found), _NOTE)
+    table = Table(
+        "What each cure gives", _COLUMNS, tuple(_row(cure) for cure in found), _NOTE.format(speed.capitalize())
+    )
     first: tuple[Block, ...] = (*warning, sentence, falls)
     return Section("ladder", TITLE, (*first, table, *_rest(subject, ladder)), brief=first)
 
@@ -55,12 +58,12 @@ def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
     return (Callout(f"Interrupted: {rounds} of the ladder {were} complete, fewer than asked for.", "warning", "Doubt"),)
 
 
-def said(found: tuple[Cure, ...], rounds: int) -> str:
+def said(found: tuple[Cure, ...], rounds: int, speed: str = "tokens a second") -> str:
     """What the ladder shows: the effects of leaving out, then what was seen to slow down where it was added."""
-    return _left_out(found, rounds) + _slower(found)
+    return _left_out(found, rounds, speed) + _slower(found)
 
 
-def _left_out(found: tuple[Cure, ...], rounds: int) -> str:
+def _left_out(found: tuple[Cure, ...], rounds: int, speed: str) -> str:
     """Which cures carried the gain by what their leaving out costs, and which could not be told from no effect."""
     known = sorted((c for c in found if c.on_top.value is not None), key=lambda cure: -(cure.on_top.value or 0.0))
     if not known:
@@ -69,7 +72,7 @@ def _left_out(found: tuple[Cure, ...], rounds: int) -> str:
     carriers = [cure for cure in known if _clear(cure, faster=True)][:_CARRIERS]
     same = [cure.fix for cure in sure if not cure.on_top.different]
     if carriers:
-        parts = [f"Left out one at a time, {_effect(carriers[0])} costs most tokens a second" + _then(carriers[1:])]
+        parts = [f"Left out one at a time, {_effect(carriers[0])} costs most {speed}" + _then(carriers[1:])]
     elif not sure:
         largest = listed(_effect(cure) for cure in known[:_CARRIERS])
         few = "one round" if rounds == 1 else "so few rounds"
@@ -154,9 +157,10 @@ def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
     blocks: list[Block] = []
     others = rows_of(ladder, "instead", "work")
     if others:
-        fixed = views(subject)[-1].label
-        columns = (Column("What"), Column("Tokens a second", number=True), Column(f"Over {fixed}", number=True))
-        why = " ".join(f"{row.label}: {_why(row)}." for row in others)
+        sides = views(subject)
+        fixed, speed = sides[-1].label, rate_words(sides, "tokens_per_s")
+        columns = (Column("What"), Column(speed.capitalize(), number=True), Column(f"Over {fixed}", number=True))
+        why = " ".join(f"{row.label}: {_why(row, speed)}." for row in others)
         note = f"These rows do other work in a step than those above: no ratio of theirs is like for like. {why}"
         blocks.append(Table("Not like for like", columns, tuple(map(_other, others)), note))
     if ladder.unavailable:
@@ -165,10 +169,10 @@ def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _why(row: LadderRow) -> str:
+def _why(row: LadderRow, speed: str) -> str:
     """Why no ratio of a row is like for like."""
     if row.kind == "work":
-        return f"{row.gain.reason or 'does other work'}; its tokens a second are held against nothing"
+        return f"{row.gain.reason or 'does other work'}; its {speed} are held against nothing"
     place = f"in place of {listed(row.also)}; " if row.also else ""
     return f"{place}what was done before the run began is in none of its steps"
 

@@ -8,7 +8,7 @@ from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, Not
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
 from profiler.report.rungs import baseline_of, ladder_of, listed, measure, rows_of
-from profiler.report.subject import Subject, devices, views
+from profiler.report.subject import Subject, devices, of_the_language_model, views
 from profiler.run.model import Ladder, LadderRow, Measure, Ratio
 
 TITLE = "The quick fix: smaller chunks"
@@ -45,7 +45,7 @@ class Size:
 def build(subject: Subject) -> Section | None:
     """The sentence, two small plots, the table."""
     ladder = ladder_of(subject)
-    if ladder is None:
+    if ladder is None or not of_the_language_model(subject):
         return None
     found = sizes(ladder, subject)
     if not any(not size.is_default for size in found):

@@ -6,13 +6,11 @@ from profiler.report.blocks import Block, Cell, Column, Group, Interval, Interva
 from profiler.report.build import SectionPlugin
 from profiler.report.names import label
 from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
-from profiler.report.subject import Subject, View, rate_of, ratio, side_view, views
+from profiler.report.subject import Subject, View, rate_of, rate_unit, rate_words, ratio, side_view, views
 from profiler.run.model import Comparison
 
 TITLE = "Throughput"
 FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
-_NAMES = {"tokens_per_s": "Tokens a second", "steps_per_s": "Steps a second"}
-_UNITS = {"tokens_per_s": "tokens/s", "steps_per_s": "steps/s"}
 _LOG_SPAN = 4.0
 """Largest over smallest value from which a logarithmic axis reads better than a linear one."""
 
@@ -28,7 +26,8 @@ def build(subject: Subject) -> Section:
     blocks: list[Block] = []
     if floor is not None:
         rows += (_row(subject, floor, rate, note=FLOOR_MEANING),)
-    blocks.append(Table(_caption(sides[0], rate), _columns(rate), rows))
+    name = rate_words(sides, rate).capitalize()
+    blocks.append(Table(_caption(sides[0], name), _columns(name), rows))
     if floor is not None:
         blocks.extend(_floor_text(sides, floor))
     drawn = (_runs_plot((*sides, *((floor,) if floor else ())), rate), _pairs_plot(subject, sides, rate))
@@ -50,9 +49,9 @@ def _of_one(view: View) -> Table:
     return Table("Over the measured steps", (Column("Measure"), Column(view.label, number=True)), rows)
 
 
-def _caption(baseline: View, rate: str) -> str:
+def _caption(baseline: View, name: str) -> str:
     runs = len(baseline.runs)
-    return f"{_NAMES[rate]}, median and range over {runs} runs" if runs > 1 else _NAMES[rate]
+    return f"{name}, median and range over {runs} runs" if runs > 1 else name
 
 
 def _floor(subject: Subject) -> View | None:
@@ -61,8 +60,8 @@ def _floor(subject: Subject) -> View | None:
     return side_view(subject.floor, "floor")
 
 
-def _columns(rate: str) -> tuple[Column, ...]:
-    titles = (_NAMES[rate], "Time of a step", "Steps a run", "Ratio")
+def _columns(name: str) -> tuple[Column, ...]:
+    titles = (name, "Time of a step", "Steps a run", "Ratio")
     return (Column("Side"), *(Column(title, number=True) for title in titles))
 
 
@@ -83,11 +82,12 @@ def _row(subject: Subject, view: View, rate: str, note: str = "") -> tuple[Cell,
 
 
 def _floor_text(sides: tuple[View, ...], floor: View) -> tuple[Text, ...]:
-    least, baseline = floor.measure("tokens_per_s").value, sides[0].measure("tokens_per_s").value
+    speed, baseline = floor.measure("tokens_per_s"), sides[0].measure("tokens_per_s").value
+    least = speed.value
     if not least or not baseline:
         return ()
     text = (
-        f"With kernels that do nothing, the calls of {sides[0].label} still allow only {phrase(least, 'tokens/s')}: "
+        f"With kernels that do nothing, the calls of {sides[0].label} still allow only {phrase(least, speed.unit)}: "
         f"{ratio_text(least / baseline)} its throughput is the most that faster kernels could give it."
     )
     best = sides[-1].measure("tokens_per_s").value
@@ -113,7 +113,8 @@ def _runs_plot(sides: tuple[View, ...], rate: str) -> Intervals | None:
     everything = [dot for row in rows for dot in row.dots]
     log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
     note = "Logarithmic axis." if log else ""
-    return Intervals(f"{_NAMES[rate]}, with median and range", _UNITS[rate], tuple(rows), log=log, note=note)
+    title = f"{rate_words(sides, rate).capitalize()}, with median and range"
+    return Intervals(title, rate_unit(sides, rate), tuple(rows), log=log, note=note)
 
 
 def _pairs_plot(subject: Subject, sides: tuple[View, ...], rate: str) -> Intervals | None:
@@ -126,7 +127,7 @@ def _pairs_plot(subject: Subject, sides: tuple[View, ...], rate: str) -> Interva
             rows.append(Interval(view.label, view.tone, pairs, found.value, found.low, found.high, text))
     if not rows:
         return None
-    title = f"{_NAMES[rate]} over {sides[0].label}, with mean and 95% interval"
+    title = f"{rate_words(sides, rate).capitalize()} over {sides[0].label}, with mean and 95% interval"
     everything = [dot for row in rows for dot in row.dots]
     log = min(everything) > 0 and max(everything) / min(everything) > _LOG_SPAN
     return Intervals(title, f"ratio over {sides[0].label}", tuple(rows), log=log, reference=1.0)

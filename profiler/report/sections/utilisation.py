@@ -33,8 +33,8 @@ def build(subject: Subject) -> Section:
 
 
 def _order(unit: str) -> tuple[int, str]:
-    known = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores", "tokens/s")
-    return (known.index(unit) if unit in known else len(known), unit)
+    known = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
+    return (known.index(unit) if unit in known else len(known) + (not unit.endswith("/s")), unit)
 
 
 def _series(view: View) -> tuple[Series, ...]:

@@ -17,7 +17,18 @@ from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.idle import blame_summary
 from profiler.report.sections.lines import top_lines
-from profiler.report.subject import Subject, View, devices, failed_first, looked_at, of_pass, rate_of, ratio, views
+from profiler.report.subject import (
+    Subject,
+    View,
+    devices,
+    failed_first,
+    looked_at,
+    of_pass,
+    rate_of,
+    rate_words,
+    ratio,
+    views,
+)
 from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
@@ -48,7 +59,6 @@ _OF_STEPS = (
     "accuracy",
 )
 """Of programs that do not say their tokens: what applies to them is not known before, so only what was measured."""
-_NAMES = {"tokens_per_s": "tokens a second", "steps_per_s": "steps a second"}
 
 
 def build(subject: Subject) -> Section:
@@ -62,7 +72,8 @@ def build(subject: Subject) -> Section:
     rate = rate_of(subject)
     table = compare_table(subject, _measures(sides, rate), "Before and after") if compared else key_table(sides[0])
     more = (*parts_table(sides), *lines_table(sides))
-    ratios = [_ratio_stat(view, ratio(subject, view.label, rate), (sides[0].label, rate)) for view in sides[1:]]
+    over = f"over {sides[0].label}, {rate_words(sides, rate)}"
+    ratios = [_ratio_stat(view, ratio(subject, view.label, rate), over) for view in sides[1:]]
     why: tuple[Block, ...] = (
         Text(_why(sides[0])),
         *share_bars(sides, "Host time of a step, as shares"),
@@ -178,8 +189,8 @@ def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Sta
     return Stats(tuple(items))
 
 
-def _ratio_stat(after: View, found: Ratio | None, over: tuple[str, str]) -> Stat:
-    title = f"{after.label} over {over[0]}, {_NAMES[over[1]]}"
+def _ratio_stat(after: View, found: Ratio | None, over: str) -> Stat:
+    title = f"{after.label} {over}"
     if found is None or found.value is None:
         return Stat(title, missing_cell(found.reason if found else "no pair of runs was measured"), tone=after.tone)
     detail = found.reason or f"{found.n} pair{'s' * (found.n != 1)}"

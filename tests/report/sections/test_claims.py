@@ -23,6 +23,11 @@ def test_no_section_without_a_ladder() -> None:
     assert PLUGIN.build(samples.comparison()) is None
 
 
+def test_another_trainer_has_no_claims() -> None:
+    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.ssm")) is None
+    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.lm")) is not None
+
+
 def test_every_claim_of_the_case_stands_beside_a_measure() -> None:
     found = cells(ladders.with_ladder())
     shown = {key: (claimed, cell.text + cell.unit) for key, (claimed, cell) in found.items()}

@@ -102,6 +102,10 @@ def test_without_other_sizes_there_is_a_gap(kept: tuple[str, ...]) -> None:
     assert [gap.reason for gap in gaps] == ["the ladder has no row of another chunk size"]
 
 
+def test_another_trainer_has_no_chunks() -> None:
+    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.ssm")) is None
+
+
 def test_table_and_panels_hold_every_size_once() -> None:
     """A size that is as-found's own shares its row."""
     found = ladders.ladder()

@@ -1,0 +1,35 @@
+"""What a program's steps count is called what the program calls it, in every section that says how fast it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler.diagnose.verdict import compare_verdict
+from profiler.report.build import build_report as build
+from profiler.report.render.markdown import render
+from tests.report import ladders
+
+
+@pytest.mark.parametrize("ladder", [True, False], ids=["ladder", "pair"])
+def test_a_report_of_points_never_speaks_of_tokens(ladder: bool) -> None:
+    subject = ladders.in_points()
+    if not ladder:
+        subject = replace(subject, ladder=None)
+    subject = replace(subject, verdict=compare_verdict(subject))
+    assert "the points/s of as-found" in subject.verdict
+    document = build(subject)
+    speed = [section for section in document.sections if section.key in ("verdict", "throughput", "ladder")]
+    assert len(speed) == 2 + ladder
+    text = render(replace(document, sections=tuple(speed)))
+    assert "Points a second" in text
+    assert "points/s" in text
+    assert "tokens a second" not in text.lower()
+    assert "tokens/s" not in text
+
+
+def test_others_speak_of_tokens_as_ever() -> None:
+    text = render(build(ladders.with_ladder()))
+    assert "Tokens a second" in text
+    assert "points/s" not in text
