@@ -1,0 +1,32 @@
+"""What a student is judged by: how well it fits the measurements, and how far its impulse response is off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from profiler import marks
+from reference_trainer.ssm.problem import Data, Students
+
+if TYPE_CHECKING:
+    import torch
+
+
+def training_losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of the measurements; outputs and targets (..., N), one of them may be broadcast."""
+    return (outputs - targets).square().mean(-1)
+
+
+def evaluate(students: Students, data: Data, way: str) -> list[tuple[float, float]]:
+    """(training loss, generalisation loss) of each of the S students, on the data of the same S.
+
+    :param way: of `forward.respond`.
+    """
+    import torch
+
+    from reference_trainer.ssm.forward import respond
+
+    with marks.region("evaluate"), torch.no_grad():
+        outputs, responses = respond(students, data.inputs, way)
+        losses = training_losses(outputs, data.targets)
+        distances = (responses - data.responses).square().sum(-1)
+        return list(zip(losses.tolist(), distances.tolist(), strict=True))

@@ -1,0 +1,210 @@
+"""Students fitted by gradient descent: one at a time as found, or all seeds of a combination at once.
+
+A student stops before the first update at which its training loss is below what was asked for, or is no number any
+more. Alone, the host reads the loss to see that, in every epoch. Together, each stops by itself, by a mask on the
+device; the host looks at that every `LOOK_EVERY` epochs only, and goes on with those that have not stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from profiler import marks
+from reference_trainer.ssm.evaluation import evaluate, training_losses
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import Data, Fit, Job, Students
+from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+LOOK_EVERY: Final = 16
+"""Epochs. Students that have stopped are computed along until the next look: on average half of these, once a job."""
+
+
+def fit(
+    jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
+) -> list[Fit]:
+    """What became of each job's student.
+
+    :param jobs: of one rank and dimension, in the order of the data's S.
+    """
+    way = way_of(jobs, data, plan, device)
+    if plan.batched_seeds:
+        return _Together(jobs, data, settings, plan, device=device, log=log, way=way).run()
+    return [
+        _alone(job, _of(data, row), settings, plan, device=device, log=log, way=way) for row, job in enumerate(jobs)
+    ]
+
+
+def way_of(jobs: Sequence[Job], data: Data, plan: Plan, device: torch.device) -> str:
+    """Of the forward pass: chosen once, for as many students as there are in the beginning."""
+    if plan.recurrence == "loop":
+        return "loop"
+    from reference_trainer.ssm.forward import fastest
+
+    together = len(jobs) if plan.batched_seeds else 1
+    _, measured, length = data.inputs.shape
+    return fastest((together, measured, length, jobs[0].dim), device, backward=True)
+
+
+def _of(data: Data, row: int) -> Data:
+    rows = slice(row, row + 1)
+    return Data(data.inputs[rows], data.targets[rows], data.responses[rows])
+
+
+def _alone(
+    job: Job, data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog, way: str
+) -> Fit:
+    import torch
+
+    from reference_trainer.ssm.draws import initial
+    from reference_trainer.ssm.forward import respond
+
+    with marks.region("data"):
+        drawn = initial([job], settings.init_scale, device_data=plan.device_data, device=device)
+    students = Students(*(values.detach().requires_grad_() for values in (drawn.a, drawn.b, drawn.c)))
+    parameters = [students.a, students.b, students.c]
+    if settings.optimizer == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(parameters, lr=settings.lr)
+    else:
+        optimizer = torch.optim.SGD(parameters, lr=settings.lr)
+    for epoch in range(settings.epochs + 1):
+        with marks.region("forward"):
+            outputs = respond(students, data.inputs, way, outputs_only=True)
+            losses = training_losses(outputs, data.targets)
+            loss = losses.item()
+        if log.due(epoch):
+            log.report([job], [epoch], _reported(losses, outputs, students))
+        if not loss >= settings.gd_loss or epoch == settings.epochs:
+            break
+        with marks.region("backward"):
+            optimizer.zero_grad()
+            losses.sum().backward()
+        with marks.region("update"):
+            optimizer.step()
+    marks.count("readouts", epoch + 1)
+    ((train_loss, generalization_loss),) = evaluate(students, data, way)
+    return Fit(train_loss, generalization_loss, loss < settings.gd_loss, epochs=epoch)
+
+
+def _reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
+    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
+
+
+class _Together:
+    """All students of a group at once."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        data: Data,
+        settings: Settings,
+        plan: Plan,
+        *,
+        device: torch.device,
+        log: ReportLog,
+        way: str,
+    ) -> None:
+        import torch
+
+        from reference_trainer.ssm.draws import initial
+        from reference_trainer.ssm.updates import updates
+
+        with marks.region("data"):
+            drawn = initial(jobs, settings.init_scale, device_data=plan.device_data, device=device)
+        self._jobs, self._data, self._settings, self._log, self._way = jobs, data, settings, log, way
+        self._parameters = torch.stack((drawn.a, drawn.b, drawn.c)).requires_grad_()
+        self._updates = updates(settings.optimizer, settings.lr, self._parameters.detach())
+        count = len(jobs)
+        self._rows = list(range(count))
+        """Those that are still computed, by their place in the group; the tensors below have a row for each of them."""
+        self._inputs, self._targets = data.inputs, data.targets
+        self._running = torch.ones(count, dtype=torch.bool, device=device)
+        self._epochs = torch.zeros(count, dtype=torch.int64, device=device)
+        self._losses = torch.full((count,), torch.nan, dtype=data.targets.dtype, device=device)
+        """The last ones that were seen while the student was running."""
+        self._ended = torch.empty_like(self._parameters, requires_grad=False)
+        """Parameters of all of the group, as they were when they were left out."""
+        self._found: dict[int, tuple[int, bool]] = {}
+        """Likewise: (updates, whether it fits)."""
+        self._readouts = 0
+
+    def run(self) -> list[Fit]:
+        for epoch in range(self._settings.epochs + 1):
+            if epoch and epoch % LOOK_EVERY == 0:
+                self._look()
+                if not self._rows:
+                    break
+            self._epoch(epoch)
+        self._leave(list(range(len(self._rows))))
+        marks.count("readouts", self._readouts)
+        a, b, c = self._ended
+        judged = evaluate(Students(a, b, c), self._data, self._way)
+        return [Fit(*losses, self._found[row][1], epochs=self._found[row][0]) for row, losses in enumerate(judged)]
+
+    def _epoch(self, epoch: int) -> None:
+        import torch
+
+        from reference_trainer.ssm.forward import respond
+
+        a, b, c = self._parameters.unbind()
+        students = Students(a, b, c)
+        with marks.region("forward"):
+            outputs = respond(students, self._inputs, self._way, outputs_only=True)
+            losses = training_losses(outputs, self._targets)
+        if self._log.due(epoch):
+            self._report(epoch, _reported(losses, outputs, students))
+        with marks.region("update"), torch.no_grad():
+            self._losses = torch.where(self._running, losses, self._losses)
+            self._running &= losses >= self._settings.gd_loss
+        if epoch == self._settings.epochs:
+            return
+        with marks.region("backward"):
+            (gradient,) = torch.autograd.grad(losses.sum(), self._parameters)
+        with marks.region("update"), torch.no_grad():
+            self._epochs += self._running
+            self._updates.step(self._parameters, gradient, ~self._running[:, None])
+
+    def _report(self, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
+        """Of those that came to this epoch, which is before its loss stops some."""
+        with marks.region("log"):
+            self._readouts += 1
+            came = [place for place, running in enumerate(self._running.tolist()) if running]
+            jobs = [self._jobs[self._rows[place]] for place in came]
+            if jobs:
+                self._log.report(jobs, [epoch] * len(jobs), {name: values[came] for name, values in tensors.items()})
+
+    def _look(self) -> None:
+        """Leave out those that have stopped. This waits for the device."""
+        with marks.region("results"):
+            self._readouts += 1
+            running = self._running.tolist()
+        stopped = [place for place, still in enumerate(running) if not still]
+        if not stopped:
+            return
+        self._leave(stopped)
+        places = [place for place, still in enumerate(running) if still]
+        self._rows = [self._rows[place] for place in places]
+        if places:
+            self._keep(places)
+
+    def _leave(self, places: list[int]) -> None:
+        if not places:
+            return
+        self._readouts += 2
+        self._ended[:, [self._rows[place] for place in places]] = self._parameters.detach()[:, places]
+        epochs, losses = self._epochs.tolist(), self._losses.tolist()
+        for place in places:
+            self._found[self._rows[place]] = epochs[place], losses[place] < self._settings.gd_loss
+
+    def _keep(self, places: list[int]) -> None:
+        import torch
+
+        rows = torch.tensor(places, device=self._running.device)
+        self._parameters = self._parameters.detach()[:, rows].requires_grad_()
+        self._updates.keep(rows)
+        self._inputs, self._targets = self._inputs[rows], self._targets[rows]
+        self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]

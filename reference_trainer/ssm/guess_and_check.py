@@ -1,0 +1,263 @@
+"""Guess and check: students are drawn until one fits the measurements.
+
+It is the first of them by number, in every way of doing it: guesses are numbered and drawn from counters, so that a
+batch holds the same students as were drawn one after the other. What a batch draws beyond the one that fits is thrown
+away, and counted neither as a guess nor as work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from profiler import marks
+from reference_trainer.ssm.evaluation import evaluate, training_losses
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import Data, Fit, Job, Students
+from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+FIRST_BATCH: Final = 64
+"""Guesses, of each job."""
+DEARER: Final = 1.1
+"""Batches are doubled until a guess costs so much more than it did in the best batch: what no cache holds is dearer."""
+CPU_BYTES: Final = 256 << 20
+"""Most memory of a batch on a CPU, where workers share it."""
+GPU_SHARE: Final = 8
+"""Likewise on a GPU: this part of what is free."""
+
+
+def search(
+    jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
+) -> list[Fit]:
+    """The first guess of each job whose training loss is low enough; else, at the cap, the best one seen.
+
+    :param jobs: of one rank and dimension, in the order of the data's S.
+    """
+    import torch
+
+    with marks.region("search"), torch.no_grad():
+        together = [list(range(len(jobs)))] if plan.batched_seeds else [[row] for row in range(len(jobs))]
+        found: list[Fit] = []
+        for rows in together:
+            part = Data(data.inputs[rows], data.targets[rows], data.responses[rows])
+            chosen = [jobs[row] for row in rows]
+            if plan.batched_seeds or plan.batched_draws:
+                found += _Search(chosen, part, settings, plan, device=device, log=log).run()
+            else:
+                found.append(_alone(chosen[0], part, settings, plan, device=device, log=log))
+        return found
+
+
+def _way(plan: Plan, data: Data, *, students: int, dim: int, device: torch.device) -> str:
+    """Of the forward pass: chosen once, at the size of the first batch; larger ones do more of the same."""
+    if plan.recurrence == "loop":
+        return "loop"
+    from reference_trainer.ssm.forward import fastest
+
+    _, measured, length = data.inputs.shape
+    return fastest((students, measured, length, dim), device, backward=False)
+
+
+@dataclass(slots=True)
+class _Best:
+    """The best guess of a job so far."""
+
+    loss: float
+    number: int
+    student: Students
+
+
+def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog) -> Fit:
+    """A guess, a look at its loss, the next guess."""
+    from reference_trainer.ssm.draws import guesses
+    from reference_trainer.ssm.forward import respond
+
+    way = _way(plan, data, students=1, dim=job.dim, device=device)
+    best: _Best | None = None
+    for number in range(settings.max_guesses):
+        with marks.region("data"):
+            student = guesses(job, number, 1, device_data=plan.device_data, device=device)
+        with marks.region("forward"):
+            outputs = respond(student, data.inputs, way, outputs_only=True)
+            losses = training_losses(outputs, data.targets)
+            loss = losses.item()
+        if best is None or loss < best.loss:
+            best = _Best(loss, number, student)
+        if log.due(number + 1):
+            log.report([job], [number + 1], _reported(losses, outputs, student))
+        if loss < settings.gnc_loss:
+            break
+    assert best is not None
+    marks.count("readouts", number + 1)
+    ((train_loss, generalization_loss),) = evaluate(best.student, data, way)
+    return Fit(train_loss, generalization_loss, best.loss < settings.gnc_loss, guesses=number + 1)
+
+
+def _reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
+    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
+
+
+class _Search:
+    """All jobs of a group draw together, each the same number of guesses at a time, until each has its own."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        data: Data,
+        settings: Settings,
+        plan: Plan,
+        *,
+        device: torch.device,
+        log: ReportLog,
+    ) -> None:
+        self._jobs, self._data, self._settings, self._plan = jobs, data, settings, plan
+        self._device, self._log = device, log
+        self._open = list(range(len(jobs)))
+        """Rows of the jobs that have found none yet."""
+        self._best: dict[int, _Best] = {}
+        dim = jobs[0].dim
+        self._batches = _Batches(_bytes_of_a_guess(dim, data), device) if plan.batched_draws else None
+        count = FIRST_BATCH if plan.batched_draws else 1
+        self._way = _way(plan, data, students=len(jobs) * count, dim=dim, device=device)
+
+    def run(self) -> list[Fit]:
+        import torch
+
+        first, most = 0, self._settings.max_guesses
+        while self._open and first < most:
+            count = min(self._batches.size(len(self._open)) if self._batches else 1, most - first)
+            began = time.perf_counter()
+            drawn = len(self._open) * count
+            try:
+                self._batch(first, count)
+            except (torch.OutOfMemoryError, MemoryError):
+                if self._batches is None or count == 1:
+                    raise
+                self._batches.halve(count)
+                continue
+            first += count
+            if self._batches:
+                self._batches.took((time.perf_counter() - began) / drawn)
+        best = [self._best[row] for row in range(len(self._jobs))]
+        students = Students(*(_rows(best, name) for name in ("a", "b", "c")))
+        judged = evaluate(students, self._data, self._way)
+        wanted = self._settings.gnc_loss
+        return [
+            Fit(*losses, one.loss < wanted, guesses=one.number + 1 if one.loss < wanted else most)
+            for losses, one in zip(judged, best, strict=True)
+        ]
+
+    def _batch(self, first: int, count: int) -> None:
+        """Draw and look at guesses `first` to `first + count` of all open jobs. The host waits once."""
+        from reference_trainer.ssm.draws import guesses_of
+
+        jobs = [self._jobs[row] for row in self._open]
+        with marks.region("data"):
+            students = guesses_of(jobs, first, count, device_data=self._plan.device_data, device=self._device)
+        with marks.region("forward"):
+            outputs = self._outputs(students, count)
+            losses = training_losses(outputs, self._data.targets[self._open][:, None])
+            read = _look(losses, self._settings.gnc_loss)
+        marks.count("readouts", 1)
+        ends = [at if loss < self._settings.gnc_loss else count - 1 for at, loss in read]
+        self._report(jobs, first, count, ends, (losses, outputs, students))
+        for row, (place, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
+            if row in self._best and not loss < self._best[row].loss:
+                continue
+            rows = slice(place * count + at, place * count + at + 1)
+            # copies: a view would keep the whole batch
+            student = Students(students.a[rows].clone(), students.b[rows].clone(), students.c[rows].clone())
+            self._best[row] = _Best(loss, first + at, student)
+            if loss < self._settings.gnc_loss:
+                self._open.remove(row)
+
+    def _outputs(self, students: Students, count: int) -> torch.Tensor:
+        """What comes out of the open jobs' students, (jobs, count, N)."""
+        from reference_trainer.ssm.forward import respond
+
+        inputs = self._data.inputs[self._open]  # of each job once, for all of its guesses
+        outputs = respond(students, inputs, self._way, outputs_only=True)
+        return outputs.view(len(self._open), count, -1)
+
+    def _report(
+        self,
+        jobs: Sequence[Job],
+        first: int,
+        count: int,
+        ends: Sequence[int],
+        seen: tuple[torch.Tensor, torch.Tensor, Students],
+    ) -> None:
+        """Of the guesses at which one is due, as one after the other would have: up to the one that fits.
+
+        :param ends: of each job, the last guess of the batch that is looked at.
+        """
+        numbers = [at for at in range(count) if self._log.due(first + at + 1)]
+        if not numbers:
+            return
+        losses, outputs, students = seen
+        with marks.region("log"):
+            for place, (job, end) in enumerate(zip(jobs, ends, strict=True)):
+                due = [at for at in numbers if at <= end]
+                if due:
+                    rows = [place * count + at for at in due]
+                    chosen = Students(students.a[rows], students.b[rows], students.c[rows])
+                    tensors = _reported(losses[place, due], outputs[place, due], chosen)
+                    self._log.report([job] * len(due), [first + at + 1 for at in due], tensors)
+
+
+class _Batches:
+    """How many guesses of each job are drawn at once.
+
+    :param bytes_each: of a guess, about.
+    """
+
+    def __init__(self, bytes_each: int, device: torch.device) -> None:
+        import torch
+
+        free = torch.cuda.mem_get_info(device)[0] // GPU_SHARE if device.type == "cuda" else CPU_BYTES
+        self._most = max(1, free // bytes_each)
+        """Guesses of all jobs together."""
+        self._size = FIRST_BATCH
+        self._least = float("inf")
+        """Seconds of a guess in the best batch."""
+
+    def size(self, jobs: int) -> int:
+        return max(1, min(self._size, self._most // jobs))
+
+    def took(self, seconds: float) -> None:
+        """Seconds of a guess in the batch that was last."""
+        if seconds <= DEARER * self._least:
+            self._size *= 2
+        self._least = min(self._least, seconds)
+
+    def halve(self, size: int) -> None:
+        """A batch of so many was too large."""
+        self._size, self._most = size // 2, min(self._most, max(1, self._most // 2))
+
+
+def _bytes_of_a_guess(dim: int, data: Data) -> int:
+    """Of its parameters, its states over time, or a power of each, and what it is driven with; in fp64 as found."""
+    _, measured, length = data.inputs.shape
+    return data.inputs.element_size() * (dim * (3 + length + 3 * measured) + 2 * measured * length)
+
+
+def _look(losses: torch.Tensor, wanted: float) -> list[tuple[int, float]]:
+    """Of each job's guesses (jobs, count) the first that is good enough, else the best: (place, loss). A wait."""
+    import torch
+
+    below = losses < wanted
+    first = torch.where(below.any(1), below.to(torch.uint8).argmax(1), losses.argmin(1))
+    read = torch.stack((first.to(torch.float64), losses.gather(1, first[:, None])[:, 0].to(torch.float64)), 1)
+    return [(int(at), loss) for at, loss in read.tolist()]
+
+
+def _rows(best: Sequence[_Best], name: str) -> torch.Tensor:
+    import torch
+
+    return torch.cat([getattr(one.student, name) for one in best])

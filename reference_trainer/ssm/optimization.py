@@ -1,0 +1,330 @@
+"""The optimisation test of the case: what the cures change in data generation, forward pass, training and memory.
+
+As found and cured are measured by turns, in one process: each turn gives a ratio, and what is told is their median with
+an interval that supposes nothing of how they are spread. What the case promised stands beside what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_trainer.lm.output import check_output, write_output
+from reference_trainer.ssm import cures, gradient_descent, guess_and_check
+from reference_trainer.ssm.peak import Peak
+from reference_trainer.ssm.placement import kind_of, look_around
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import GD, GNC, METHODS, Data, Fit, Job, Students
+from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+    from rich.table import Table
+
+    from reference_trainer.performance import PerformanceConfig
+
+SCHEMA: Final = "ssm-optimizations/1"
+"""Of the JSON. Its number rises when a key changes its meaning or goes."""
+SECONDS: Final = 10.0
+"""Measured time of a part, about."""
+LEAST_ROUNDS: Final = 7
+"""Of fewer than 6 the interval would be of less than 95%."""
+MOST_ROUNDS: Final = 301
+MEMORY_ROUNDS: Final = 3
+"""Each in a process of its own, which takes seconds to start."""
+MOST_SEEDS: Final = 10
+PROMISED: Final = {"data generation": (0.30, 0.50), "training": (0.25, 0.35)}
+"""Shares of the time that the case promised to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Median of the rounds' ratios, cured over as found, with an interval of at least 95%."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that both do, for all seeds of a combination."""
+
+    name: str
+    found: Callable[[], object]
+    cured: Callable[[], object]
+
+
+def run(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
+    """Measure, print the table, write the JSON; the exit code.
+
+    :param settings: its fixes are held against as found; without any, all cures of its device.
+    :raises TrainerError: no such fix, no such device or none that is free, a file that cannot be written.
+    """
+    from rich.console import Console
+
+    from reference_trainer.performance import apply
+
+    if result:
+        check_output("--result", result)
+    kind, _ = kind_of(settings.device)
+    names = cures.variant_fixes("fixed", kind) if settings.fixes is None else settings.fixes
+    cured = cures.plan(names, kind)
+    device = look_around(settings.device, config).devices[0].name
+    apply(config, device)
+    document = {**measured(settings, cured, device=device, seconds=SECONDS), "fixes": names}
+    Console().print(table(document))
+    for line in notes(document):
+        print(line)
+    if result:
+        write_output("--result", result, json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+def measured(settings: Settings, cured: Plan, *, device: str, seconds: float) -> dict[str, Any]:
+    """All figures, as values for JSON.
+
+    :param settings: the largest student and the first rank of these, and their first seeds.
+    :param cured: what is held against as found.
+    :param seconds: of each part.
+    """
+    import torch
+
+    one = replace(
+        settings,
+        num_seeds=min(settings.num_seeds, MOST_SEEDS),
+        teacher_ranks=settings.teacher_ranks[:1],
+        student_dims=(max(settings.student_dims),),
+    )
+    where = torch.device(device)
+    found, fixed = _Side(one, Plan(), where), _Side(one, cured, where)
+    parts = [
+        Part("data generation", found.data, fixed.data),
+        Part("forward", found.forward, fixed.forward),
+        Part("training", found.descend, fixed.descend),
+        Part("guess and check", found.check, fixed.check),
+    ]
+    wanted = {"training": one.gd, "guess and check": one.gnc}
+    rows = [_times(part, where, seconds) for part in parts if wanted.get(part.name, True)]
+    rows.append(_memory(one, cured, device))
+    return {
+        "schema": SCHEMA,
+        "device": device,
+        "torch": torch.__version__,
+        "seeds": one.num_seeds,
+        "rank": one.teacher_ranks[0],
+        "dim": one.student_dims[0],
+        "measurements": one.measurements,
+        "sequence_length": one.sequence_length,
+        "cured": asdict(cured),
+        "rows": rows,
+        "results": _agreement(found, fixed),
+    }
+
+
+class _Side:
+    """The parts of the work, in one of both ways."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: torch.device) -> None:
+        self._settings, self._plan, self._device = settings, plan, device
+        self._jobs = {method: tuple(job for job in _all_jobs(settings) if job.method == method) for method in METHODS}
+        self._data = [self._measure(group) for group in self._groups(GD)]
+        self._students = [self._initial(group) for group in self._groups(GD)]
+        self.fits: dict[str, list[Fit]] = {}
+        """By method, of the last time."""
+
+    def _groups(self, method: str) -> list[tuple[Job, ...]]:
+        jobs = self._jobs[method]
+        return [jobs] if self._plan.batched_seeds else [(job,) for job in jobs]
+
+    def _measure(self, jobs: Sequence[Job]) -> Data:
+        from reference_trainer.ssm.data import measure
+
+        return measure(jobs, self._settings, device_data=self._plan.device_data, device=self._device)
+
+    def _initial(self, jobs: Sequence[Job]) -> Students:
+        from reference_trainer.ssm.draws import initial
+
+        return initial(jobs, self._settings.init_scale, device_data=self._plan.device_data, device=self._device)
+
+    def data(self) -> None:
+        """Measurements, and what gradient descent begins with."""
+        for group in self._groups(GD):
+            self._measure(group)
+            self._initial(group)
+
+    def forward(self) -> None:
+        """Outputs and impulse responses of the students that gradient descent begins with."""
+        import torch
+
+        from reference_trainer.ssm.forward import respond
+
+        with torch.no_grad():
+            for group, data, students in zip(self._groups(GD), self._data, self._students, strict=True):
+                respond(students, data.inputs, gradient_descent.way_of(group, data, self._plan, self._device))
+
+    def descend(self) -> None:
+        self._fit(GD, gradient_descent.fit)
+
+    def check(self) -> None:
+        self._fit(GNC, guess_and_check.search)
+
+    def all(self) -> None:
+        """Both methods, where they are asked for."""
+        if self._settings.gd:
+            self.descend()
+        if self._settings.gnc:
+            self.check()
+
+    def _fit(self, method: str, fit: Callable[..., list[Fit]]) -> None:
+        fits = []
+        with ReportLog(self._settings.log, every=self._settings.report_every, quiet=self._plan.quiet) as log:
+            for group, data in zip(self._groups(method), self._data, strict=True):
+                fits += fit(group, data, self._settings, self._plan, device=self._device, log=log)
+        self.fits[method] = fits
+
+
+def _all_jobs(settings: Settings) -> tuple[Job, ...]:
+    return replace(settings, gd=True, gnc=True).jobs()
+
+
+def _times(part: Part, device: torch.device, seconds: float) -> dict[str, Any]:
+    """A row of seconds: all seeds of the combination."""
+    sides = {"found": part.found, "cured": part.cured}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for side in sides.values():  # compiles, and measures the ways
+        side()
+    until, done = time.perf_counter() + seconds, 0
+    while done < LEAST_ROUNDS or (done < MOST_ROUNDS and time.perf_counter() < until):
+        for name in sorted(sides, reverse=bool(done % 2)):  # so that none always comes first
+            times[name].append(_seconds(sides[name], device))
+        done += 1
+    return _row(part.name, "s", times["found"], times["cured"])
+
+
+def _seconds(side: Callable[[], object], device: torch.device) -> float:
+    _synchronize(device)
+    began = time.perf_counter()
+    side()
+    _synchronize(device)
+    return time.perf_counter() - began
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def _row(name: str, unit: str, found: Sequence[float], cured: Sequence[float]) -> dict[str, Any]:
+    """Medians of both, and their ratio; it is None where as found took nothing."""
+    ratio = None
+    if all(found):
+        ratio = asdict(median_ratio([after / before for before, after in zip(found, cured, strict=True)]))
+    return {
+        "name": name,
+        "unit": unit,
+        "as_found": statistics.median(found),
+        "cured": statistics.median(cured),
+        "ratio": ratio,
+        "promised_saving": PROMISED.get(name),
+    }
+
+
+def median_ratio(ratios: Sequence[float]) -> Ratio:
+    """Their median, and the order statistics between which the true one lies in at least 95 of 100 cases.
+
+    Each round falls below the true median or not, as a coin does (the interval of the sign test); of fewer than 6
+    rounds, it is their range, and says less.
+    """
+    from scipy.special import bdtr
+
+    ordered, n = sorted(ratios), len(ratios)
+    left_out = 0  # at either end
+    while 2 * float(bdtr(left_out + 1, n, 0.5)) <= 0.05:  # P(at most so many of n are below it)
+        left_out += 1
+    return Ratio(statistics.median(ordered), ordered[left_out], ordered[n - 1 - left_out], n)
+
+
+def _memory(settings: Settings, cured: Plan, device: str) -> dict[str, Any]:
+    """A row of bytes: at most, beyond what a process has that did a small job before; both methods, all seeds."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    plans = {"found": Plan(), "cured": cured}
+    taken: dict[str, list[float]] = {name: [] for name in plans}
+    for _ in range(MEMORY_ROUNDS):
+        for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                taken[name].append(pool.submit(memory_of, settings, plan, device).result())
+    return _row("memory", "bytes", taken["found"], taken["cured"])
+
+
+def memory_of(settings: Settings, plan: Plan, device: str) -> int:
+    """Bytes that all seeds of a combination take at most. In a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    where = torch.device(device)
+    small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
+    _Side(small, plan, where).all()  # imports and compiles
+    with Peak(where) as peak:
+        _Side(settings, plan, where).all()
+    return peak.bytes
+
+
+def _agreement(found: _Side, cured: _Side) -> dict[str, Any]:
+    """Whether both came to the same: numbers of epochs and guesses, and how far losses are apart."""
+    pairs = [pair for method in found.fits for pair in zip(found.fits[method], cured.fits[method], strict=True)]
+    apart = [abs(one.train_loss - other.train_loss) / max(abs(one.train_loss), 1e-9) for one, other in pairs]
+    same = [(one.epochs, one.guesses) == (other.epochs, other.guesses) for one, other in pairs]
+    return {"jobs": len(pairs), "same_epochs_and_guesses": sum(same), "largest_difference_of_losses": max(apart)}
+
+
+def table(document: dict[str, Any]) -> Table:
+    """The rows as a table for a terminal."""
+    from rich.table import Table
+
+    title = f"{document['seeds']} seeds, rank {document['rank']}, dimension {document['dim']}, {document['device']}"
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)  # fits 80 columns
+    drawn.add_column("part", no_wrap=True)
+    for name in ("as found", "cured", "cured / as found", "saved", "promised"):
+        drawn.add_column(name, justify="right", no_wrap=True)
+    for row in document["rows"]:
+        drawn.add_row(*_cells(row))
+    return drawn
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    shown = [_shown(row[side], row["unit"]) for side in ("as_found", "cured")]
+    promised = "{:.0%} to {:.0%}".format(*row["promised_saving"]) if row["promised_saving"] else "-"
+    ratio = row["ratio"]
+    if ratio is None:
+        return row["name"], *shown, "none as found", "-", promised
+    interval = f"{ratio['value']:.2g} ({ratio['low']:.2g} to {ratio['high']:.2g})"
+    return row["name"], *shown, interval, f"{1 - ratio['value']:.1%}", promised
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{value / 2**20:.2f} MiB" if unit == "bytes" else f"{value * 1e3:.3g} ms"
+
+
+def notes(document: dict[str, Any]) -> list[str]:
+    """What the table needs to be understood."""
+    results = document["results"]
+    rounds = {row["ratio"]["n"] for row in document["rows"] if row["ratio"]}
+    same, jobs = results["same_epochs_and_guesses"], results["jobs"]
+    lost = results["largest_difference_of_losses"]
+    return [
+        f"Medians of {min(rounds)} to {max(rounds)} rounds by turns with intervals of 95%; of memory the range.",
+        "Saved, promised: shares of the time, by what was measured here and by the case.",
+        f"{same} of {jobs} jobs took as many epochs or guesses in both ways; losses differ by a part of {lost:.1e}.",
+    ]

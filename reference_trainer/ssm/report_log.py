@@ -1,0 +1,82 @@
+"""Reports of fits in progress: whole tensors at every one of them as found; first values, ever more rarely, if quiet.
+
+A report is a line: the job, how far it is, the training loss, and tensors by name. As found every tensor is copied to
+the host and made a list of Python numbers, whatever its size, and a device that works asynchronously is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from profiler import marks
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.problem import Job
+
+if TYPE_CHECKING:
+    import torch
+
+FIRST: Final = 5
+"""Values of a tensor in a quiet report."""
+
+
+class ReportLog:
+    """Where the reports of a group of jobs go: appended to a file, a line at a time, so that workers may share it.
+
+    What it costs is counted: `reports`, `logged_values` and `logged_bytes`, and the region `log` around it.
+
+    :param path: None: reports are made and thrown away.
+    :param every: updates or guesses from one report to the next; of a quiet log the distance doubles with each report.
+    :raises TrainerError: the file cannot be opened or written.
+    """
+
+    def __init__(self, path: Path | None, *, every: int, quiet: bool) -> None:
+        self._path, self._every, self._quiet = path, every, quiet
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._file = os.open(os.devnull if path is None else path, flags, 0o666)
+        except OSError as error:
+            raise TrainerError(f"--log {path}: {error.strerror}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def due(self, number: int) -> bool:
+        """Whether there is a report after so many updates or guesses."""
+        times, rest = divmod(number, self._every)
+        return times > 0 and rest == 0 and not (self._quiet and times & (times - 1))
+
+    def report(self, jobs: Sequence[Job], numbers: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Write a line for each job.
+
+        :param numbers: of updates or guesses, one for each job.
+        :param tensors: (len(jobs), ...) each; the loss is one of them.
+        """
+        with marks.region("log"):
+            lists = {name: self._read(tensor) for name, tensor in tensors.items()}
+            for row, (job, number) in enumerate(zip(jobs, numbers, strict=True)):
+                values = " ".join(f"{name} {whole[row]}" for name, whole in lists.items())
+                self._write(f"{job.name} {number}: {values}\n".encode())
+            marks.count("reports", len(jobs))
+            marks.count("logged_values", sum(_values(whole) for whole in lists.values()))
+
+    def _read(self, tensor: torch.Tensor) -> list:
+        if not self._quiet:
+            return tensor.detach().cpu().tolist()
+        return (tensor.flatten(1)[:, :FIRST] if tensor.dim() > 1 else tensor).tolist()
+
+    def _write(self, line: bytes) -> None:
+        try:
+            os.write(self._file, line)  # one call a line: others append to the same file
+        except OSError as error:
+            raise TrainerError(f"--log {self._path}: {error.strerror}") from None
+        marks.count("logged_bytes", len(line))
+
+
+def _values(nested: list) -> int:
+    return sum(_values(one) if isinstance(one, list) else 1 for one in nested)

@@ -1,0 +1,219 @@
+"""Both methods against the fp64 reference; together as alone; every plan the same; what fails and what is capped.
+
+Tolerances. Host draws are fp64 and device draws fp32 of the same numbers, and sums are in other orders: losses agree to
+`CLOSE`, relative, but for what is lost where a loss is a small difference (`LOST`). Where a loss is nearer to the
+threshold than that, the epoch or the guess may be another: in no case here it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from itertools import combinations
+from math import isnan
+from pathlib import Path
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm import guess_and_check
+from reference_trainer.ssm.job import points, work
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import GD, GNC, Fit, Job
+from reference_trainer.ssm.settings import Settings
+from tests.reference_trainer.ssm.method_reference import reference
+
+CLOSE = 2e-3
+LOST = 1e-5
+CURES = {
+    "device_data": True,
+    "recurrence": "measured",
+    "batched_draws": True,
+    "quiet": True,
+    "batched_seeds": True,
+}
+"""Fields of a plan and their cured values."""
+SMALL = Settings(
+    num_seeds=6,
+    teacher_ranks=(2,),
+    student_dims=(12,),
+    sequence_length=16,
+    measurements=3,
+    epochs=60,
+    gd_loss=0.01,
+    gnc_loss=0.02,
+    max_guesses=400,
+)
+
+
+def plans() -> list[Plan]:
+    """As found, every cure alone, every pair, all."""
+    chosen = ((), *combinations(CURES, 1), *combinations(CURES, 2), tuple(CURES))
+    return [replace(Plan(), **{name: CURES[name] for name in names}) for names in chosen]
+
+
+ALL = replace(Plan(), **CURES)
+
+
+def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
+    return tuple(job for job in settings.jobs() if job.method == method)
+
+
+def fits(method: str, plan: Plan, settings: Settings = SMALL) -> list[Fit]:
+    """Of all seeds of a combination, in groups as the sweep would make them."""
+    asked = jobs(method, settings)
+    groups = [asked] if plan.batched_seeds else [(job,) for job in asked]
+    return [outcome.fit for group in groups for outcome in work(group, settings, plan, "cpu")]
+
+
+def same(found: list[Fit], expected: list[Fit]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.fitted, one.epochs, one.guesses) == (other.fitted, other.epochs, other.guesses)
+        assert one.train_loss == pytest.approx(other.train_loss, rel=CLOSE, abs=LOST)
+        assert one.generalization_loss == pytest.approx(other.generalization_loss, rel=CLOSE, abs=LOST)
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[Fit]]:
+    return {method: [reference(job, SMALL) for job in jobs(method)] for method in (GD, GNC)}
+
+
+def test_the_cases_are_worth_testing(expected: dict[str, list[Fit]]) -> None:
+    """Students that stop at several epochs, one that never does, and guesses from one to hundreds."""
+    assert len({fit.epochs for fit in expected[GD]}) > 2
+    assert {fit.fitted for fit in expected[GD]} == {True, False}
+    assert max(fit.guesses for fit in expected[GNC]) > guess_and_check.FIRST_BATCH
+    assert any(fit.fitted and fit.guesses < guess_and_check.FIRST_BATCH for fit in expected[GNC])
+
+
+@pytest.mark.parametrize("method", [GD, GNC])
+@pytest.mark.parametrize("plan", plans(), ids=lambda plan: "-".join(n for n in CURES if getattr(plan, n) == CURES[n]))
+def test_every_plan_gives_what_the_reference_gives(plan: Plan, method: str, expected: dict[str, list[Fit]]) -> None:
+    same(fits(method, plan), expected[method])
+
+
+@pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
+def test_plain_gradient_descent(plan: Plan) -> None:
+    settings = replace(SMALL, optimizer="sgd", lr=0.05)
+    same(fits(GD, plan, settings), [reference(job, settings) for job in jobs(GD, settings)])
+
+
+@pytest.mark.parametrize("plan", [Plan(batched_seeds=True), ALL], ids=["seeds", "all"])
+@pytest.mark.parametrize("method", [GD, GNC])
+def test_together_as_alone(plan: Plan, method: str) -> None:
+    """The same plan with one seed a group: what others of a batch do changes nothing."""
+    asked = jobs(method)
+    alone = [work((job,), SMALL, plan, "cpu")[0].fit for job in asked]
+    same(fits(method, plan), alone)
+    same([outcome.fit for outcome in work(asked[::-1], SMALL, plan, "cpu")][::-1], alone)
+
+
+@pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
+def test_what_diverges_stops_by_itself(plan: Plan) -> None:
+    """A loss that is no number any more ends the job, and not those beside it."""
+    settings = replace(SMALL, optimizer="sgd", lr=30.0, epochs=400)
+    found = fits(GD, plan, settings)
+    lost = [fit for fit in found if isnan(fit.train_loss)]
+    assert lost
+    assert not any(fit.fitted for fit in lost)
+    assert all(fit.epochs < settings.epochs for fit in lost)
+
+
+@pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
+def test_at_the_caps(plan: Plan) -> None:
+    """Neither is fitted; guess and check keeps the best of what it saw."""
+    settings = replace(SMALL, epochs=3, max_guesses=70, gd_loss=1e-12, gnc_loss=1e-12)
+    descended, checked = fits(GD, plan, settings), fits(GNC, plan, settings)
+    assert [(fit.fitted, fit.epochs, fit.guesses) for fit in descended] == [(False, 3, 0)] * 6
+    assert [(fit.fitted, fit.epochs, fit.guesses) for fit in checked] == [(False, 0, 70)] * 6
+    same(checked, [reference(job, settings) for job in jobs(GNC, settings)])
+
+
+@pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
+def test_what_fits_at_once(plan: Plan) -> None:
+    settings = replace(SMALL, gd_loss=1e6, gnc_loss=1e6)
+    assert [(fit.fitted, fit.epochs) for fit in fits(GD, plan, settings)] == [(True, 0)] * 6
+    assert [(fit.fitted, fit.guesses) for fit in fits(GNC, plan, settings)] == [(True, 1)] * 6
+
+
+@pytest.mark.parametrize("method", [GD, GNC])
+@pytest.mark.parametrize("quiet", [False, True])
+def test_reports_are_the_same_in_every_way(method: str, quiet: bool, tmp_path: Path) -> None:
+    """The same jobs report at the same updates or guesses, the same values but for rounding."""
+    seen = []
+    for name, plan in (("found", Plan(quiet=quiet)), ("cured", replace(ALL, quiet=quiet))):
+        settings = replace(SMALL, log=tmp_path / name)
+        fits(method, plan, settings)
+        seen.append(sorted(_reports(tmp_path / name)))
+    found, cured = seen
+    assert len(found) > 5
+    assert [line[:2] for line in found] == [line[:2] for line in cured]
+    for (*_, one), (*_, other) in zip(found, cured, strict=True):
+        assert one == pytest.approx(other, rel=10 * CLOSE, abs=1e-3)
+
+
+def _reports(path: Path) -> Iterable[tuple[str, int, list[float]]]:
+    """(job, number, all values) of each line."""
+    for line in path.read_text().splitlines():
+        head, _, values = line.partition(":")
+        name, number = head.split()
+        words = values.replace("[", " ").replace("]", " ").replace(",", " ").split()
+        yield name, int(number), [float(word) for word in words if word[0] in "-0123456789"]
+
+
+def test_quiet_reports_are_short_and_rare(tmp_path: Path) -> None:
+    lines = {}
+    for quiet in (False, True):
+        settings = replace(SMALL, log=tmp_path / f"{quiet}", report_every=5, num_seeds=1, epochs=41, gd_loss=1e-12)
+        fits(GD, Plan(quiet=quiet), settings)
+        lines[quiet] = list(_reports(tmp_path / f"{quiet}"))
+    assert [number for _, number, _ in lines[False]] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert [number for _, number, _ in lines[True]] == [5, 10, 20, 40]
+    assert {len(values) for *_, values in lines[False]} == {1 + 3 + 3 * 12}
+    assert {len(values) for *_, values in lines[True]} == {1 + 3 + 3 * 5}
+
+
+def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, expected: dict[str, list[Fit]]) -> None:
+    """Out of memory costs time and changes no result."""
+    from reference_trainer.ssm import draws
+
+    usual, refused = draws.guesses_of, []
+
+    def guesses_of(jobs, first, count, **options):
+        if len(jobs) * count > 100:
+            refused.append(count)
+            raise MemoryError
+        return usual(jobs, first, count, **options)
+
+    monkeypatch.setattr(draws, "guesses_of", guesses_of)
+    same(fits(GNC, ALL), expected[GNC])
+    assert refused
+
+
+def test_outcomes() -> None:
+    asked = jobs(GNC)
+    found = work(asked, SMALL, ALL, "cpu")
+    assert [outcome.job for outcome in found] == list(asked)
+    assert {outcome.device for outcome in found} == {"cpu"}
+    assert all(outcome.seconds > 0 and outcome.memory_bytes >= 0 for outcome in found)
+    for outcome in found:
+        assert outcome.points == outcome.fit.guesses * 3 * 16 == points(outcome.fit, SMALL)
+    assert points(Fit(0, 0, fitted=True, epochs=4), SMALL) == 5 * 3 * 16
+
+
+def test_groups_are_of_one_combination() -> None:
+    with pytest.raises(ValueError, match="seeds only"):
+        work((Job(GD, 1, 8, 0), Job(GD, 1, 16, 0)), SMALL, ALL, "cpu")
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match=r"--log .*No such file"):
+        work(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
+
+
+def test_outcomes_travel_between_processes() -> None:
+    import pickle
+
+    found = work(jobs(GD)[:1], SMALL, Plan(), "cpu")
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert asdict(found[0])["fit"]["epochs"] == found[0].fit.epochs

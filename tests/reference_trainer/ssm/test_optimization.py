@@ -1,0 +1,116 @@
+"""The optimisation test of the case: its rows, its statistics, its file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm import optimization
+from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, notes, run, table
+from reference_trainer.ssm.peak import Peak
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.settings import Settings
+
+CURED = Plan(device_data=True, recurrence="measured", batched_draws=True, quiet=True, batched_seeds=True, flat=True)
+SMALL = Settings(
+    num_seeds=2,
+    teacher_ranks=(1,),
+    student_dims=(4, 8),
+    sequence_length=8,
+    epochs=5,
+    max_guesses=20,
+    device="cpu",
+)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fewest rounds, and memory in this process: another takes seconds to start."""
+    monkeypatch.setattr(optimization, "SECONDS", 0.0)
+    monkeypatch.setattr(
+        optimization, "_memory", lambda *_: optimization._row("memory", "bytes", [0, 1, 2], [4 << 20] * 3)
+    )
+
+
+@pytest.mark.usefixtures("quick")
+def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    assert run(SMALL, PerformanceConfig(), path) == 0
+    document = json.loads(path.read_text())
+    rows = {row["name"]: row for row in document["rows"]}
+    assert list(rows) == ["data generation", "forward", "training", "guess and check", "memory"]
+    assert (document["dim"], document["rank"], document["seeds"]) == (8, 1, 2)
+    assert rows["data generation"]["promised_saving"] == [0.3, 0.5]
+    assert rows["training"]["promised_saving"] == [0.25, 0.35]
+    for name in ("data generation", "forward", "training", "guess and check"):
+        ratio = rows[name]["ratio"]
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
+        assert ratio["n"] == optimization.LEAST_ROUNDS
+        assert rows[name]["as_found"] > 0
+    assert rows["memory"]["ratio"] is None
+    assert document["fixes"][0] == "device-data"
+    assert document["results"]["jobs"] == document["results"]["same_epochs_and_guesses"] == 4
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in rows)
+    assert "none as found" in printed
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_is_left_out_has_no_row() -> None:
+    document = measured(replace(SMALL, gnc=False), CURED, device="cpu", seconds=0)
+    assert [row["name"] for row in document["rows"]] == ["data generation", "forward", "training", "memory"]
+    assert table(document).row_count == 4
+    assert len(notes(document)) == 3
+
+
+def test_median_and_its_interval() -> None:
+    """Against the table of Hollander, Wolfe and Chicken (2014) for the sign test: of 10, the second and the ninth."""
+    ratio = median_ratio([7, 3, 1, 9, 5, 2, 8, 4, 10, 6])
+    assert (ratio.value, ratio.low, ratio.high, ratio.n) == (5.5, 2, 9, 10)
+    six = median_ratio([1, 2, 3, 4, 5, 6])
+    assert (six.low, six.high) == (1, 6)
+    assert median_ratio([2.0]).low == 2.0
+
+
+def test_interval_covers_the_median() -> None:
+    """Of skewed numbers too: in 95 of 100 cases at least."""
+    import numpy as np
+
+    random = np.random.default_rng(1)
+    samples = np.exp(random.standard_normal((2000, 11)))
+    ratios = [median_ratio(sample.tolist()) for sample in samples]
+    assert np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) > 0.94
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="its largest size is not forgotten")
+def test_memory_of_a_side() -> None:
+    """More than nothing where more is kept; what it is in bytes is not ours to say."""
+    import torch
+
+    assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu") >= 0
+    with Peak(torch.device("cpu")) as peak:
+        held = torch.ones(32 << 20)
+    assert peak.bytes > 100 << 20
+    assert len(held)
+    with Peak(torch.device("cpu")) as again:
+        pass
+    assert again.bytes < 32 << 20
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match="no folder"):
+        run(SMALL, PerformanceConfig(), tmp_path / "missing" / "result.json")
+
+
+@pytest.mark.slow
+def test_memory_in_processes_of_their_own() -> None:
+    row = optimization._memory(replace(SMALL, student_dims=(8,)), CURED, "cpu")
+    assert row["unit"] == "bytes"
+    assert row["as_found"] >= 0
+    assert row["cured"] >= 0
