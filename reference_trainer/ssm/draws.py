@@ -119,17 +119,15 @@ def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.
 
 def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
     """out (S, n), fp32: the first normals of a stream a row."""
-    from reference_trainer.ssm.kernels import fill
+    from reference_trainer.ssm.kernels import fill, launch
 
-    if out.device.type == "cpu":
+    if launch.on_host(out.device):
         fill.host_normals(out.numpy(), _keys(streams))
         return
-    from reference_trainer.ssm.kernels.launch import launch
-
     rows, columns = out.shape
     blocks = -(-columns // _WORDS)
     grid = -(-rows * blocks // fill.THREADS)
-    launch(fill.fill_normals, grid, fill.THREADS, out, _on(out.device, _keys(streams)), rows, blocks)
+    launch.launch(fill.fill_normals, grid, fill.THREADS, out, _on(out.device, _keys(streams)), rows, blocks)
 
 
 def draw_students(
@@ -145,21 +143,21 @@ def draw_students(
 
     :param scales: of b and of c.
     """
-    from reference_trainer.ssm.kernels import fill
+    from reference_trainer.ssm.kernels import fill, launch
 
     rows = len(streams) * count
     a, b, c = torch.empty(3, rows, dim, dtype=torch.float32, device=device).unbind()
     keys, begin = _keys(streams), np.array(firsts, np.int64)
     numbers = tuple(np.float32(value) for value in (A_LOW, A_HIGH - A_LOW, *scales))
-    if device.type == "cpu":
+    if launch.on_host(device):
         fill.host_students(a.numpy(), b.numpy(), c.numpy(), keys, begin, count, *numbers)
         return Students(a, b, c)
-    from reference_trainer.ssm.kernels.launch import launch
-
     blocks = -(-dim // _WORDS)
     grid = -(-rows * 3 * blocks // fill.THREADS)
     sizes = rows, blocks, count
-    launch(fill.fill_students, grid, fill.THREADS, a, b, c, _on(device, keys), _on(device, begin), *sizes, *numbers)
+    launch.launch(
+        fill.fill_students, grid, fill.THREADS, a, b, c, _on(device, keys), _on(device, begin), *sizes, *numbers
+    )
     return Students(a, b, c)
 
 

@@ -89,7 +89,7 @@ def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
 def _response(students: Students, length: int) -> torch.Tensor:
     """(S, T), from all powers of a, which are doubled in number by each product."""
     square = students.a[:, :, None]
-    powers = torch.ones_like(square)
+    powers = square**0  # ones, and a part of the graph also where there are no others
     while powers.shape[2] < length:
         powers = torch.cat((powers, square * powers[:, :, : length - powers.shape[2]]), 2)
         square = square * square
@@ -118,48 +118,44 @@ class _Scan(torch.autograd.Function):
     """The kernels of kernels/scan.py, and their place in the graph."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        from reference_trainer.ssm.kernels import scan
+        from reference_trainer.ssm.kernels import launch, scan
 
         a, b, c, inputs = (tensor.detach().contiguous() for tensor in (a, b, c, inputs))
         ctx.save_for_backward(a, b, c, inputs)
         students, channels = a.shape
         _, sequences, length = inputs.shape
         responses = a.new_empty(students, length)
-        if a.device.type == "cpu":
+        if launch.on_host(a.device):
             outputs = a.new_empty(students, sequences)
             scan.host_responses(*(tensor.numpy() for tensor in (responses, outputs, a, b, c, inputs)))
             return outputs, responses
-        from reference_trainer.ssm.kernels.launch import launch
-
         tiles = -(-length // scan.TILE)
-        launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
+        launch.launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
         return _weigh(inputs, responses), responses
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, doutputs: torch.Tensor, dresponses: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        from reference_trainer.ssm.kernels import scan
+        from reference_trainer.ssm.kernels import launch, scan
 
         a, b, c, inputs = ctx.saved_tensors
         da, db, dc = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device).unbind()
-        if a.device.type == "cpu":
+        if launch.on_host(a.device):
             given = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
             scan.host_gradients(*(tensor.numpy() for tensor in given))
             return da, db, dc, None
-        from reference_trainer.ssm.kernels.launch import launch
-
         students, channels = a.shape
         length = inputs.shape[2]
         each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
         weights = dresponses + each.reshape(students, length).flip(1)
         grid = -(-students * channels // scan.THREADS)
         arrays = da, db, dc, a, b, c, weights
-        launch(scan.response_gradients, grid, scan.THREADS, *arrays, students, channels, length)
+        launch.launch(scan.response_gradients, grid, scan.THREADS, *arrays, students, channels, length)
         return da, db, dc, None
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from reference_trainer.kernels.on_cuda import CudaFunction
+
+_TYPES: Final = {torch.float32: "<f4", torch.int64: "<i8"}
+"""Of kernels' arrays, as the CUDA array interface names them."""
+
+
+def on_host(device: torch.device) -> bool:
+    """Whether the compiled functions of the host do the work of that device."""
+    return device.type == "cpu"
 
 
 def available() -> bool:
@@ -40,8 +49,7 @@ def _simulated(argument: Any) -> Any:
 
 
 def _array(tensor: torch.Tensor) -> Any:
-    typestr = "<f4" if tensor.dtype == torch.float32 else "<i8"
-    return _view(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), typestr)
+    return _view(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), _TYPES[tensor.dtype])
 
 
 @lru_cache(maxsize=4096)
@@ -59,4 +67,6 @@ def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any
 def _stream(handle: int) -> Any:
     from numba import cuda
 
+    # a student is a small thing, and the choice between the ways has seen what a small launch costs
+    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
     return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both

@@ -25,48 +25,47 @@ _DROPPED = np.uint64(41)  # of 64 bits: 23 are left, so that fp32 holds them and
 
 
 @intrinsic
-def _high_native(typingctx, a, b):
-    """The upper 64 bits of a product, one instruction of the processor."""
+def _wide_product(typingctx, a, b):
+    """(high, low) 64 bits of a product: one instruction of the processor."""
 
     def codegen(context, builder, signature, args):
-        wide = ir.IntType(128)
+        wide, word = ir.IntType(128), ir.IntType(64)
         product = builder.mul(*(builder.zext(value, wide) for value in args))
-        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+        halves = builder.trunc(builder.lshr(product, wide(64)), word), builder.trunc(product, word)
+        return context.make_tuple(builder, signature.return_type, halves)
 
-    return types.uint64(types.uint64, types.uint64), codegen
+    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), codegen
 
 
 def native(compiled):
-    """The product's upper half as the host's processor has it."""
-    return _high_native
+    """Products as the host's processor has them."""
+    return _wide_product
 
 
 def of_halves(compiled):
-    """The same from products of 32 bits, which is also how a GPU does it."""
+    """product(a, b): (high, low) 64 bits from products of 32, which is also how a GPU does it."""
 
     @compiled
-    def high(a, b):
+    def product(a, b):
         a_low, a_high = a & _LOW_HALF, a >> _HALF
         b_low, b_high = b & _LOW_HALF, b >> _HALF
         middle = a_high * b_low + ((a_low * b_low) >> _HALF)
         other = a_low * b_high + (middle & _LOW_HALF)
-        return a_high * b_high + (middle >> _HALF) + (other >> _HALF)
+        return a_high * b_high + (middle >> _HALF) + (other >> _HALF), a * b
 
-    return high
+    return product
 
 
-def philox(compiled, high_product=of_halves):
+def philox(compiled, products=of_halves):
     """block(number, seed, word): block `number`, from 0, of the stream with key (seed, word); four of 64 bits."""
-    high = high_product(compiled)
+    product = products(compiled)
 
     @compiled
     def block(number, seed, word):
         x0, x1, x2, x3 = number + _ONE, _ZERO, _ZERO, _ZERO
         for _ in range(ROUNDS):
-            high_0 = high(_MULTIPLIER_0, x0)
-            high_1 = high(_MULTIPLIER_1, x2)
-            low_0 = _MULTIPLIER_0 * x0
-            low_1 = _MULTIPLIER_1 * x2
+            high_0, low_0 = product(_MULTIPLIER_0, x0)
+            high_1, low_1 = product(_MULTIPLIER_1, x2)
             x0, x1, x2, x3 = high_1 ^ x1 ^ seed, low_1, high_0 ^ x3 ^ word, low_0
             seed = seed + _BUMP_0
             word = word + _BUMP_1

@@ -26,6 +26,9 @@ advance: Any = None  # likewise
 TILE = 16
 """Time steps of a CUDA block: as in the language model's scan, a thread has that many in its registers."""
 THREADS = 128
+_GONE = np.float32(1e-30)
+"""A state below it is 0: processors take some 100 cycles for each number that is too small for its exponent's range."""
+_TERMS = TILE * THREADS
 _PARTS = THREADS // TILE  # threads that add up one time step of a block
 
 
@@ -46,7 +49,8 @@ def host_responses(responses, outputs, a, b, c, inputs):
             total = a.dtype.type(0)
             for j in range(channels):
                 total = add_to(total, h[j])
-                h[j] = a[s, j] * h[j]
+                kept = a[s, j] * h[j]
+                h[j] = 0 if abs(kept) < _GONE else kept  # a NaN stays one
             responses[s, t] = total
         for n in range(sequences):
             total = a.dtype.type(0)
@@ -109,7 +113,7 @@ def response_block(responses, a, b, c, channels, length, tiles):
         for i in range(TILE):
             totals[i] += h
             h = keep * h
-    parts = gpu.shared.array(TILE * THREADS, np.float32)
+    parts = gpu.shared.array(_TERMS, np.float32)
     sums = gpu.shared.array(THREADS, np.float32)
     for i in range(TILE):
         parts[i * THREADS + thread] = totals[i]

@@ -1,0 +1,73 @@
+"""The CUDA kernels without a GPU: compiled to PTX for what they are meant for, and run in Numba's simulator."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from reference_trainer.kernels.on_cuda import CudaFunction
+from reference_trainer.ssm import kernels
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.kernels.test_ptx import compiled, each_architecture, missing
+from tests.reference_trainer.ssm.simulate import CHECKS
+
+
+def cuda_functions() -> Iterator[CudaFunction]:
+    for module in pkgutil.iter_modules(kernels.__path__):
+        values = vars(importlib.import_module(f"{kernels.__name__}.{module.name}")).values()
+        yield from (value for value in list(values) if isinstance(value, CudaFunction))
+
+
+FUNCTIONS = sorted(cuda_functions(), key=lambda function: function.body.__name__)
+
+
+def test_all_kernels_are_found() -> None:
+    names = [function.body.__name__ for function in FUNCTIONS]
+    assert names == ["fill_normals", "fill_students", "response_block", "response_gradients"]
+
+
+@each_architecture
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.body.__name__)
+def test_compiles(function: CudaFunction, architecture: tuple[int, int]) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    text = compiled(function, architecture)
+    assert f".target sm_{architecture[0]}{architecture[1]}" in text
+    assert ".entry" in text
+    doubles = re.findall(r".*\.f64.*", text)  # a GPU does fp64 at half the rate of fp32 or less
+    assert not doubles, f"fp64 in {function.body.__name__}: {doubles[:3]}"
+    assert ".local" not in text, "an array that should be in registers is in memory"
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    """Of every check in the simulator its error, empty where it passed."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("numba-cuda is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.reference_trainer.ssm.simulate"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    return {result["name"]: result["error"] for result in results}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_the_simulator(errors: dict[str, str], name: str) -> None:
+    assert name in errors, f"not run; these were: {', '.join(errors)}"
+    assert not errors[name], errors[name]

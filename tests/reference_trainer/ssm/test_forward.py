@@ -1,0 +1,187 @@
+"""Every way of the forward pass against NumPy in fp64, forward and gradients; and the choice between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from reference_trainer.ssm import forward
+from reference_trainer.ssm.problem import Students
+from tests.reference_trainer.ssm.forward_reference import CPU, NAMES, case, found, reference
+
+CURED = [way for way in forward.WAYS if way != forward.LOOP]
+SHAPES = [(1, 1, 1, 1), (2, 3, 5, 4), (3, 4, 24, 64), (2, 2, 33, 9), (1, 2, 256, 30)]
+every_way = pytest.mark.parametrize("way", forward.WAYS)
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@every_way
+@every_shape
+def test_against_float64(shape: tuple[int, int, int, int], way: str) -> None:
+    """In fp32 within 1e-5 of the largest value of a kind: sums of T d terms that cancel."""
+    students, inputs = case(shape)
+    for name, values, expected in zip(NAMES, found(students, inputs, way), reference(students, inputs), strict=True):
+        assert values.shape == expected.shape
+        assert np.abs(values - expected).max() <= 1e-5 * np.abs(expected).max(), name
+
+
+@every_way
+@every_shape
+def test_in_float64(shape: tuple[int, int, int, int], way: str) -> None:
+    """The same mathematics with nothing of fp32 in it."""
+    students, inputs = case(shape, dtype=torch.float64)
+    for name, values, expected in zip(NAMES, found(students, inputs, way), reference(students, inputs), strict=True):
+        assert np.abs(values - expected).max() <= 1e-12 * np.abs(expected).max(), name
+
+
+@every_way
+def test_gradients_by_differences(way: str) -> None:
+    """Torch's own check of a gradient, in all directions; channels below 0, at 0 and beyond 1 among them."""
+    students, inputs = case((2, 2, 6, 4), dtype=torch.float64)
+    with torch.no_grad():
+        students.a[0] = torch.tensor([-0.7, 0.0, 1.0, 1.1])
+
+    def outputs(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return forward.respond(Students(a, b, c), inputs, way)
+
+    assert torch.autograd.gradcheck(outputs, (students.a, students.b, students.c))
+
+
+@every_way
+@pytest.mark.parametrize("sets", [1, 2, 6])
+def test_one_set_of_sequences_for_several_students(way: str, sets: int) -> None:
+    students, inputs = case((6, 2, 7, 5), sets=sets)
+    for name, values, expected in zip(NAMES, found(students, inputs, way), reference(students, inputs), strict=True):
+        assert np.abs(values - expected).max() <= 1e-5 * np.abs(expected).max(), name
+
+
+@every_way
+def test_expanded_inputs_are_one_set(way: str) -> None:
+    students, inputs = case((6, 2, 7, 5), sets=1)
+    outputs, _ = forward.respond(students, inputs, way)
+    assert torch.equal(forward.respond(students, inputs.expand(6, 2, 7), way, outputs_only=True), outputs)
+
+
+@every_way
+def test_outputs_only(way: str) -> None:
+    students, inputs = case((2, 3, 9, 4))
+    outputs, responses = forward.respond(students, inputs, way)
+    assert torch.equal(forward.respond(students, inputs, way, outputs_only=True), outputs)
+    assert (outputs.shape, responses.shape) == ((2, 3), (2, 9))
+
+
+def test_types() -> None:
+    """As found they mix, and the wider one comes out; else all is of the students' type."""
+    students, inputs = case((2, 3, 9, 4))
+    assert forward.respond(students, inputs, forward.LOOP, outputs_only=True).dtype == torch.float64
+    for way in CURED:
+        outputs, responses = forward.respond(students, inputs, way)
+        assert (outputs.dtype, responses.dtype) == (torch.float32, torch.float32)
+
+
+@every_way
+def test_a_student_gives_the_same_alone(way: str) -> None:
+    students, inputs = case((4, 3, 24, 16))
+    outputs, responses = forward.respond(students, inputs, way)
+    for row in range(4):
+        alone = Students(*(values[row : row + 1] for values in (students.a, students.b, students.c)))
+        output, response = forward.respond(alone, inputs[row : row + 1], way)
+        torch.testing.assert_close(output, outputs[row : row + 1], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(response, responses[row : row + 1], atol=1e-6, rtol=1e-6)
+
+
+@every_way
+def test_what_is_no_number_stays_none(way: str) -> None:
+    """A training that diverged is seen."""
+    students, inputs = case((2, 2, 9, 4))
+    with torch.no_grad():
+        students.b[1, 2] = torch.nan
+    outputs, responses = forward.respond(students, inputs, way)
+    assert torch.isfinite(outputs[0]).all()
+    assert torch.isnan(outputs[1]).all()
+    assert torch.isnan(responses[1]).all()
+
+
+@pytest.mark.parametrize("way", CURED)
+def test_inputs_that_are_views(way: str) -> None:
+    """Turned round in memory, as a batch of batches is."""
+    students, inputs = case((3, 2, 7, 5))
+    turned = inputs.transpose(1, 2).contiguous().transpose(1, 2)
+    assert not turned.is_contiguous()
+    expected = forward.respond(students, inputs, way, outputs_only=True)
+    torch.testing.assert_close(forward.respond(students, turned, way, outputs_only=True), expected)
+
+
+# ------------------------------------------------------------ the choice
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[tuple[forward.Shape, bool]]:
+    """Measurements that were asked for; powers are the fastest without a gradient, scan with."""
+    asked = []
+
+    def seconds(ways: list[str], shape: forward.Shape, device: torch.device, *, backward: bool) -> dict:
+        asked.append((shape, backward))
+        quick = forward.SCAN if backward else forward.POWERS
+        # a pass that something else disturbed does not decide
+        return {way: [1.0, 1.0, 9.0] if way == quick else [2.0, 2.0, 0.5] for way in ways}
+
+    monkeypatch.setattr(forward, "seconds", seconds)
+    monkeypatch.setattr(forward, "_chosen", {})
+    return asked
+
+
+def test_the_fastest_is_measured_once(clock: list[tuple[forward.Shape, bool]]) -> None:
+    assert [forward.fastest((10, 4, 24, 128), CPU, backward=True) for _ in range(3)] == [forward.SCAN] * 3
+    assert clock == [((8, 4, 32, 128), True)]
+
+
+def test_sizes_of_the_same_power_of_two_share_it(clock: list[tuple[forward.Shape, bool]]) -> None:
+    forward.fastest((10, 4, 24, 128), CPU, backward=True)
+    forward.fastest((9, 4, 30, 100), CPU, backward=True)
+    assert len(clock) == 1
+    forward.fastest((100, 4, 24, 128), CPU, backward=True)
+    assert len(clock) == 2
+
+
+def test_with_and_without_the_gradient_are_two(clock: list[tuple[forward.Shape, bool]]) -> None:
+    assert forward.fastest((10, 4, 24, 128), CPU, backward=False) == forward.POWERS
+    assert forward.fastest((10, 4, 24, 128), CPU, backward=True) == forward.SCAN
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool) -> None:
+    """Of all ways but the one as found, in turns, and of nothing that another draws from."""
+    monkeypatch.setattr(forward, "_chosen", {})
+    asked = []
+    run = forward.respond
+    monkeypatch.setattr(forward, "respond", lambda *given, **named: [asked.append(given[2]), run(*given, **named)][1])
+    state = torch.get_rng_state()
+    assert forward.fastest((2, 2, 8, 4), CPU, backward=backward) in CURED
+    assert sorted(asked[:3]) == sorted(CURED)
+    assert asked == asked[:3] * (forward.ROUNDS + 1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_would_take_too_much_memory_is_not_tried(
+    clock: list[tuple[forward.Shape, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "LARGEST_POWERS", 4 * 8 * 8 * 4 - 1)
+    assert forward.fastest((8, 2, 8, 4), CPU, backward=False) == forward.SCAN
+    assert forward.fastest((4, 2, 8, 4), CPU, backward=False) == forward.POWERS
+
+
+def test_ways_that_do_not_agree_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "_chosen", {})
+    right = forward._convolve
+    monkeypatch.setattr(forward, "_convolve", lambda inputs, responses: 1.01 * right(inputs, responses))
+    with pytest.raises(RuntimeError, match="fft and scan differ by"):
+        forward.fastest((2, 2, 8, 4), CPU, backward=True)
+
+
+def test_without_a_graph() -> None:
+    students, inputs = case((2, 2, 8, 4))
+    with torch.no_grad():
+        for way in forward.WAYS:
+            assert not forward.respond(students, inputs, way, outputs_only=True).requires_grad
