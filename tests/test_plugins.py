@@ -97,6 +97,15 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "quiet-logging",
         "zero-copy",
     ),
+    "reference_trainer.ssm.engines": ("inline", "pool", "ray"),
+    "reference_trainer.ssm.fixes": (
+        "batched-draws",
+        "batched-seeds",
+        "device-data",
+        "flat-sweep",
+        "fused-recurrence",
+        "quiet-logging",
+    ),
 }
 
 

@@ -1,0 +1,225 @@
+"""`python -m reference_trainer.ssm`: the sweep of teacher-student experiments, as found or cured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_trainer.edge import guarded
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.output import check_output, write_output
+from reference_trainer.performance import PerformanceConfig, add_options, from_options
+from reference_trainer.ssm.settings import OPTIMIZERS, Settings, flag
+
+if TYPE_CHECKING:
+    from reference_trainer.ssm.statistics import Statistics
+
+_PATHS: Final = ("results", "log")
+"""Settings that are paths."""
+_OF_ENGINE: Final = ("engine", "address", "workers")
+"""Settings that mean something only where there is an engine to choose."""
+_FAILED: Final = 1
+_MOST_SAID: Final = 10
+"""Failures that are printed; the summary has all."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m reference_trainer.ssm", description=__doc__)
+    add = parser.add_argument
+    add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
+    add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
+    add("--device", default=defaults.device, help="auto, cpu, cuda or cuda:N (default: %(default)s: CUDA if there is)")
+    add(
+        "--results",
+        metavar="FILE",
+        help="append outcomes to this file as JSON lines; jobs that are in it are not done again",
+    )
+    add("--log", metavar="FILE", help="write the reports of all fits to this file (default: made and thrown away)")
+    _add_experiments(parser.add_argument_group("experiments"), defaults)
+    _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
+    add_options(parser)
+    add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
+    add(
+        "--test-optimizations",
+        action="store_true",
+        help="measure data generation, forward pass, training and memory as found and cured, and stop",
+    )
+    add("--result", metavar="FILE", help="write the summary to this file as JSON")
+    return parser
+
+
+def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None:
+    add, switch = group.add_argument, argparse.BooleanOptionalAction
+
+    def number(name: str, help: str, kind: type = int) -> None:  # noqa: A002
+        add(flag(name), type=kind, default=getattr(defaults, name), metavar="N", help=f"{help} (default: %(default)s)")
+
+    def numbers(name: str, help: str) -> None:  # noqa: A002
+        values = getattr(defaults, name)
+        said = " ".join(map(str, values))
+        add(flag(name), nargs="+", default=values, metavar="N", help=f"{help}, by blanks or commas (default: {said})")
+
+    number("num_seeds", "seeds of every combination")
+    number("first_seed", "the first of them")
+    numbers("teacher_ranks", "ranks of teachers")
+    numbers("student_dims", "dimensions of students")
+    number("sequence_length", "length of sequences and impulse responses")
+    number("measurements", "sequences that a student is fitted to")
+    add("--gd", action=switch, default=defaults.gd, help="fit by gradient descent")
+    add("--gnc", action=switch, default=defaults.gnc, help="fit by guess and check")
+    add("--optimizer", default=defaults.optimizer, help=f"{' or '.join(OPTIMIZERS)} (default: %(default)s)")
+    number("lr", "learning rate", float)
+    number("init_scale", "what gradient descent begins with, as a share of a guess", float)
+    number("epochs", "most updates")
+    number("gd_loss", "gradient descent stops below this training loss", float)
+    number("gnc_loss", "a guess below this training loss is taken", float)
+    number("max_guesses", "most guesses")
+    number("report_every", "updates, or guesses, from one report to the next")
+
+
+def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
+    add = group.add_argument
+    add("--engine", help=f"inline, pool or ray (default: {defaults.engine})")
+    add("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: one of its own on this machine)")
+    add("--workers", type=int, metavar="N", help="default: as many as cores and memory hold")
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from reference_trainer.ssm.sweep import chosen
+
+    named = Settings.__dataclass_fields__.keys() - {*_PATHS, *_OF_ENGINE}
+    given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
+    if arguments.variant is None:
+        given.pop("variant")
+    if arguments.fixes is not None:
+        if arguments.variant is not None:
+            raise TrainerError("--variant means nothing beside --fixes: leave one out")
+        names = (name.strip() for name in arguments.fixes.split(","))
+        given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
+    for name in ("teacher_ranks", "student_dims"):
+        given[name] = _numbers(name, getattr(arguments, name))
+    of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}
+    given.update((name, _path(arguments, name)) for name in _PATHS)
+    settings = Settings(**given, **of_engine)
+    _, plan = chosen(settings)
+    if not plan.flat and {**of_engine, "engine": of_engine.get("engine", "inline")} != {"engine": "inline"}:
+        name = next(name for name in of_engine if (name, of_engine[name]) != ("engine", "inline"))
+        raise TrainerError(
+            f"{flag(name)} means nothing without fix 'flat-sweep', one job follows another then: "
+            f"add it to --fixes, or leave {flag(name)} out"
+        )
+    if settings.address is not None and settings.engine != "ray":
+        raise TrainerError(f"--address means nothing with engine {settings.engine}: add --engine ray, or leave it out")
+    return settings
+
+
+def _numbers(name: str, words: tuple[int, ...] | list[str]) -> tuple[int, ...]:
+    found = []
+    for word in (part for whole in words for part in str(whole).split(",") if part):
+        try:
+            found.append(int(word))
+        except ValueError:
+            raise TrainerError(f"{flag(name)} {word!r}: must be a whole number") from None
+    return tuple(found)
+
+
+def _path(arguments: argparse.Namespace, name: str) -> Path | None:
+    """An empty text is no path: a shell variable that was not set, and `Path` would take it for the folder here."""
+    text = getattr(arguments, name)
+    if text == "":
+        raise TrainerError(f"{flag(name)} is empty: name a path, or leave {flag(name)} out")
+    return None if text is None else Path(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the command line asks for; the exit code."""
+    if arguments.list_fixes:
+        from reference_trainer.ssm.cures import listing
+        from reference_trainer.ssm.placement import kind_of
+
+        print(json.dumps(listing(kind_of(arguments.device)[0])))
+        return 0
+    settings, config, result = _settings(arguments), from_options(arguments), _path(arguments, "result")
+    if result:  # better known before the sweep than after
+        check_output("--result", result)
+    if arguments.test_optimizations:
+        return _test_optimizations(settings, config, result)
+    return _sweep(settings, config, result)
+
+
+def _test_optimizations(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
+    """As found against the fixes that are named, or all."""
+    from reference_trainer.performance import apply
+    from reference_trainer.ssm import optimization
+    from reference_trainer.ssm.cures import plan, variant_fixes
+    from reference_trainer.ssm.placement import look_around
+
+    placement = look_around(settings.device, config, 1)
+    [place] = placement.first()
+    apply(config, place.device)
+    names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
+    return optimization.run(settings, plan(names, placement.kind), device=place.device, result=result)
+
+
+def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
+    from reference_trainer.ssm.sweep import sweep
+
+    found = sweep(settings, config, progress=lambda line: print(line, flush=True))
+    _print_cells(found)
+    for line in _lines(found):
+        print(line)
+    if result:
+        write_output("--result", result, json.dumps(found.as_json()) + "\n")
+    for name, reason in [*found.failures.items()][:_MOST_SAID]:
+        print(f"error: {name}: {reason}", file=sys.stderr)
+    if len(found.failures) > _MOST_SAID:
+        print(f"error: and {len(found.failures) - _MOST_SAID} more", file=sys.stderr)
+    return _FAILED if found.failures else 0
+
+
+def _lines(found: Statistics) -> Iterator[str]:
+    """What is printed at the end."""
+    before = f", {found.kept} of them before" if found.kept else ""
+    rate = "" if found.success_rate is None else f"; success rate {found.success_rate:.1%}"
+    yield f"{found.jobs} jobs: {found.done} done{before}, {len(found.failures)} failed, {found.retried} retried{rate}"
+    if found.jobs_per_s is None:
+        return
+    yield (
+        f"{found.wall_s:.2f} s, {found.jobs_per_s:,.1f} jobs/s, workers: {found.workers}; "
+        f"{found.total_s:.2f} s with their start"
+    )
+    for name, used in found.devices.items():
+        share = f"utilisation not known, {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
+        yield f"{name}: {used.jobs} jobs, workers busy {used.busy:.0%} of the time, {share}"
+    yield f"memory: {(found.memory_per_job or 0) / 2**20:.2f} MiB a job"
+
+
+def _print_cells(found: Statistics) -> None:
+    """Losses by combination: medians over seeds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="medians over seeds")
+    for name in ("method", "rank", "dim", "jobs", "fitted", "train loss", "generalisation", "quartiles", "passes"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for cell in found.cells:
+        low, high = cell.generalization_quartiles
+        numbers = map(str, (cell.rank, cell.dim, cell.jobs, cell.fitted))
+        losses = (f"{cell.train_loss:.3g}", f"{cell.generalization_loss:.3g}", f"{low:.3g} – {high:.3g}")
+        table.add_row(cell.method, *numbers, *losses, f"{cell.guesses or cell.epochs:,.0f}")
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; user errors become one line."""
+    arguments = _parser().parse_args(argv)
+    return guarded(lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What runs the jobs of a sweep: a small interface, and the engines that are found in `reference_trainer.ssm.engines`.
+
+An engine takes a function that can be imported by its name, and tasks; it gives back what the function made of each,
+in the order in which they end. What a task raises, and a worker that dies with it, are results too: a `Failure`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm.placement import Place, Placement, Taken
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_DEATHS: Final = 2
+"""Workers that a task may take with it: the first may have been killed for what another program did."""
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+"""Environment of a worker where there are as many as cores: threads of their own would take them from each other."""
+_PACKAGE: Final = "reference_trainer.ssm.engines"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that has no result."""
+
+    reason: str
+    """One line."""
+    trace: str = ""
+    died: bool = False
+    """It took its workers with it."""
+    refused: bool = False
+    """It was refused in words for the user."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What was raised; plain text, since not every error survives the way between processes."""
+        said = " ".join(str(error).split())
+        if isinstance(error, TrainerError):
+            return cls(said, refused=True)
+        kind = type(error).__name__
+        return cls(f"{kind}: {said}" if said else kind, "".join(traceback.format_exception(error)))
+
+    @classmethod
+    def death(cls) -> Self:
+        """The worker died."""
+        return cls(f"{MOST_DEATHS} workers that had it died: killed, or out of memory", died=True)
+
+
+Work = Callable[[T, Place], R]
+
+
+class Engine(Protocol):
+    """Workers."""
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Of each worker the device by name; empty where they are not of this machine."""
+
+    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+        """What is there to work on.
+
+        :param device: as the user names it.
+        :param workers: that are asked for; None: as many as there is place for.
+        :raises TrainerError: nothing by that name, or nothing that is free.
+        """
+
+    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+        """Start as many as there is place for, and have each do its first work.
+
+        :raises TrainerError: none could be started.
+        """
+
+    def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
+        """Do all tasks; each with its result, in the order in which they end."""
+
+    def close(self) -> None:
+        """End all workers, at once where they are in the middle of something."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlugin:
+    """One kind."""
+
+    name: str
+    help: str
+    open: Callable[[str | None], Engine]
+    """Takes the address of a cluster."""
+
+
+def attempt(work: Work[T, R], task: T, place: Place) -> R | Failure:
+    """Do a task: the edge of its process."""
+    try:
+        return work(task, place)
+    except Exception as error:  # noqa: BLE001 - whatever it is: it is reported, and the other tasks go on
+        return Failure.of(error)
+
+
+def prepared(prepare: Callable[[Place], Taken], place: Place) -> Taken:
+    """The first work of a worker in this process.
+
+    :raises TrainerError: it failed.
+    """
+    return accepted(attempt(_prepare, prepare, place))
+
+
+def accepted(found: Taken | Failure) -> Taken:
+    """What the first work of a worker gave.
+
+    :raises TrainerError: it failed.
+    """
+    if isinstance(found, Failure):
+        raise TrainerError(found.reason if found.refused else f"the workers cannot be used: {found.reason}")
+    return found
+
+
+def _prepare(prepare: Callable[[Place], Taken], place: Place) -> Taken:
+    return prepare(place)
+
+
+def engines() -> dict[str, EnginePlugin]:
+    """All of them by name."""
+    package: Any = importlib.import_module(_PACKAGE)
+    names = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+    found = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
+    return {plugin.name: plugin for plugin in found}
+
+
+def open_engine(name: str, address: str | None = None) -> Engine:
+    """The engine of that name, not started yet.
+
+    :raises TrainerError: there is none, it is not installed, or cannot be reached.
+    """
+    known = engines()
+    if name not in known:
+        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(known)}")
+    return known[name].open(address)

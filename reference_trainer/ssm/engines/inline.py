@@ -1,0 +1,53 @@
+"""This process, one task after another: as found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm.engine import EnginePlugin, Failure, R, T, Work, attempt, prepared
+from reference_trainer.ssm.placement import Place, Placement, Taken, look_around
+
+
+class Inline:
+    """No workers but the one that asks."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._place = Place("cpu", "cpu")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The one device."""
+        return (self._place.name,)
+
+    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+        """Devices of this machine."""
+        return look_around(device, config, workers)
+
+    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+        """Take the first device.
+
+        :raises TrainerError: the first work on it failed.
+        """
+        self._place = placement.first()[0]
+        prepared(prepare, self._place)
+
+    def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
+        """In their order."""
+        for task in tasks:
+            yield task, attempt(work, task, self._place)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+def _open(address: str | None) -> Inline:
+    if address is not None:
+        raise TrainerError("--address is of engine ray: leave it out")
+    return Inline()
+
+
+PLUGIN = EnginePlugin("inline", "this process, one task after another", _open)

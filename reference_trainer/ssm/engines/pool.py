@@ -1,0 +1,274 @@
+"""A pool of processes of this machine.
+
+Each worker is a `ProcessPoolExecutor` of its own with one process. An executor whose process dies is broken and gives
+up all that it has: here that is one task, which is done again by a process in its place, and the other workers never
+notice. And so it is known which task a death belongs to: one that takes two workers with it is a failure.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Final
+
+from profiler import marks
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm.engine import (
+    MOST_DEATHS,
+    ONE_THREAD,
+    EnginePlugin,
+    Failure,
+    R,
+    T,
+    Work,
+    accepted,
+    attempt,
+    prepared,
+)
+from reference_trainer.ssm.placement import Place, Placement, Taken, look_around
+
+_MOST_FALSE_STARTS: Final = 3
+"""Processes of a worker that may die in a row before they have a task."""
+_PRELOADED: Final = "reference_trainer.ssm.engines._preloaded"
+
+
+class Pool:
+    """Workers that are processes."""
+
+    def __init__(self) -> None:
+        self._workers: list[_Worker] = []
+        self._busy = False
+        """Tasks are under way."""
+
+    @property
+    def workers(self) -> int:
+        """Those that were started."""
+        return len(self._workers)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Of each the device."""
+        return tuple(worker.place.name for worker in self._workers)
+
+    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+        """Devices of this machine."""
+        return look_around(device, config, workers)
+
+    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+        """One worker a device; the memory that each takes says how many more there is place for.
+
+        :raises TrainerError: one could not be started.
+        """
+        first = placement.first()
+        self._add(placement.rest(self._add(first, prepare)), prepare)
+
+    def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
+        """A task a worker at a time: who is done first gets the next."""
+        waiting = deque(enumerate(tasks))
+        idle = deque(self._workers)
+        ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]] = SimpleQueue()
+        deaths: Counter[int] = Counter()
+        under_way = 0
+        self._busy = True
+        while waiting or under_way:
+            while waiting and idle:
+                worker = idle.popleft()
+                number, task = waiting.popleft()
+                future: Future[R | Failure] = worker.submit(work, task)
+                future.add_done_callback(partial(_put, ended, worker, number, task))
+                under_way += 1
+            if not under_way:
+                break
+            with marks.region("results"):
+                worker, number, task, future = ended.get()
+            under_way -= 1
+            result = _result(future)
+            if result is not None:
+                idle.append(worker)
+                yield task, result
+                continue
+            began = worker.began
+            if worker.restart():
+                idle.append(worker)
+            deaths[number] += began
+            if deaths[number] < MOST_DEATHS:
+                waiting.appendleft((number, task))
+            else:
+                yield task, Failure.death()
+        for _, task in waiting:
+            yield task, Failure("no worker could be started: each died before it had a task", died=True)
+        self._busy = False
+
+    def close(self) -> None:
+        """End the workers; those in the middle of a task are killed."""
+        for worker in self._workers:
+            worker.close(kill=self._busy)
+        self._workers = []
+
+    def _add(self, places: Sequence[Place], prepare: Callable[[Place], Taken]) -> list[Taken]:
+        added = []
+        for place in places:
+            added.append(_Worker(place, prepare))
+            self._workers.append(added[-1])
+        self._busy = True
+        taken = [worker.started() for worker in added]
+        self._busy = False
+        return taken
+
+
+def _put(
+    ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]],
+    worker: _Worker,
+    number: int,
+    task: T,
+    future: Future[R | Failure],
+) -> None:
+    ended.put((worker, number, task, future))
+
+
+def _result(future: Future[R | Failure]) -> R | Failure | None:
+    """None: the worker died."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    return None if isinstance(error, BrokenProcessPool) else Failure.of(error)
+
+
+class _Worker:
+    """A process, and the next one where it died."""
+
+    def __init__(self, place: Place, prepare: Callable[[Place], Taken]) -> None:
+        self.place = place
+        self._prepare = prepare
+        self._false_starts = 0
+        self._open()
+
+    def _open(self) -> None:
+        # What CUDA has loaded does not survive a fork, and a new process need not load torch again where it can.
+        context: Any
+        if self.place.device == "cpu":
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([_PRELOADED])
+        else:
+            context = multiprocessing.get_context("spawn")
+        theirs, self._line = context.Pipe(duplex=False)
+        with theirs, _environment(ONE_THREAD):
+            self._executor = ProcessPoolExecutor(1, context, _begin, (theirs,))
+            self._hello = self._executor.submit(_hello, self._prepare, self.place)
+
+    @property
+    def began(self) -> bool:
+        """The process came as far as to have tasks."""
+        return self._hello.done() and self._hello.exception() is None
+
+    def started(self) -> Taken:
+        """Wait for the first work of the process.
+
+        :raises TrainerError: it failed, or the process died.
+        """
+        try:
+            _, found = self._hello.result()
+        except BrokenProcessPool:
+            raise TrainerError(
+                f"a worker on {self.place.name} died while it started: killed, or out of memory; see --workers"
+            ) from None
+        return accepted(found)
+
+    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
+        """Have it do a task; of a process that died meanwhile by the next one."""
+        try:
+            return self._executor.submit(attempt, work, task, self.place)
+        except BrokenProcessPool:
+            self._reopen()
+            return self._executor.submit(attempt, work, task, self.place)
+
+    def restart(self) -> bool:
+        """A new process for one that died; False: they die before they have a task."""
+        self._false_starts = 0 if self.began else self._false_starts + 1
+        if self._false_starts >= _MOST_FALSE_STARTS:
+            return False
+        self._reopen()
+        return True
+
+    def close(self, *, kill: bool) -> None:
+        """End the process."""
+        if kill:
+            self._kill()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._line.close()
+
+    def _reopen(self) -> None:
+        self._executor.shutdown(wait=True)
+        self._line.close()
+        self._open()
+
+    def _kill(self) -> None:
+        """At once, whatever it does."""
+        self._line.close()  # ends it where it is not up yet
+        if self.began:
+            process, _ = self._hello.result()
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """For processes that are started in it: libraries read these when they are loaded."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+# ---------------------------------------------------------------- in the worker
+
+
+def _begin(line: Connection) -> None:
+    """Ctrl-C is the sweep's own; and when that is gone, this is too, whatever it is doing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(ONE_THREAD)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(line,), daemon=True).start()
+
+
+def _end_with(line: Connection) -> None:
+    """Nothing is ever sent: what comes is the end of the process at the other end, also by kill -9."""
+    with suppress(EOFError, OSError):
+        line.recv_bytes()
+    os._exit(1)
+
+
+def _hello(prepare: Callable[[Place], Taken], place: Place) -> tuple[int, Taken | Failure]:
+    """The process, and its first work."""
+    try:
+        return os.getpid(), prepared(prepare, place)
+    except TrainerError as error:
+        return os.getpid(), Failure.of(error)
+
+
+def _open(address: str | None) -> Pool:
+    if address is not None:
+        raise TrainerError("--address is of engine ray: leave it out")
+    return Pool()
+
+
+PLUGIN = EnginePlugin("pool", "processes of this machine", _open)

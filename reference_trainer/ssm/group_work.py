@@ -1,0 +1,80 @@
+"""What a worker does with a group of jobs, and before its first one; all of it is called by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from profiler import marks
+from reference_trainer.performance import PerformanceConfig, apply, emptying
+from reference_trainer.ssm.placement import Place, Taken, cores, taken
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import Job, Outcome
+from reference_trainer.ssm.settings import Settings
+
+Group = tuple[Job, ...]
+JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
+
+_emptying: dict[str, Callable[[], None]] = {}
+"""By device: counts the jobs of this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What all groups of a sweep have in common."""
+
+    settings: Settings
+    plan: Plan
+    config: PerformanceConfig
+    samples: tuple[Group, ...] = ()
+    """Groups that a worker does first."""
+    short: Settings | None = None
+    """With these settings."""
+    work: JobWork | None = None
+    """Does the jobs; None: `job.work`."""
+
+
+class Worked(NamedTuple):
+    """A group that was done."""
+
+    outcomes: list[Outcome]
+    place: str
+    process: int
+    seconds: float
+    cpu_seconds: float
+    """Of all threads of the process."""
+    cores: int
+    """That it might have used."""
+
+
+def prepare(orders: Orders, place: Place) -> Taken:
+    """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled."""
+    apply(orders.config, place.device)
+    _emptying[place.device] = emptying(orders.config, place.device)
+    for group in orders.samples:
+        _work(orders)(group, orders.short or orders.settings, orders.plan, place.device)
+    marks.worked()
+    return taken(place.device)
+
+
+def do(orders: Orders, group: Group, place: Place) -> Worked:
+    """The jobs of a group."""
+    began, cpu = time.perf_counter(), time.process_time()
+    outcomes = _work(orders)(group, orders.settings, orders.plan, place.device)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    if after := _emptying.get(place.device):
+        for _ in group:
+            after()
+    marks.worked()
+    return Worked(outcomes, place.name, os.getpid(), seconds, cpu, cores())
+
+
+def _work(orders: Orders) -> JobWork:
+    if orders.work is not None:
+        return orders.work
+    from reference_trainer.ssm import job
+
+    return job.work

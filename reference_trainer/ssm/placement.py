@@ -1,0 +1,195 @@
+"""Which devices get work, and how many workers each: by what is free, and by what a worker was seen to take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig, get_memory_stats
+
+CPU: Final = "cpu"
+CUDA: Final = "cuda"
+AUTO: Final = "auto"
+
+
+class Place(NamedTuple):
+    """Where a worker works."""
+
+    device: str
+    """As torch calls it in the worker: cpu, cuda:0, ..."""
+    name: str
+    """The same, unique among all machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Memory of a device after the first work of a worker on it, bytes; None: not known."""
+
+    own: int | None
+    """What that worker holds."""
+    total: int | None
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What is known of a device before a sweep is on it."""
+
+    name: str
+    total: int | None
+    """Bytes."""
+    free: int | None
+    load: float | None
+    """Share of it that others keep busy; None: not known."""
+
+
+def kind_of(name: str) -> tuple[str, str]:
+    """The kind of device, cpu or cuda, that goes by that name here, and a note for whoever reads of it.
+
+    `auto` takes CUDA where there is one.
+
+    :raises TrainerError: there is no such name, or no such device.
+    """
+    kind, _, number = name.partition(":")
+    if name not in (AUTO, CPU, CUDA) and not (kind == CUDA and number.isdecimal()):
+        raise TrainerError(f"unknown device {name!r}: choose one of auto, cpu, cuda, cuda:0, cuda:1, ...")
+    if name == CPU:
+        return CPU, ""
+    from reference_trainer.devices import cuda_probe
+
+    missing = cuda_probe.unavailable()
+    if not missing:
+        return CUDA, ""
+    if name != AUTO:
+        raise TrainerError(f"device {name}: {missing}")
+    no_driver = missing.startswith(cuda_probe.NO_DRIVER)
+    return CPU, "" if no_driver else f"there is a GPU, but CUDA was not taken: {missing}"
+
+
+def look_around(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:
+    """Those devices of that name that are free enough, the least busy first.
+
+    :param workers: as many, whatever they take; None: as many as there is place for.
+    :raises TrainerError: none is.
+    """
+    kind, _ = kind_of(name)
+    looks = [look(CPU)] if kind == CPU else [look(one) for one in _gpus(name)]
+    why_not = {device: _too_busy(device, config) for device in looks}
+    left_out = tuple(why for why in why_not.values() if why)
+    if len(left_out) == len(looks):
+        raise TrainerError(f"no device has room for a sweep: {'; '.join(left_out)}")
+    fit = (device for device, why in why_not.items() if not why)
+    devices = sorted(fit, key=lambda device: (device.load or 0, -(device.free or 0)))
+    return Placement(tuple(devices[: config.num_devices]), config.max_memory, workers, left_out)
+
+
+def look(name: str) -> Device:
+    """At a device, now."""
+    stats = get_memory_stats(name)
+    return Device(name, stats.total, stats.free, _load(name))
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Devices and what each may hold."""
+
+    devices: tuple[Device, ...]
+    max_memory: float = 1.0
+    """Share of a device's memory that may be in use."""
+    workers: int | None = None
+    """That were asked for."""
+    left_out: tuple[str, ...] = ()
+    """Devices that get no work, and why."""
+
+    @property
+    def kind(self) -> str:
+        """cpu or cuda."""
+        return CPU if self.devices[0].name == CPU else CUDA
+
+    def first(self) -> list[Place]:
+        """One worker a device: what it takes is not known yet."""
+        devices = self.devices if self.workers is None else self.devices[: self.workers]
+        return [Place(device.name, device.name) for device in devices]
+
+    def rest(self, taken: Sequence[Taken]) -> list[Place]:
+        """The other workers, device by device in turn.
+
+        :param taken: by the first worker of each device.
+        """
+        if self.workers is not None:
+            more = self.workers - len(taken)
+            names = (self.devices[number % len(taken)].name for number in range(more))
+            return [Place(name, name) for name in names]
+        left = [self._fit(device, one) - 1 for device, one in zip(self.devices, taken, strict=True)]
+        places: list[Place] = []
+        # each worker takes a core to launch from, on whichever device
+        while len(places) + len(taken) < cores() and any(count > 0 for count in left):
+            for number, device in enumerate(self.devices):
+                if left[number] > 0 and len(places) + len(taken) < cores():
+                    left[number] -= 1
+                    places.append(Place(device.name, device.name))
+        return places
+
+    def share(self, taken: Taken) -> float:
+        """Of a device that a worker gets by its memory, above 0 and at most 1."""
+        if not taken.own or not taken.total:
+            return 1.0
+        return min(1.0, taken.own / (self.max_memory * taken.total))
+
+    def _fit(self, device: Device, taken: Taken) -> int:
+        """Workers that the device's memory holds, one at least: it is there already."""
+        before, after = device.free, taken.free
+        own = taken.own or 0
+        if device.name != CPU and before is not None and after is not None:
+            own = max(own, before - after)  # what the allocator does not know: CUDA itself takes some hundred MB
+        if not own or device.total is None or before is None:
+            return 1 if device.name != CPU else cores()
+        allowed = self.max_memory * device.total - (device.total - before)
+        return max(1, int(allowed / own))
+
+
+def taken(name: str) -> Taken:
+    """What this process takes of a device now."""
+    stats = get_memory_stats(name)
+    own = stats.allocated if name == CPU else stats.reserved
+    return Taken(own, stats.total, stats.free)
+
+
+def _gpus(name: str) -> list[str]:
+    import torch
+
+    there = [f"{CUDA}:{number}" for number in range(torch.cuda.device_count())]
+    if name in (AUTO, CUDA):
+        return there
+    if name not in there:
+        raise TrainerError(f"device {name}: there is none, choose one of {', '.join(there)}")
+    return [name]
+
+
+def _load(name: str) -> float | None:
+    if name == CPU:
+        return os.getloadavg()[0] / cores()
+    import torch
+
+    try:
+        return torch.cuda.utilization(name) / 100
+    except Exception:  # noqa: BLE001 - NVML and torch have errors of their own; whatever it is: the load is not known
+        return None
+
+
+def _too_busy(device: Device, config: PerformanceConfig) -> str:
+    """Why a device gets no work; empty: it does."""
+    if config.max_load < 1 and device.load is not None and device.load > config.max_load:
+        return f"{device.name} is busy at {device.load:.0%}, max_load is {config.max_load:.0%}"
+    if device.total and device.free is not None and 1 - device.free / device.total > config.max_memory:
+        used = 1 - device.free / device.total
+        return f"{device.name} has {used:.0%} of its memory in use, max_memory is {config.max_memory:.0%}"
+    return ""

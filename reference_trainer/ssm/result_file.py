@@ -1,0 +1,283 @@
+"""The file of results: JSON lines, appended while the sweep runs; what a sweep goes on from.
+
+The first line says what makes results comparable, each further one is the outcome of a job, that it failed, or the
+statistics of a sweep that ended. A line that a killed writer left unfinished is cut off when the file is opened again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.problem import METHODS, Fit, Job, Outcome
+from reference_trainer.ssm.settings import Settings, flag
+
+FORMAT: Final = "results of a teacher-student sweep, 1"
+_KEY: Final = "format"
+_BEGINNING: Final = json.dumps({_KEY: FORMAT})[:-1].encode()
+"""Of every file of results."""
+_SYNC_S: Final = 1.0
+"""What a power cut can lose, and kill -9 cannot: a sync a line would cost more than a small job."""
+_COMPARED: Final = (
+    "sequence_length",
+    "measurements",
+    "optimizer",
+    "lr",
+    "init_scale",
+    "epochs",
+    "gd_loss",
+    "gnc_loss",
+    "max_guesses",
+)
+"""Settings without which the same job has another outcome. Variants, engines and devices are not among them: they
+give the same, and a sweep may grow by seeds, ranks and dimensions."""
+
+
+class ResultFile:
+    """A file that is open and kept from other writers, or none at all."""
+
+    def __init__(self, path: Path | None, settings: Settings, *, tf32: bool = False) -> None:
+        """:raises TrainerError: it cannot be written, another sweep writes it, it is another's or damaged."""
+        self.path = path
+        self.done: dict[Job, Outcome] = {}
+        """Of all jobs that are in the file."""
+        self.note = ""
+        """What was mended when it was opened."""
+        self._file = -1
+        self._size = 0
+        self._synced = time.monotonic()
+        if path is None:
+            return
+        self._file = _opened(path)
+        try:
+            self._begin({name: getattr(settings, name) for name in _COMPARED} | {"tf32": tf32})
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, outcomes: Iterable[Outcome], variant: str) -> None:
+        """Append outcomes of jobs.
+
+        :param variant: name of the variant, or of the fixes, that they were done with.
+        :raises TrainerError: there is no room; the file is as it was.
+        """
+        outcomes = list(outcomes)
+        self._append([{**_row(outcome), "variant": variant} for outcome in outcomes])
+        self.done.update((outcome.job, outcome) for outcome in outcomes)
+
+    def fail(self, jobs: Iterable[Job], reason: str) -> None:
+        """Append that jobs failed: the next sweep does them again."""
+        self._append([{**job._asdict(), "failure": reason} for job in jobs])
+
+    def conclude(self, statistics: Mapping[str, Any]) -> None:
+        """Append the statistics of a sweep."""
+        self._append([{"statistics": statistics}])
+        self._sync()
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._file >= 0:
+            with suppress(OSError):  # what was said to be written is written; a power cut may lose it
+                self._sync()
+            os.close(self._file)
+            self._file = -1
+
+    # ------------------------------------------------------------ reading
+
+    def _begin(self, compared: Mapping[str, Any]) -> None:
+        content = _whole(self._file)
+        lines = content.split(b"\n")
+        unfinished = lines.pop()
+        if not lines and _is_torn_header(unfinished):
+            self._truncate(0)
+            self._append([{_KEY: FORMAT, "settings": dict(compared)}])
+            self._sync()
+            return
+        first = lines[0] if lines else unfinished
+        self._compare(first, compared)
+        self._size = len(content)
+        if unfinished:
+            self._mend(unfinished, len(content) - len(unfinished))
+            if not self.note and lines:
+                lines.append(unfinished)
+        for number, line in enumerate(lines[1:], start=2):
+            self._read(line, number)
+
+    def _compare(self, line: bytes, compared: Mapping[str, Any]) -> None:
+        header = _parsed(line)
+        if header is None or header.get(_KEY) != FORMAT or not isinstance(header.get("settings"), dict):
+            raise TrainerError(
+                f"--results {self.path}: this is no file of results, or of another version; name another"
+            )
+        before = header["settings"]
+        for name in dict.fromkeys((*compared, *before)):
+            if before.get(name) != compared.get(name):
+                raise TrainerError(
+                    f"--results {self.path}: its results are of {flag(name)} {before.get(name)}, "
+                    f"this sweep has {compared.get(name)}: name another file"
+                )
+
+    def _mend(self, unfinished: bytes, at: int) -> None:
+        """A last line without its end: a writer was killed, or its machine lost power."""
+        if _parsed(unfinished) is not None:
+            self._write(b"\n")
+            return
+        self._truncate(at)
+        self.note = f"{self.path}: a last line that was not finished is cut off; its jobs are done again"
+
+    def _read(self, line: bytes, number: int) -> None:
+        row = _parsed(line)
+        try:
+            if row is None:
+                raise ValueError
+            if "statistics" in row:
+                return
+            job = _job(row)
+            if "failure" in row:
+                self.done.pop(job, None)
+            else:
+                self.done[job] = _outcome(job, row)
+        except (ValueError, TypeError, KeyError):
+            raise TrainerError(
+                f"--results {self.path}: line {number} is damaged: remove it (its job is done again), "
+                "or name another file"
+            ) from None
+
+    # ------------------------------------------------------------ writing
+
+    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        if self._file < 0:
+            return
+        self._write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        if time.monotonic() - self._synced >= _SYNC_S:
+            self._sync()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = 0
+            while written < len(data):  # a nearly full disk takes a part, and then fails
+                written += os.write(self._file, data[written:])
+        except OSError as error:
+            raise self._fault(error) from None
+        finally:
+            now = os.fstat(self._file).st_size
+            if now not in (self._size, self._size + len(data)):  # Ctrl-C too may end it in the middle
+                os.ftruncate(self._file, self._size)
+                now = self._size
+            self._size = now
+
+    def _sync(self) -> None:
+        self._synced = time.monotonic()
+        if self._file >= 0:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # a file system that cannot
+                    raise self._fault(error) from None
+
+    def _truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._file, size)
+        except OSError as error:
+            raise self._fault(error) from None
+        self._size = size
+
+    def _fault(self, error: OSError) -> TrainerError:
+        return TrainerError(f"--results {self.path}: {error.strerror}; what is in it is whole, and is gone on from")
+
+
+def _opened(path: Path) -> int:
+    if not path.parent.is_dir():
+        raise TrainerError(f"--results {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise TrainerError(f"--results {path} is a folder: name a file")
+    try:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise TrainerError(f"--results {path}: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise TrainerError(f"--results {path}: it is no plain file, and outcomes are read back: name another")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise TrainerError(
+            f"--results {path}: another sweep writes into it: wait until it is done, or name another file"
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _whole(file: int) -> bytes:
+    with open(os.dup(file), "rb") as content:
+        content.seek(0)
+        return content.read()
+
+
+def _is_torn_header(line: bytes) -> bool:
+    """Whether a file that is this and no more is empty, or was left when its first line was being written."""
+    return _BEGINNING.startswith(line) or (line.startswith(_BEGINNING) and _parsed(line) is None)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    fit = outcome.fit
+    return {
+        **outcome.job._asdict(),
+        "train_loss": _shown(fit.train_loss),
+        "generalization_loss": _shown(fit.generalization_loss),
+        "fitted": fit.fitted,
+        "epochs": fit.epochs,
+        "guesses": fit.guesses,
+        "seconds": outcome.seconds,
+        "memory_bytes": outcome.memory_bytes,
+        "device": outcome.device,
+        "points": outcome.points,
+    }
+
+
+def _shown(value: float) -> float | str:
+    """JSON has no word for what a diverged training gives: nan, inf."""
+    return value if isfinite(value) else str(value)
+
+
+def _job(row: Mapping[str, Any]) -> Job:
+    if row["method"] not in METHODS:
+        raise ValueError
+    return Job(row["method"], *(_whole_number(row[name]) for name in ("rank", "dim", "seed")))
+
+
+def _outcome(job: Job, row: Mapping[str, Any]) -> Outcome:
+    if not isinstance(row["fitted"], bool):
+        raise TypeError
+    train, generalization = float(row["train_loss"]), float(row["generalization_loss"])
+    fit = Fit(train, generalization, row["fitted"], _whole_number(row["epochs"]), _whole_number(row["guesses"]))
+    memory, points = _whole_number(row["memory_bytes"]), _whole_number(row["points"])
+    return Outcome(job, fit, float(row["seconds"]), memory, str(row["device"]), points)
+
+
+def _whole_number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value

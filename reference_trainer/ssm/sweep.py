@@ -1,0 +1,323 @@
+"""The sweep: all jobs in groups, through an engine, into the file of results; each finished group is a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from profiler import marks
+from reference_trainer.edge import obey
+from reference_trainer.errors import TrainerError
+from reference_trainer.lm.output import check_output
+from reference_trainer.performance import PerformanceConfig, refuse
+from reference_trainer.ssm import cures, group_work, statistics
+from reference_trainer.ssm.engine import Engine, Failure, open_engine
+from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked
+from reference_trainer.ssm.placement import CPU, Placement, cores, kind_of
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import Job
+from reference_trainer.ssm.result_file import ResultFile
+from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.statistics import Statistics, Used
+from reference_trainer.ssm.utilisation import Utilisation
+
+Say = Callable[[str], None]
+
+_SAY_S: Final = 1.0
+REFUSED: Final = {"precision": "students, losses and responses are of fp32 in every variant"}
+"""Settings of performance that mean nothing here."""
+
+
+def sweep(
+    settings: Settings,
+    config: PerformanceConfig | None = None,
+    progress: Say | None = None,
+    *,
+    work: JobWork | None = None,
+) -> Statistics:
+    """Do all jobs that the file of results does not hold yet.
+
+    :param progress: gets a line now and then.
+    :param work: does the jobs of a group, as `job.work`; picklable, and importable by name where workers are.
+    :raises TrainerError: bad input, workers that cannot be started, no room for results.
+    :raises KeyboardInterrupt: with words on what is kept.
+    """
+    return _Sweep(settings, config or PerformanceConfig(), progress or _silent, work).run()
+
+
+def label(settings: Settings) -> str:
+    """The variant's name, or those of the fixes."""
+    return settings.variant if settings.fixes is None else "+".join(settings.fixes) or "as-found"
+
+
+def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
+    """The fixes that are asked for, and the plan that they make.
+
+    :raises TrainerError: there is no such fix, variant or device, or they do not go together.
+    """
+    # The devices of a cluster are its own: what is here says nothing of them.
+    kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
+    names = cures.variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
+    return names, cures.plan(names, kind)
+
+
+def engine_name(settings: Settings, plan: Plan) -> str:
+    """As found jobs are done in this process: only a flat sweep has an engine."""
+    return settings.engine if plan.flat else "inline"
+
+
+def groups(jobs: Iterable[Job], plan: Plan) -> tuple[Group, ...]:
+    """Jobs that are done together, in the order in which they are begun.
+
+    As found that is the order of the jobs. In a pool the large ones come first: a large one that begins last would
+    leave all other workers without work.
+    """
+    jobs = tuple(jobs)
+    if plan.batched_seeds:
+        together: dict[tuple[str, int, int], list[Job]] = {}
+        for job in jobs:
+            together.setdefault(job[:3], []).append(job)
+        found = [tuple(group) for group in together.values()]
+    else:
+        found = [(job,) for job in jobs]
+    if plan.flat:
+        found.sort(key=lambda group: -group[0].dim)
+    return tuple(found)
+
+
+def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
+    """What a worker does before it is measured: a group of every method and dimension, cut short.
+
+    Kernels are compiled by that, and the ways of the recurrence measured at the sizes that are to come.
+    """
+    samples = {group[0][::2]: group for group in jobs}  # (method, dim)
+    guesses = 64 if plan.batched_draws else 2
+    epochs, guesses = min(2, settings.epochs), min(guesses, settings.max_guesses)
+    return tuple(samples.values()), replace(settings, log=None, epochs=epochs, max_guesses=guesses)
+
+
+def _silent(line: str) -> None:
+    """Progress that nobody reads."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was done so far, by this sweep."""
+
+    worked: list[Worked] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    retried: int = 0
+
+    @property
+    def done(self) -> int:
+        return sum(len(one.outcomes) for one in self.worked)
+
+
+class _Sweep:
+    """One run."""
+
+    def __init__(self, settings: Settings, config: PerformanceConfig, say: Say, work: JobWork | None) -> None:
+        refuse(config, REFUSED)
+        self._settings, self._config, self._say, self._work = settings, config, say, work
+        self._names, self._plan = chosen(settings)
+        self._engine_name = engine_name(settings, self._plan)
+        self._label = label(settings)
+        self._jobs = settings.jobs()
+        self._tally = _Tally()
+        self._began = self._measured = time.perf_counter()
+        self._said = 0.0
+
+    def run(self) -> Statistics:
+        """Do it."""
+        if self._settings.log is not None:
+            check_output("--log", self._settings.log)
+        results: ResultFile | None = None
+        try:
+            with ExitStack() as stack:
+                results = ResultFile(self._settings.results, self._settings, tf32=self._config.tf32)
+                stack.callback(results.close)
+                return self._run(results, stack)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._kept(results)) from None
+
+    def _run(self, results: ResultFile, stack: ExitStack) -> Statistics:
+        if results.note:
+            self._say(results.note)
+        kept = sum(job in results.done for job in self._jobs)
+        left = groups((job for job in self._jobs if job not in results.done), self._plan)
+        if kept:
+            self._say(f"{kept} of {len(self._jobs)} jobs are in {results.path}")
+        engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
+        placement = engine.place(self._settings.device, self._config, self._settings.workers)
+        for why in placement.left_out:
+            self._say(f"left out: {why}")
+        samples, short = first_work(left, self._settings, self._plan)
+        orders = Orders(self._settings, self._plan, self._config, samples, short, self._work)
+        if left:
+            engine.start(placement, partial(group_work.prepare, orders))
+        marks.describe(**self._facts(engine, placement))
+        self._say(
+            f"{self._label} on {placement.kind}: {sum(map(len, left))} jobs in {len(left)} groups, "
+            f"engine {self._engine_name}, workers: {engine.workers}"
+        )
+        utilisation = Utilisation(engine.places)
+        self._measured = self._said = time.perf_counter()
+        marks.open_step()
+        try:
+            if left:
+                with utilisation:
+                    self._do(engine, partial(group_work.do, orders), left, results)
+        except KeyboardInterrupt:
+            with suppress(TrainerError):  # no room: the outcomes before it are there
+                results.conclude(self._statistics(results, kept, engine, utilisation, interrupted=True).as_json())
+            raise
+        found = self._statistics(results, kept, engine, utilisation)
+        results.conclude(found.as_json())
+        return found
+
+    # ------------------------------------------------------------ the measured part
+
+    def _do(self, engine: Engine, work: Any, left: Sequence[Group], results: ResultFile) -> None:
+        again = list(self._pass(engine, work, left, results, last=False))
+        self._tally.retried = len(again)
+        if again:
+            # each by itself: not all of a group need share the fault of one
+            for _ in self._pass(engine, work, [(job,) for job in again], results, last=True):
+                raise AssertionError("a job is tried twice")
+
+    def _pass(
+        self, engine: Engine, work: Any, left: Sequence[Group], results: ResultFile, *, last: bool
+    ) -> Iterator[Job]:
+        """Do groups; the jobs that are to be done again."""
+        for group, result in engine.run(work, left):
+            obey()
+            if not isinstance(result, Failure):
+                self._keep(result, results)
+            elif last or (result.died and len(group) == 1):
+                self._give_up(group, result, results)
+            else:
+                self._say(f"{_named(group)} failed, {result.reason}: tried once more")
+                yield from group
+
+    def _keep(self, worked: Worked, results: ResultFile) -> None:
+        self._tally.worked.append(worked)
+        with marks.region("checkpoint"):
+            results.add(worked.outcomes, self._label)
+        self._report()
+        marks.step(tokens=sum(outcome.points for outcome in worked.outcomes))
+
+    def _give_up(self, group: Group, failure: Failure, results: ResultFile) -> None:
+        self._say(f"{_named(group)} failed for good, {failure.reason}")
+        for job in group:
+            self._tally.failures[job.name] = failure.reason
+        results.fail(group, failure.reason)
+
+    def _report(self) -> None:
+        now = time.perf_counter()
+        if now - self._said > _SAY_S:
+            self._said = now
+            with marks.region("log"):
+                rate = self._tally.done / (now - self._measured)
+                self._say(f"{self._tally.done} jobs, {rate:,.1f} jobs/s")
+
+    # ------------------------------------------------------------ what is said of it
+
+    def _kept(self, results: ResultFile | None) -> str:
+        if results is None or results.path is None:
+            return f"interrupted after {self._tally.done} jobs; nothing is kept, for there is no --results"
+        done = sum(job in results.done for job in self._jobs)
+        return (
+            f"interrupted: {done} of {len(self._jobs)} jobs are in {results.path}, the same command goes on from there"
+        )
+
+    def _statistics(
+        self, results: ResultFile, kept: int, engine: Engine, utilisation: Utilisation, *, interrupted: bool = False
+    ) -> Statistics:
+        tally, wall = self._tally, time.perf_counter() - self._measured
+        mine = [outcome for one in tally.worked for outcome in one.outcomes]
+        tried = len(mine) + len(tally.failures)
+        done = {job: results.done[job] for job in self._jobs if job in results.done}
+        return Statistics(
+            variant=self._label,
+            fixes=self._names,
+            engine=self._engine_name,
+            workers=engine.workers,
+            device=self._settings.device,
+            jobs=len(self._jobs),
+            done=len(done),
+            kept=kept,
+            failures=tally.failures,
+            retried=tally.retried,
+            success_rate=len(mine) / tried if tried else None,
+            memory_per_job=statistics.mean_memory(mine),
+            devices=_used(tally.worked, engine, utilisation, wall),
+            wall_s=wall,
+            start_s=self._measured - self._began,
+            jobs_per_s=len(mine) / wall if mine else None,
+            points=sum(outcome.points for outcome in mine),
+            interrupted=interrupted,
+            cells=statistics.cells(done.values()),
+        )
+
+    def _facts(self, engine: Engine, placement: Placement) -> dict[str, Any]:
+        """What the profiler is told of the sweep: what it is, and by what it may be compared."""
+        settings = self._settings
+        stated = {name: str(value) if name in _PATHS else value for name, value in asdict(settings).items()}
+        return {
+            "trainer": "reference_trainer.ssm",
+            "variant": self._label,
+            "fixes": list(self._names),
+            "device": placement.kind,
+            "device_label": ", ".join(device.name for device in placement.devices),
+            "work": "teacher-student sweep",
+            "unit": "points",
+            "step": "group of jobs",
+            "dtype": "float32",
+            "methods": ", ".join(settings.methods),
+            "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",
+            "teacher_ranks": ", ".join(map(str, settings.teacher_ranks)),
+            "student_dims": ", ".join(map(str, settings.student_dims)),
+            "sequence_length": settings.sequence_length,
+            "measurements": settings.measurements,
+            "budget": f"{settings.optimizer} {settings.lr} from {settings.init_scale} to {settings.gd_loss} in "
+            f"{settings.epochs} updates, guesses to {settings.gnc_loss} in {settings.max_guesses}",
+            "jobs": len(self._jobs),
+            "engine": self._engine_name,
+            "workers": engine.workers,
+            "settings": stated,
+        }
+
+
+_PATHS: Final = ("results", "log")
+
+
+def _named(group: Group) -> str:
+    return group[0].name if len(group) == 1 else f"{group[0].name} and {len(group) - 1} more of its group"
+
+
+def _used(worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
+    found: dict[str, Used] = {}
+    names = dict.fromkeys([*engine.places, *(one.place for one in worked)])
+    for name in names:
+        here = [one for one in worked if one.place == name]
+        workers = engine.places.count(name) or len({one.process for one in here})
+        share, why_not = _utilisation(name, here, engine, utilisation, wall)
+        jobs = sum(len(one.outcomes) for one in here)
+        found[name] = Used(jobs, sum(one.seconds for one in here) / (wall * workers), share, why_not)
+    return found
+
+
+def _utilisation(
+    name: str, worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float
+) -> tuple[float | None, str]:
+    if name.endswith(CPU):
+        there = worked[0].cores if worked else cores()
+        return sum(one.cpu_seconds for one in worked) / (wall * there), ""
+    if name not in engine.places:
+        return None, "it is of a cluster, and is not sampled from here"
+    share = utilisation.mean(name)
+    return share, "" if share is not None else utilisation.why or "no sample was taken"

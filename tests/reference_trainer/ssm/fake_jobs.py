@@ -1,0 +1,185 @@
+"""Stand-ins for the work of a sweep and of its engines: importable by name in other processes, and quick."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from reference_trainer.ssm.placement import Place, Taken
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import GD, Fit, Job, Outcome
+from reference_trainer.ssm.settings import Settings
+
+BAD_RANK = 13
+"""Of jobs with which something happens."""
+
+
+def outcome(job: Job, device: str = "cpu") -> Outcome:
+    """What a job always gives."""
+    loss = 1 / (job.rank + 10 * job.dim + 1000 * job.seed)
+    passes = {"epochs": 7} if job.method == GD else {"guesses": 9}
+    return Outcome(job, Fit(loss, 2 * loss, job.seed % 2 == 0, **passes), 0.25, 1000 * job.dim, device, job.dim)
+
+
+def work(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    return [outcome(job, device) for job in jobs]
+
+
+def is_first_work(settings: Settings) -> bool:
+    """Workers begin with jobs that are cut short: nothing happens with those."""
+    return settings.epochs < Settings().epochs
+
+
+def note(folder: Path, name: str, line: str) -> int:
+    """Append a line to a file of the folder; how many there are now."""
+    with open(folder / name, "a") as file:
+        file.write(f"{line}\n")
+    return (folder / name).read_text().count("\n")
+
+
+def counted(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    """Says which jobs it did."""
+    if not is_first_work(settings):
+        for job in jobs:
+            note(folder, "calls", job.name)
+    return work(jobs, settings, plan, device)
+
+
+def failing(
+    folder: Path, times: int, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str
+) -> list[Outcome]:
+    """A group with a bad job fails so many times."""
+    bad = [job for job in jobs if job.rank == BAD_RANK]
+    if bad and not is_first_work(settings) and note(folder, bad[0].name, "failed") <= times:
+        raise ValueError(f"no luck with\n{bad[0].name}")
+    return counted(folder, jobs, settings, plan, device)
+
+
+def deadly(
+    folder: Path, times: int, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str
+) -> list[Outcome]:
+    """Kills its process as often with a bad job, of the first seed."""
+    bad = [job for job in jobs if job.rank == BAD_RANK and job.seed == 0]
+    if bad and not is_first_work(settings) and note(folder, bad[0].name, str(os.getpid())) <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return counted(folder, jobs, settings, plan, device)
+
+
+def endless(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    """Never ends with a bad job."""
+    if any(job.rank == BAD_RANK for job in jobs) and not is_first_work(settings):
+        note(folder, "endless", str(os.getpid()))
+        while True:
+            signal.pause()
+    return counted(folder, jobs, settings, plan, device)
+
+
+def held(folder: Path, node: str, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    """On that node of a cluster the third job never ends."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id() == node
+    if here and not is_first_work(settings) and note(folder, "there", jobs[0].name) == 3:
+        note(folder, "held", jobs[0].name)
+        while True:
+            signal.pause()
+    return counted(folder, jobs, settings, plan, device)
+
+
+def always_failing(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    if is_first_work(settings):
+        return work(jobs, settings, plan, device)
+    raise ValueError("no luck")
+
+
+def unprepared(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    raise ImportError("no such library")
+
+
+def gone(process: int) -> bool:
+    """Within some seconds; a process that is dead and not reaped yet is gone as well."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# ---------------------------------------------------------------- tasks of an engine
+
+
+def ready(place: Place) -> Taken:
+    """The first work of a worker that has none."""
+    return Taken(1, 1 << 40, 1 << 40)
+
+
+def dead(place: Place) -> Taken:
+    """The first work of a worker that does not survive it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def unlucky(place: Place) -> Taken:
+    """The first work of a worker that fails."""
+    raise RuntimeError("no kernel")
+
+
+def dead_later(folder: Path, place: Place) -> Taken:
+    """Only the first process of a worker survives its first work."""
+    if note(folder, "starts", "") > 1:
+        dead(place)
+    return ready(place)
+
+
+def squared(task: int, place: Place) -> int:
+    return task * task
+
+
+def picky(task: int, place: Place) -> object:
+    """What goes wrong with some tasks, each in its way."""
+    if task == 1:
+        raise KeyError("one")
+    if task == 2:
+        return lambda: None  # cannot be sent
+    if task == 3:
+        sys.exit(3)
+    if task == 4:
+        raise Unsendable(1, 2)
+    return task
+
+
+class Unsendable(Exception):  # noqa: N818
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__("unsendable")
+
+
+def dying(folder: Path, task: int, place: Place) -> int:
+    """Task 1 kills the first process that has it, task 2 each."""
+    times = note(folder, str(task), str(os.getpid()))
+    if task == 2 or (task == 1 and times == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def process(task: int, place: Place) -> tuple[int, str, str, int]:
+    """Which it is, on what, and how many threads it has for itself."""
+    import torch
+
+    return os.getpid(), place.name, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
+
+
+def busy(task: int, place: Place) -> int:
+    """Some arithmetic."""
+    total = 0
+    for number in range(task):
+        total += number & 7
+    return total

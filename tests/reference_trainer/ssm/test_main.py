@@ -1,0 +1,177 @@
+"""The command line of the sweep: every bad input is one line and exit code 2, before any work where it can be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reference_trainer.ssm import __main__ as command
+from reference_trainer.ssm import optimization, sweep
+from reference_trainer.ssm.__main__ import main
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.settings import Settings
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.ssm import fake_jobs
+
+QUICK = ("--device", "cpu", "--num-seeds", "2", "--teacher-ranks", "1", "--student-dims", "4,", "8")
+
+
+@pytest.fixture(autouse=True)
+def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fits: this is of the words around them."""
+    usual = sweep.sweep
+    monkeypatch.setattr(sweep, "sweep", lambda *given, **named: usual(*given, **{"work": fake_jobs.work, **named}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
+        (("--variant", "fixed", "--fixes", "flat-sweep"), "--variant means nothing beside --fixes: leave one out"),
+        (("--fixes", "nope"), "unknown fix 'nope': choose from device-data, "),
+        (("--device", "nope"), "unknown device 'nope': choose one of auto, cpu, cuda, "),
+        (("--num-seeds", "0"), "--num-seeds 0: must be at least 1"),
+        (("--first-seed", "-1"), "--first-seed -1: must be at least 0"),
+        (("--student-dims", "8", "x"), "--student-dims 'x': must be a whole number"),
+        (("--student-dims", ","), "--student-dims: name one at least"),
+        (("--student-dims", "8,8"), "--student-dims: a value is named twice"),
+        (("--teacher-ranks", "0"), "--teacher-ranks 0: must be at least 1"),
+        (("--no-gd", "--no-gnc"), "nothing to do: leave --no-gd or --no-gnc out"),
+        (("--optimizer", "nope"), "unknown optimizer 'nope': choose one of adam, sgd"),
+        (("--lr", "nan"), "--lr nan: must be a number above 0"),
+        (("--engine", "pool"), "--engine means nothing without fix 'flat-sweep', one job follows another then: add it"),
+        (("--workers", "2"), "--workers means nothing without fix 'flat-sweep'"),
+        (("--engine", "inline", "--workers", "2"), "--workers means nothing without fix 'flat-sweep'"),
+        (("--address", "x:1"), "--address means nothing without fix 'flat-sweep'"),
+        (("--variant", "fixed", "--address", "x:1"), "--address means nothing with engine pool: add --engine ray"),
+        (("--variant", "fixed", "--engine", "nope"), "unknown engine 'nope': choose one of inline, pool, ray"),
+        (("--variant", "fixed", "--workers", "0"), "--workers 0: must be at least 1"),
+        (("--results", ""), "--results is empty: name a path, or leave --results out"),
+        (("--log", ""), "--log is empty"),
+        (("--result", ""), "--result is empty"),
+        (("--result", "no/x.json"), "--result no/x.json: there is no folder no"),
+        (("--results", "no/x"), "--results no/x: there is no folder no"),
+        (("--results", "notes.txt"), "--results notes.txt: this is no file of results, or of another version"),
+        (("--log", "no/x"), "--log no/x: there is no folder no"),
+        (("--max-load", "2"), "performance: max_load is 2.0, it must be a share, above 0 and at most 1"),
+        (("--precision", "bf16"), "performance setting precision means nothing here"),
+        (("--tf32",), "performance setting tf32 means nothing here: only GPUs"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine\n")
+    assert main([*QUICK, *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert err.startswith("error: ")
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Settings] = []
+    monkeypatch.setattr(command, "_sweep", lambda settings, *_: seen.append(settings) or 0)
+    words = "--gd --no-gnc --sequence-length 9 --measurements 3 --epochs 5 --lr 0.5 --fixes flat-sweep,,flat-sweep"
+    assert main([*QUICK, *words.split(), "--engine", "pool", "--workers", "3", "--first-seed", "4"]) == 0
+    assert main(["--device", "cpu"]) == 0
+    assert seen[0] == Settings(
+        device="cpu",
+        num_seeds=2,
+        first_seed=4,
+        teacher_ranks=(1,),
+        student_dims=(4, 8),
+        gnc=False,
+        sequence_length=9,
+        measurements=3,
+        epochs=5,
+        lr=0.5,
+        fixes=("flat-sweep",),
+        engine="pool",
+        workers=3,
+    )
+    assert seen[1] == Settings(device="cpu")
+
+
+def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results, result = tmp_path / "results", tmp_path / "r.json"
+    options = (*QUICK, "--results", str(results), "--result", str(result))
+    assert main([*options]) == 0
+    out = capsys.readouterr().out
+    assert "as-found on cpu: 8 jobs in 8 groups, engine inline, workers: 1\n" in out
+    assert "8 jobs: 8 done, 0 failed, 0 retried; success rate 100.0%\n" in out
+    assert "cpu: 8 jobs, workers busy " in out
+    assert "generalisation" in out
+    found = json.loads(result.read_text())
+    assert (found["jobs"], found["done"], found["success_rate"], found["workers"]) == (8, 8, 1.0, 1)
+    assert len(found["cells"]) == 4
+    assert main([*options, "--fixes", "batched-seeds", "--num-seeds", "3"]) == 0
+    out = capsys.readouterr().out
+    assert f"8 of 12 jobs are in {results}\n" in out
+    assert "12 jobs: 12 done, 8 of them before, 0 failed" in out
+    assert main([*options]) == 0, "nothing is left to do"
+    assert "8 jobs: 8 done, 8 of them before, 0 failed, 0 retried\n" in capsys.readouterr().out
+
+
+def test_failures_are_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails = fake_jobs.always_failing
+    usual = sweep.sweep
+    monkeypatch.setattr(sweep, "sweep", lambda *given, **named: usual(*given, **named, work=fails))
+    assert main([*QUICK, "--num-seeds", "6", "--result", str(tmp_path / "r.json")]) == 1
+    printed = capsys.readouterr()
+    assert "24 jobs: 0 done, 24 failed, 24 retried; success rate 0.0%" in printed.out
+    lines = printed.err.splitlines()
+    assert lines[0] == "error: gd-r1-d4-s0: ValueError: no luck"
+    assert (len(lines), lines[-1]) == (11, "error: and 14 more")
+    assert len(json.loads((tmp_path / "r.json").read_text())["failures"]) == 24
+
+
+def test_an_interrupt_says_that_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep.ResultFile, "add", interrupted)
+    assert main([*QUICK]) == 130
+    assert capsys.readouterr().err == "interrupted after 1 jobs; nothing is kept, for there is no --results\n"
+
+
+def test_the_list_of_fixes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list-fixes", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["device"] == "cpu"
+    assert found["fixed"][0] == "device-data"
+
+
+def test_help_and_the_list_load_no_heavy_library() -> None:
+    heavy = "{'torch', 'numba', 'pandas', 'rich', 'ray', 'numpy', 'scipy'}"
+    code = f"import sys; from reference_trainer.ssm.__main__ import main; main(['--list-fixes', '--device', 'cpu']); \
+        loaded = {heavy} & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(
+        optimization, "run", lambda settings, cured, device, result: seen.append((cured, device, result)) or 0
+    )
+    assert main([*QUICK, "--test-optimizations", "--result", str(tmp_path / "r.json")]) == 0
+    assert main([*QUICK, "--test-optimizations", "--fixes", "quiet-logging"]) == 0
+    [(cured, device, result), (named, _, none)] = seen
+    assert cured.flat
+    assert cured.device_data
+    assert named == Plan(quiet=True)
+    assert (device, result, none) == ("cpu", tmp_path / "r.json", None)

@@ -1,0 +1,118 @@
+"""Devices get work by what is free and what a worker was seen to take; what is not known is not guessed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from reference_trainer.devices import cuda_probe
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm import placement
+from reference_trainer.ssm.placement import Device, Placement, Taken, cores, kind_of, look_around
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
+    """As if these were in the machine."""
+    there: list[Device] = []
+    monkeypatch.setattr(cuda_probe, "unavailable", lambda: "")
+    monkeypatch.setattr(placement, "_gpus", lambda name: [one.name for one in there if name in (one.name, "cuda")])
+    monkeypatch.setattr(placement, "look", lambda name: next(one for one in there if one.name == name))
+    return there
+
+
+def names(found: Placement) -> list[str]:
+    return [device.name for device in found.devices]
+
+
+def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_probe, "unavailable", lambda: f"{cuda_probe.NO_DRIVER} (x)")
+    assert kind_of("cpu") == kind_of("auto") == ("cpu", "")
+    with pytest.raises(TrainerError, match="device cuda:1: no NVIDIA driver"):
+        kind_of("cuda:1")
+    monkeypatch.setattr(cuda_probe, "unavailable", lambda: "no compiler")
+    assert kind_of("auto") == ("cpu", "there is a GPU, but CUDA was not taken: no compiler")
+    monkeypatch.setattr(cuda_probe, "unavailable", lambda: "")
+    assert kind_of("auto") == kind_of("cuda") == kind_of("cuda:0") == ("cuda", "")
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "auto:0"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(TrainerError, match=r"unknown device .*: choose one of auto, cpu, cuda, cuda:0"):
+        kind_of(name)
+
+
+def test_a_cpu_is_looked_at() -> None:
+    [device] = look_around("cpu", PerformanceConfig()).devices
+    assert device.name == "cpu"
+    assert device.total is not None
+    assert device.free is not None
+    assert device.load is not None
+    assert 0 < device.free <= device.total
+    assert device.load >= 0
+
+
+@pytest.mark.usefixtures("eight_cores")
+def test_a_cpu_has_a_worker_a_core_and_fewer_where_memory_is_short() -> None:
+    cpu = Device("cpu", 100 * GB, 60 * GB, 0.1)
+
+    def workers(own: int | None, **limits: float) -> int:
+        here = Placement((cpu,), **limits)
+        return len(here.first()) + len(here.rest([Taken(own, 100 * GB, 59 * GB)]))
+
+    assert workers(GB) == 8
+    assert workers(10 * GB) == 6
+    assert workers(10 * GB, max_memory=0.9) == 5, "90 GB may be in use, and 40 are"
+    assert workers(1000 * GB) == 1, "it is there already"
+    assert workers(None) == 8, "what is not known is no limit"
+    assert workers(1000 * GB, workers=3) == 3, "who asks for them gets them"
+
+
+@pytest.mark.usefixtures("eight_cores")
+def test_gpus_have_workers_in_turn_as_memory_holds_them() -> None:
+    devices = (Device("cuda:0", 80 * GB, 80 * GB, 0.0), Device("cuda:1", 80 * GB, 40 * GB, 0.0))
+    here = Placement(devices, max_memory=1.0)
+    taken = [Taken(1 * GB, 80 * GB, 60 * GB), Taken(1 * GB, 80 * GB, 20 * GB)]  # 20 GB each: what CUDA holds counts
+    assert [place.name for place in here.first()] == ["cuda:0", "cuda:1"]
+    assert [place.name for place in here.rest(taken)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]
+    small = [Taken(GB, 80 * GB, 79 * GB), Taken(GB, 80 * GB, 39 * GB)]
+    assert len(here.rest(small)) + 2 == cores() == 8, "a worker launches from a core"
+    fixed = Placement(devices, workers=3)
+    assert [*fixed.first(), *fixed.rest(taken)] == [("cuda:0",) * 2, ("cuda:1",) * 2, ("cuda:0",) * 2]
+    assert len(Placement(devices, workers=1).first()) == 1
+    assert here.rest([Taken(None, None), Taken(None, None)]) == [], "one each where nothing is known of it"
+
+
+def test_a_share_of_a_gpu() -> None:
+    here = Placement((Device("cuda:0", None, None, None),), max_memory=0.5)
+    assert here.share(Taken(10 * GB, 80 * GB)) == 0.25
+    assert here.share(Taken(100 * GB, 80 * GB)) == here.share(Taken(None, None)) == 1.0
+
+
+def test_busy_devices_are_left_out_and_the_freest_come_first(gpus: list[Device]) -> None:
+    gpus += [
+        Device("cuda:0", 80 * GB, 80 * GB, 0.5),
+        Device("cuda:1", 80 * GB, 79 * GB, 0.1),
+        Device("cuda:2", 80 * GB, 80 * GB, 0.97),
+        Device("cuda:3", 80 * GB, 4 * GB, 0.0),
+        Device("cuda:4", 80 * GB, 80 * GB, None),
+    ]
+    found = look_around("cuda", PerformanceConfig(max_load=0.8))
+    assert names(found) == ["cuda:4", "cuda:1", "cuda:0"]
+    assert found.left_out == (
+        "cuda:2 is busy at 97%, max_load is 80%",
+        "cuda:3 has 95% of its memory in use, max_memory is 90%",
+    )
+    assert names(look_around("cuda", PerformanceConfig(max_load=0.8, num_devices=2))) == ["cuda:4", "cuda:1"]
+    assert "cuda:2" in names(look_around("cuda", PerformanceConfig())), "without a limit any load will do"
+    with pytest.raises(TrainerError, match=r"no device has room for a sweep: cuda:3 has 95% of its memory in use, .*"):
+        look_around("cuda:3", PerformanceConfig())

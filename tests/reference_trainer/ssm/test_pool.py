@@ -1,0 +1,154 @@
+"""The engines of one machine: results and failures of tasks, workers that die, and that nothing is lost or left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.engine import Engine, Failure, engines, open_engine
+from reference_trainer.ssm.placement import Device, Place, Placement, Taken
+from tests.reference_trainer.ssm import fake_jobs
+
+LOCAL = ("inline", "pool")
+TWO = Placement((Device("cpu", None, None, None),), workers=2)
+
+
+@contextmanager
+def started(name: str = "pool", prepare: Callable[[Place], Taken] = fake_jobs.ready) -> Iterator[Engine]:
+    with closing(open_engine(name)) as engine:
+        engine.start(TWO, prepare)
+        yield engine
+
+
+def test_engines_are_found_by_name() -> None:
+    assert all(plugin.name == name and plugin.help for name, plugin in engines().items())
+    with pytest.raises(TrainerError, match="unknown engine 'nope': choose one of inline, pool, ray"):
+        open_engine("nope")
+    for name in LOCAL:
+        with pytest.raises(TrainerError, match="--address is of engine ray"):
+            open_engine(name, "somewhere:6379")
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_every_task_has_its_result(name: str) -> None:
+    with started(name) as engine:
+        assert engine.workers == (2 if name == "pool" else 1)
+        assert engine.places == ("cpu",) * engine.workers
+        assert sorted(engine.run(fake_jobs.squared, range(50))) == [(task, task * task) for task in range(50)]
+        assert list(engine.run(fake_jobs.squared, ())) == []
+        assert [*engine.run(fake_jobs.squared, [3])] == [(3, 9)], "again"
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_what_a_task_raises_is_its_result(name: str) -> None:
+    tasks = (0, 1, 4) if name == "inline" else range(6)  # the others end this process, or need not be sent
+    with started(name) as engine:
+        found: dict[int, Any] = dict(engine.run(fake_jobs.picky, tasks))
+    assert found[0] == 0
+    assert found[1].reason == "KeyError: 'one'"
+    assert "in picky" in found[1].trace
+    assert found[4].reason == "Unsendable: unsendable"
+    assert not found[1].died
+    if name == "pool":
+        assert "pickle" in found[2].reason.lower()
+        assert found[3].reason == "SystemExit: 3"
+        assert found[5] == 5
+
+
+def test_a_failure_is_one_line() -> None:
+    assert Failure.of(ValueError("two\n  lines")).reason == "ValueError: two lines"
+    assert Failure.of(ValueError()).reason == "ValueError"
+    refused = Failure.of(TrainerError("--log x: no"))
+    assert (refused.reason, refused.refused) == ("--log x: no", True)
+
+
+def test_workers_are_processes_of_one_thread_each() -> None:
+    with started() as engine:
+        found = [result for _, result in engine.run(fake_jobs.process, range(20))]
+    assert {found[0][1:]} == {("cpu", "1", 1)} == {one[1:] for one in found}
+    processes = {one[0] for one in found}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    assert all(map(fake_jobs.gone, processes))
+    assert os.environ.get("NUMBA_NUM_THREADS") is None, "of the workers alone"
+
+
+def test_what_a_dead_worker_had_is_done_again_and_a_killer_is_a_failure(tmp_path: Path) -> None:
+    with started() as engine:
+        found: dict[int, Any] = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(12)))
+    bad = found.pop(2)
+    assert bad.died
+    assert bad.reason == "2 workers that had it died: killed, or out of memory"
+    assert found == {task: task for task in range(12) if task != 2}
+    times = {path.name: len(path.read_text().split()) for path in tmp_path.iterdir()}
+    assert times == {str(task): 2 if task in (1, 2) else 1 for task in range(12)}, "and nothing else twice"
+
+
+def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
+    with started() as engine:
+        before = {result[0] for _, result in engine.run(fake_jobs.process, range(20))}
+        for process in before:
+            os.kill(process, 9)
+            assert fake_jobs.gone(process)
+        after = {result[0] for _, result in engine.run(fake_jobs.process, range(20))}
+    assert len(after) == 2
+    assert not before & after
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (fake_jobs.dead, "a worker on cpu died while it started: killed, or out of memory; see --workers"),
+        (fake_jobs.unlucky, "the workers cannot be used: RuntimeError: no kernel"),
+    ],
+)
+def test_workers_that_cannot_be_started(prepare: Callable[[Place], Taken], said: str) -> None:
+    with pytest.raises(TrainerError) as caught, started(prepare=prepare):
+        raise AssertionError
+    assert str(caught.value) == said
+
+
+def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path: Path) -> None:
+    one = Placement(TWO.devices, workers=1)
+    with closing(open_engine("pool")) as engine:
+        engine.start(one, partial(fake_jobs.dead_later, tmp_path))
+        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
+    assert found[0] == 0
+    assert {found[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
+
+
+def test_a_pool_that_is_left_in_the_middle_leaves_no_process(tmp_path: Path) -> None:
+    with started() as engine:
+        results = engine.run(fake_jobs.process, range(1000))
+        processes = {next(results)[1][0] for _ in range(20)}
+    assert processes
+    assert all(map(fake_jobs.gone, processes))
+
+
+@pytest.mark.slow
+def test_two_workers_do_nearly_twice_as_much() -> None:
+    """Needs two cores that are free: at the best of some tries."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    tasks = [400_000] * 40
+    best = 0.0
+    for _ in range(5):
+        seconds = {}
+        for workers in (1, 2):
+            with closing(open_engine("pool")) as engine:
+                engine.start(Placement(TWO.devices, workers=workers), fake_jobs.ready)
+                began = time.perf_counter()
+                assert len(list(engine.run(fake_jobs.busy, tasks))) == len(tasks)
+                seconds[workers] = time.perf_counter() - began
+        best = max(best, seconds[1] / seconds[2])
+        if best >= 1.7:
+            break
+    assert best >= 1.7, f"{best:.2f} times"

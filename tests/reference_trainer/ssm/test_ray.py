@@ -1,0 +1,137 @@
+"""The engine of a Ray cluster: results and failures as of a pool; dead workers and a dead node lose nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm.engine import Engine, open_engine
+from reference_trainer.ssm.engines import ray as engine_module
+from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.sweep import sweep
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.ssm import fake_jobs
+from tests.reference_trainer.ssm.test_sweep import calls, expected, outcomes
+
+
+HERE = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+"""A node."""
+
+
+def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(TrainerError, match=r"engine ray: Ray is not installed: pip install ray \(or the extra ray"):
+        open_engine("ray")
+
+
+@pytest.mark.parametrize(("actors", "share"), [(1, 1.0), (2, 0.5), (3, 0.3333), (7, 0.1428)])
+def test_shares_of_a_gpu_fit_into_it(actors: int, share: float) -> None:
+    assert engine_module._share(actors) == share
+    assert actors * share <= 1
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of one core each, on this machine."""
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args=HERE)
+    try:
+        yield made
+    finally:
+        made.shutdown()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def started(address: str, workers: int) -> Engine:
+    engine = open_engine("ray", address)
+    engine.start(engine.place("cpu", PerformanceConfig(), workers), fake_jobs.ready)
+    return engine
+
+
+@pytest.mark.slow
+def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) -> None:
+    with closing(started(cluster.address, 1)) as engine:
+        assert (engine.workers, engine.places) == (1, ())
+        assert sorted(engine.run(fake_jobs.squared, range(20))) == [(task, task * task) for task in range(20)]
+        found: dict[int, Any] = dict(engine.run(fake_jobs.picky, (0, 1, 4, 5)))
+        assert (found[0], found[5]) == (0, 5)
+        assert (found[1].reason, found[4].reason) == ("KeyError: 'one'", "Unsendable: unsendable")
+        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(5)))
+        assert found.pop(2).reason == "2 workers that had it died: killed, or out of memory"
+        assert found == {task: task for task in (0, 1, 3, 4)}
+        [(_, (_, name, threads, torch_threads))] = engine.run(fake_jobs.process, [0])
+        assert name.endswith("/cpu")
+        assert (threads, torch_threads) == ("1", 1)
+        with pytest.raises(TrainerError, match="device cuda: no node of the cluster has a GPU"):
+            engine.place("cuda", PerformanceConfig(), None)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_in_mid_sweep_loses_nothing(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(**HERE)
+    settings = Settings(
+        num_seeds=20,
+        teacher_ranks=(1, 2),
+        student_dims=(8, 32),
+        results=tmp_path / "results",
+        device="cpu",
+        fixes=("flat-sweep",),
+        engine="ray",
+        address=cluster.address,
+    )
+    ended: list[str] = []
+
+    def kill() -> None:
+        """Once a job is stuck on the node, which has done some."""
+        while not (tmp_path / "held").exists():
+            time.sleep(0.01)
+        cluster.remove_node(node, allow_graceful=False)
+        ended.append((tmp_path / "held").read_text().strip())
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    found = sweep(settings, work=partial(fake_jobs.held, tmp_path, node.node_id))
+    killer.join(60)
+    [lost] = ended
+    assert lost in calls(tmp_path), "the job that it had is done again"
+    assert found.failures == {}
+    assert (found.done, found.jobs) == (160, 160)
+    assert outcomes(settings) == expected(settings)
+    assert len(found.devices) == 2, "both had worked"
+
+
+@pytest.mark.slow
+def test_a_cluster_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    settings = Settings(num_seeds=2, device="cpu", variant="fixed", engine="ray", workers=2, results=tmp_path / "r")
+    found = sweep(settings, work=fake_jobs.work)
+    assert (found.done, found.failures, found.workers) == (40, {}, 2)
+    assert outcomes(settings) == expected(settings)
+    import ray
+
+    assert not ray.is_initialized()
+
+
+def test_an_address_at_which_there_is_none() -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    with pytest.raises(TrainerError, match=r"--address 127.0.0.1:1: no cluster could be reached: .*refused"):
+        open_engine("ray", "127.0.0.1:1").place("cpu", PerformanceConfig(), None)

@@ -1,0 +1,107 @@
+"""The figures of a sweep, from made-up outcomes; and the sampler of how busy devices are."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from dataclasses import replace
+
+import pytest
+
+from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
+from reference_trainer.ssm.statistics import Statistics, Used, cells, mean_memory
+from reference_trainer.ssm.utilisation import Utilisation
+
+
+def outcomes(method: str, dim: int, losses: list[float]) -> list[Outcome]:
+    return [
+        Outcome(Job(method, 1, dim, seed), Fit(loss / 10, loss, loss < 3, epochs=seed), 0.1, 100 * (seed + 1), "cpu")
+        for seed, loss in enumerate(losses)
+    ]
+
+
+def test_cells_are_medians_over_seeds_in_order() -> None:
+    made = [*outcomes(GNC, 8, [1.0]), *outcomes(GD, 16, [5.0, 1.0, 3.0, 2.0, 4.0]), *outcomes(GD, 8, [2.0, 4.0])]
+    found = cells(made)
+    assert [(cell.method, cell.dim, cell.jobs, cell.fitted) for cell in found] == [
+        (GD, 8, 2, 1),
+        (GD, 16, 5, 2),
+        (GNC, 8, 1, 1),
+    ]
+    assert found[1].generalization_loss == 3.0
+    assert found[1].generalization_quartiles == (2.0, 4.0)
+    assert found[1].train_loss == pytest.approx(0.3)
+    assert found[1].epochs == 2
+    assert found[2].generalization_quartiles == (1.0, 1.0)
+    assert mean_memory(made) == pytest.approx((100 + 100 + 200 + 300 + 400 + 500 + 100 + 200) / 8)
+    assert mean_memory([]) is None
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_a_training_that_diverged_is_the_largest_loss(odd: float) -> None:
+    [cell] = cells(outcomes(GD, 8, [odd, 1.0, 2.0, 1.5, 1.2]))
+    assert cell.generalization_loss == 1.5
+    assert cell.generalization_quartiles == (1.2, 2.0)
+    [cell] = cells(outcomes(GD, 8, [odd] * 3))
+    assert cell.generalization_loss == math.inf
+
+
+def test_the_summary_has_words_of_json_only() -> None:
+    [cell] = cells(outcomes(GD, 8, [math.inf]))
+    made = Statistics(
+        variant="fixed",
+        fixes=("flat-sweep",),
+        engine="pool",
+        workers=2,
+        device="cpu",
+        jobs=3,
+        done=2,
+        kept=1,
+        failures={"gd-r1-d8-s2": "no luck"},
+        retried=1,
+        success_rate=0.5,
+        memory_per_job=None,
+        devices={"cpu": Used(1, 0.9, None, "not known")},
+        wall_s=2.0,
+        start_s=1.0,
+        jobs_per_s=0.5,
+        points=7,
+        interrupted=False,
+        cells=(cell,),
+    )
+    found = json.loads(json.dumps(made.as_json(), allow_nan=False))
+    assert found["total_s"] == 3.0
+    assert found["cells"][0]["generalization_loss"] is None
+    assert found["devices"]["cpu"] == {"jobs": 1, "busy": 0.9, "utilisation": None, "why_not": "not known"}
+    assert found["failures"] == {"gd-r1-d8-s2": "no luck"}
+    assert replace(made, start_s=0.0).total_s == 2.0
+
+
+def test_gpus_are_sampled_until_the_end() -> None:
+    read, enough = [], threading.Event()
+
+    def share(name: str) -> float:
+        read.append(name)
+        if len(read) >= 4:
+            enough.set()
+        return 0.25 if name == "cuda:0" else 0.75
+
+    with Utilisation(["cuda:0", "cpu", "cuda:1"], share) as found:
+        assert enough.wait(30)
+    assert (found.mean("cuda:0"), found.mean("cuda:1")) == (0.25, 0.75)
+    assert found.mean("cpu") is None
+    assert "cpu" not in read
+    after = len(read)
+    with Utilisation(["cpu"], share):
+        pass
+    assert len(read) == after, "nothing is sampled where there is no GPU, or after the end"
+
+
+def test_a_driver_that_does_not_say() -> None:
+    def fail(name: str) -> float:
+        raise RuntimeError("NVML is\nnot there")
+
+    with Utilisation(["cuda:0"], fail) as found:
+        found._thread.join(30)
+    assert (found.mean("cuda:0"), found.why) == (None, "NVML is not there")

@@ -1,0 +1,302 @@
+"""The sweep with fake jobs: groups, retries, resumption, statistics, steps; and what ends it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler import marks
+from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm.cures import plan
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import GD, GNC, Job
+from reference_trainer.ssm.result_file import ResultFile
+from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.statistics import Statistics
+from reference_trainer.ssm.sweep import first_work, groups, sweep
+from tests.fakes.programs import ROOT
+from tests.reference_trainer.ssm import fake_jobs
+from tests.reference_trainer.ssm.fake_jobs import BAD_RANK, gone
+
+POOL = {"fixes": ("flat-sweep",), "engine": "pool", "workers": 2}
+WAYS: dict[str, dict[str, Any]] = {
+    "as found": {},
+    "batched seeds": {"fixes": ("batched-seeds",)},
+    "flat": POOL,
+    "flat and batched": {**POOL, "fixes": ("flat-sweep", "batched-seeds")},
+    "flat in one process": {"fixes": ("flat-sweep",), "engine": "inline"},
+}
+
+
+def small(**changed: Any) -> Settings:
+    values: dict[str, Any] = {
+        "num_seeds": 3,
+        "teacher_ranks": (1, BAD_RANK),
+        "student_dims": (8, 32),
+        "device": "cpu",
+    }
+    return Settings(**{**values, **changed})
+
+
+def outcomes(settings: Settings) -> dict[Job, Any]:
+    """In the file of results."""
+    file = ResultFile(settings.results, settings)
+    file.close()
+    return file.done
+
+
+def expected(settings: Settings) -> dict[Job, Any]:
+    return {job: fake_jobs.outcome(job) for job in settings.jobs()}
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder / "calls").read_text().split() if (folder / "calls").exists() else []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_ways_give_the_same_outcomes(way: str, tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results", **WAYS[way])
+    found = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert outcomes(settings) == expected(settings)
+    assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs())
+    assert (found.jobs, found.done, found.kept, found.failures, found.success_rate) == (24, 24, 0, {}, 1.0)
+    assert found.memory_per_job == 20_000
+    assert found.points == 24 * 20
+    assert found.devices["cpu"].jobs == 24
+    assert found.workers == (2 if "pool" in WAYS[way].values() else 1)
+    assert 0 <= found.devices["cpu"].busy <= 1
+    assert found.total_s == found.start_s + found.wall_s > 0
+    assert [cell.jobs for cell in found.cells] == [3] * 8
+
+
+def test_groups_and_their_order() -> None:
+    jobs = small().jobs()
+    assert groups(jobs, Plan()) == tuple((job,) for job in jobs)
+    together = groups(jobs, plan(["batched-seeds"]))
+    assert [len(group) for group in together] == [3] * 8
+    assert [job for group in together for job in group] == list(jobs)
+    flat = groups(jobs, plan(["flat-sweep", "batched-seeds"]))
+    assert [group[0].dim for group in flat] == [32] * 4 + [8] * 4, "large ones first"
+    assert {job for group in flat for job in group} == set(jobs)
+    assert groups((), plan(["flat-sweep"])) == ()
+
+
+def test_first_work_is_a_short_group_of_each_method_and_dimension(tmp_path: Path) -> None:
+    settings = small(log=tmp_path / "log")
+    chosen = plan(["batched-seeds", "batched-draws"])
+    samples, short = first_work(groups(settings.jobs(), chosen), settings, chosen)
+    assert {(group[0].method, group[0].dim, len(group)) for group in samples} == {
+        (method, dim, 3) for method in (GD, GNC) for dim in (8, 32)
+    }
+    assert (short.epochs, short.max_guesses, short.log) == (2, 64, None)
+    assert first_work((), settings, chosen)[0] == ()
+
+
+def test_finished_groups_are_steps_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Any] = []
+    monkeypatch.setattr(marks, "open_step", lambda: steps.append("open"))
+    monkeypatch.setattr(marks, "step", lambda tokens=0, warmup=False: steps.append(tokens))
+    facts: dict[str, Any] = {}
+    monkeypatch.setattr(marks, "describe", lambda **given: facts.update(given))
+    sweep(small(fixes=("batched-seeds",)), work=fake_jobs.work)
+    assert steps == ["open", *[3 * 8, 3 * 32] * 4]
+    assert (facts["device"], facts["step"], facts["variant"]) == ("cpu", "group of jobs", "batched-seeds")
+    assert (facts["unit"], facts["seeds"], facts["student_dims"]) == ("points", "0 to 2", "8, 32")
+    json.dumps(facts)
+
+
+def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By these a comparison refuses sides that do other work; the ways of doing it are no such facts."""
+    facts: list[dict[str, Any]] = []
+    monkeypatch.setattr(marks, "describe", lambda **given: facts.append(given))
+    for changed in ({}, {"epochs": 300}, {"max_guesses": 7}, {"measurements": 5}, {"first_seed": 1}, WAYS["flat"]):
+        sweep(small(**changed), work=fake_jobs.work)
+    work = ("methods", "seeds", "teacher_ranks", "student_dims", "sequence_length", "measurements", "budget", "unit")
+    said = [tuple(one[name] for name in work) for one in facts]
+    assert len(set(said)) == 5
+    assert said[-1] == said[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tmp_path: Path) -> None:
+    """Others of its group are done."""
+    settings = small(results=tmp_path / "results", student_dims=(8,), gnc=False, **WAYS[way])
+    said: list[str] = []
+    found = sweep(settings, progress=said.append, work=partial(fake_jobs.failing, tmp_path, times))
+    bad = [job for job in settings.jobs() if job.rank == BAD_RANK]
+    lines = "\n".join(said)
+    assert found.retried == 3
+    assert "failed, ValueError: no luck with gd-r13-d8-s0: tried once more" in lines
+    if times == 1 and not (settings.fixes and "batched-seeds" in settings.fixes):
+        assert (found.done, found.failures, found.success_rate) == (6, {}, 1.0)
+        assert outcomes(settings) == expected(settings)
+        return
+    # of a group the first job's count is the group's: alone, the others have not failed yet
+    failed = {job.name: f"ValueError: no luck with {job.name}" for job in bad} if times > 1 else {}
+    if times > 1:
+        assert found.failures == failed
+        assert found.success_rate == 0.5
+        assert "gd-r13-d8-s2 failed for good, ValueError: no luck with gd-r13-d8-s2" in lines
+        assert set(outcomes(settings)) == set(settings.jobs()) - set(bad)
+    again = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert (again.done, again.failures) == (6, {}), "and a later sweep does them"
+    assert outcomes(settings) == expected(settings)
+
+
+def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results", num_seeds=1, gnc=False, **POOL)
+    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 1))
+    assert (found.done, found.failures) == (4, {}), "killed once each: done again"
+    (tmp_path / "results").unlink()
+    for path in tmp_path.glob("gd-*"):
+        path.unlink()
+    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 99))
+    assert set(found.failures) == {"gd-r13-d8-s0", "gd-r13-d32-s0"}
+    assert {len(path.read_text().split()) for path in tmp_path.glob("gd-*")} == {2}
+    assert set(found.failures.values()) == {"2 workers that had it died: killed, or out of memory"}
+    assert found.done == 2
+
+
+def test_a_killed_group_is_split_so_that_one_bad_seed_does_not_take_the_others(tmp_path: Path) -> None:
+    settings = small(num_seeds=3, student_dims=(8,), gnc=False, **WAYS["flat and batched"])
+    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 3))
+    assert found.failures == {}, "the group twice, the first job of it once more"
+    assert found.done == 6
+
+
+def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results")
+    sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    (tmp_path / "calls").unlink()
+    again = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert calls(tmp_path) == []
+    assert (again.done, again.kept, again.success_rate, again.jobs_per_s) == (24, 24, None, None)
+    grown = small(results=tmp_path / "results", num_seeds=4, **WAYS["flat and batched"])
+    sweep(grown, work=partial(fake_jobs.counted, tmp_path))
+    assert sorted(calls(tmp_path)) == sorted(job.name for job in grown.jobs() if job.seed == 3)
+    assert outcomes(grown) == expected(grown)
+
+
+def test_statistics_are_kept_with_the_results(tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results")
+    found = sweep(settings, work=fake_jobs.work)
+    last = json.loads((tmp_path / "results").read_text().splitlines()[-1])
+    assert last["statistics"] == json.loads(json.dumps(found.as_json()))
+
+
+def test_workers_that_cannot_work_are_one_line() -> None:
+    for way in ("as found", "flat"):
+        with pytest.raises(TrainerError, match="the workers cannot be used: ImportError: no such library"):
+            sweep(small(**WAYS[way]), work=fake_jobs.unprepared)
+
+
+def test_settings_of_performance_that_mean_nothing_here() -> None:
+    with pytest.raises(TrainerError, match="performance setting precision means nothing here: "):
+        sweep(small(), PerformanceConfig(precision="bf16"), work=fake_jobs.work)
+
+
+def test_a_second_sweep_into_the_same_results(tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results")
+    first = ResultFile(settings.results, settings)
+    with pytest.raises(TrainerError, match="another sweep writes into it"):
+        sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    first.close()
+    assert calls(tmp_path) == [], "seen before anything is done"
+
+
+# ---------------------------------------------------------------- ended from outside
+
+
+PROGRAM: dict[str, Any] = {"num_seeds": 8, "student_dims": (8,), "gnc": False}
+
+
+def program(folder: Path, work: str, *options: str, **how: Any) -> subprocess.Popen[str]:
+    here = (*(f"{name}={value!r}" for name, value in PROGRAM.items()), f"teacher_ranks={(1, BAD_RANK)}", "workers=2")
+    argv = [sys.executable, "-m", "tests.reference_trainer.ssm.sweeping", str(folder), work, *here, *options]
+    return subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        **how,
+    )
+
+
+def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not so_far():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: signal.Signals, flat: bool) -> None:
+    """Two workers are in a job without an end, or the sweep itself is; all others before it are done."""
+    process = program(tmp_path, "endless", f"fixes={('flat-sweep',) if flat else ()!r}")
+    stuck = 2 if flat else 1
+
+    def all_stuck() -> bool:
+        with suppress(OSError):
+            return len((tmp_path / "endless").read_text().split()) == stuck
+        return False
+
+    wait_until(all_stuck, process)
+    process.send_signal(end)
+    _, err = process.communicate(timeout=60)
+    workers = [int(word) for word in (tmp_path / "endless").read_text().split()]
+    assert all(map(gone, workers)), "no worker is left"
+    if end == signal.SIGKILL:
+        assert process.returncode == -9
+    else:
+        assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
+        said = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command goes on from there\n"
+        assert err == said
+    done = calls(tmp_path)
+    settings = small(results=tmp_path / "results", **PROGRAM)
+    before = outcomes(settings)
+    assert {job.name for job in before} == set(done)
+    assert len(done) == 8
+    found: Statistics = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert (found.kept, found.done) == (8, 16)
+    assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs()), "each once"
+    assert outcomes(settings) == expected(settings)
+
+
+def test_ctrl_c_on_a_terminal_reaches_the_workers_too_and_is_one_line(tmp_path: Path) -> None:
+    """The signal goes to the whole group of processes."""
+    process = program(tmp_path, "endless", "fixes=('flat-sweep',)", process_group=0)
+    wait_until((tmp_path / "endless").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.fullmatch(r"interrupted: \d+ of 16 jobs are in .*/results, the same command goes on from there\n", err)
+
+
+def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
+    process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
+    _, err = process.communicate(timeout=120)
+    said = f"error: --results {tmp_path}/results: File too large; what is in it is whole, and is gone on from\n"
+    assert (process.returncode, err) == (2, said)
+    settings = small(results=tmp_path / "results", **PROGRAM)
+    before = outcomes(settings)
+    assert 2 <= len(before) < 16
+    found = sweep(settings, work=fake_jobs.work)
+    assert (found.kept, found.done) == (len(before), 16)
+    assert outcomes(settings) == expected(settings)
