@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.lm.output import check_output, write_output
-from reference_trainer.ssm import cures, gradient_descent, guess_and_check
+from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.peak import Peak
-from reference_trainer.ssm.placement import kind_of, look_around
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, METHODS, Data, Fit, Job, Students
 from reference_trainer.ssm.report_log import ReportLog
@@ -26,8 +25,6 @@ from reference_trainer.ssm.settings import Settings
 if TYPE_CHECKING:
     import torch
     from rich.table import Table
-
-    from reference_trainer.performance import PerformanceConfig
 
 SCHEMA: Final = "ssm-optimizations/1"
 """Of the JSON. Its number rises when a key changes its meaning or goes."""
@@ -62,24 +59,18 @@ class Part:
     cured: Callable[[], object]
 
 
-def run(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
+def run(settings: Settings, cured: Plan, *, device: str, result: Path | None = None) -> int:
     """Measure, print the table, write the JSON; the exit code.
 
-    :param settings: its fixes are held against as found; without any, all cures of its device.
-    :raises TrainerError: no such fix, no such device or none that is free, a file that cannot be written.
+    :param cured: what is held against as found.
+    :param device: cpu, cuda:0, ...
+    :raises TrainerError: the file cannot be written.
     """
     from rich.console import Console
 
-    from reference_trainer.performance import apply
-
     if result:
         check_output("--result", result)
-    kind, _ = kind_of(settings.device)
-    names = cures.variant_fixes("fixed", kind) if settings.fixes is None else settings.fixes
-    cured = cures.plan(names, kind)
-    device = look_around(settings.device, config).devices[0].name
-    apply(config, device)
-    document = {**measured(settings, cured, device=device, seconds=SECONDS), "fixes": names}
+    document = measured(settings, cured, device=device, seconds=SECONDS)
     Console().print(table(document))
     for line in notes(document):
         print(line)

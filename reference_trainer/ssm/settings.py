@@ -23,20 +23,20 @@ class Settings:
     student_dims: tuple[int, ...] = (8, 16, 32, 64, 128)
     sequence_length: int = 24
     """T: of the measured sequences and of the impulse responses."""
-    measurements: int = 4
+    measurements: int = 3
     """N: sequences that a student is fitted to."""
     gd: bool = True
     gnc: bool = True
 
     optimizer: str = "adam"
-    lr: float = 0.01
-    init_scale: float = 0.3
+    lr: float = 0.003
+    init_scale: float = 0.1
     """Gradient descent begins with B and C drawn as guesses are, times this."""
-    epochs: int = 200
+    epochs: int = 500
     """Most updates of gradient descent."""
-    gd_loss: float = 1e-3
-    """Gradient descent stops where the training loss is below it."""
-    gnc_loss: float = 0.1
+    gd_loss: float = 0.01
+    """Gradient descent stops where the training loss is below it: as well as guesses fit, so that both compare."""
+    gnc_loss: float = 0.01
     """A guess whose training loss is below it is taken."""
     max_guesses: int = 10_000
     report_every: int = 10

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import optimization
 from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, notes, run, table
 from reference_trainer.ssm.peak import Peak
@@ -25,7 +24,6 @@ SMALL = Settings(
     sequence_length=8,
     epochs=5,
     max_guesses=20,
-    device="cpu",
 )
 
 
@@ -41,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    assert run(SMALL, PerformanceConfig(), path) == 0
+    assert run(SMALL, CURED, device="cpu", result=path) == 0
     document = json.loads(path.read_text())
     rows = {row["name"]: row for row in document["rows"]}
     assert list(rows) == ["data generation", "forward", "training", "guess and check", "memory"]
@@ -54,7 +52,7 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert ratio["n"] == optimization.LEAST_ROUNDS
         assert rows[name]["as_found"] > 0
     assert rows["memory"]["ratio"] is None
-    assert document["fixes"][0] == "device-data"
+    assert document["cured"]["device_data"]
     assert document["results"]["jobs"] == document["results"]["same_epochs_and_guesses"] == 4
     printed = capsys.readouterr().out
     assert all(name in printed for name in rows)
@@ -105,7 +103,7 @@ def test_memory_of_a_side() -> None:
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="no folder"):
-        run(SMALL, PerformanceConfig(), tmp_path / "missing" / "result.json")
+        run(SMALL, CURED, device="cpu", result=tmp_path / "missing" / "result.json")
 
 
 @pytest.mark.slow
