@@ -51,11 +51,35 @@ def respond(
         return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
     inputs = inputs.to(students.a.dtype)
     if way == SCAN:
-        outputs, responses = _Scan.apply(students.a, students.b, students.c, inputs)
+        given = students.a, students.b, students.c, inputs
+        graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given[:3])
+        outputs, responses = _Scan.apply(*given) if graph else _scan(*given)
     else:
         responses = _response(students, inputs.shape[2])
         outputs = (_convolve if way == FFT else _weigh)(inputs, responses)
     return outputs if outputs_only else (outputs, responses)
+
+
+def losses_and_gradient(
+    parameters: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor, way: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """An epoch's work at once: mean squared errors (S,), outputs (S, N), and the errors' gradient (3, S, d).
+
+    For `scan` it is one kernel, without a graph: small students are done before autograd has begun. The other ways go
+    through their graph.
+
+    :param parameters: (3, S, d): a, b and c, contiguous.
+    :param inputs: as `respond` has them, (J, N, T).
+    :param targets: (S, N).
+    """
+    if way != SCAN:
+        leaf = parameters.detach().requires_grad_()
+        with torch.enable_grad():
+            outputs = respond(Students(*leaf.unbind()), inputs, way, outputs_only=True)
+            losses = (outputs - targets).square().mean(-1)
+            (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+        return losses.detach(), outputs.detach(), gradient
+    return _fused(parameters.detach(), inputs.to(parameters.dtype), targets.to(parameters.dtype))
 
 
 # ------------------------------------------------------------ as found
@@ -114,6 +138,58 @@ def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
 # ------------------------------------------------------------ the kernel
 
 
+def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs and responses of contiguous tensors that need no gradient, or of which someone else keeps it."""
+    from reference_trainer.ssm.kernels import launch, scan
+
+    a, b, c, inputs = a.contiguous(), b.contiguous(), c.contiguous(), inputs.contiguous()
+    students, channels = a.shape
+    _, sequences, length = inputs.shape
+    responses = a.new_empty(students, length)
+    if launch.on_host(a.device):
+        outputs = a.new_empty(students, sequences)
+        scan.host_responses(*(tensor.numpy() for tensor in (responses, outputs, a, b, c, inputs)))
+        return outputs, responses
+    tiles = -(-length // scan.TILE)
+    launch.launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
+    return _weigh(inputs, responses), responses
+
+
+def _fused(
+    parameters: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    from reference_trainer.ssm.kernels import launch, scan
+
+    gradient = torch.empty_like(parameters)
+    if launch.on_host(parameters.device):
+        losses, outputs = parameters.new_empty(len(targets)), torch.empty_like(targets)
+        given = losses, outputs, gradient, parameters, inputs.contiguous(), targets.contiguous()
+        scan.host_losses(*(tensor.numpy() for tensor in given))
+        return losses, outputs, gradient
+    a, b, c = parameters.unbind()
+    outputs, _ = _scan(a, b, c, inputs)
+    errors = outputs - targets
+    weights = _turned(errors * (2 / errors.shape[1]), inputs)
+    _gradients_on_gpu(gradient, (a, b, c), weights)
+    return errors.square().mean(-1), outputs, gradient
+
+
+def _turned(doutputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """dL/dk (S, T) from dL/dy (S, N): the sequences, their latest values first, in those shares."""
+    each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
+    return each.reshape(len(doutputs), -1).flip(1)
+
+
+def _gradients_on_gpu(gradient: torch.Tensor, parts: tuple[torch.Tensor, ...], weights: torch.Tensor) -> None:
+    """Into (3, S, d); `parts` are a, b and c, `weights` is dL/dk (S, T)."""
+    from reference_trainer.ssm.kernels import launch, scan
+
+    _, students, channels = gradient.shape
+    grid = -(-students * channels // scan.THREADS)
+    sizes = students, channels, weights.shape[1]
+    launch.launch(scan.response_gradients, grid, scan.THREADS, *gradient.unbind(), *parts, weights, *sizes)
+
+
 class _Scan(torch.autograd.Function):
     """The kernels of kernels/scan.py, and their place in the graph."""
 
@@ -121,20 +197,9 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        from reference_trainer.ssm.kernels import launch, scan
-
         a, b, c, inputs = (tensor.detach().contiguous() for tensor in (a, b, c, inputs))
         ctx.save_for_backward(a, b, c, inputs)
-        students, channels = a.shape
-        _, sequences, length = inputs.shape
-        responses = a.new_empty(students, length)
-        if launch.on_host(a.device):
-            outputs = a.new_empty(students, sequences)
-            scan.host_responses(*(tensor.numpy() for tensor in (responses, outputs, a, b, c, inputs)))
-            return outputs, responses
-        tiles = -(-length // scan.TILE)
-        launch.launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
-        return _weigh(inputs, responses), responses
+        return _scan(a, b, c, inputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -144,18 +209,13 @@ class _Scan(torch.autograd.Function):
         from reference_trainer.ssm.kernels import launch, scan
 
         a, b, c, inputs = ctx.saved_tensors
-        da, db, dc = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device).unbind()
+        gradient = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device)
+        da, db, dc = gradient.unbind()
         if launch.on_host(a.device):
             given = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
             scan.host_gradients(*(tensor.numpy() for tensor in given))
-            return da, db, dc, None
-        students, channels = a.shape
-        length = inputs.shape[2]
-        each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
-        weights = dresponses + each.reshape(students, length).flip(1)
-        grid = -(-students * channels // scan.THREADS)
-        arrays = da, db, dc, a, b, c, weights
-        launch.launch(scan.response_gradients, grid, scan.THREADS, *arrays, students, channels, length)
+        else:
+            _gradients_on_gpu(gradient, (a, b, c), dresponses + _turned(doutputs, inputs))
         return da, db, dc, None
 
 
@@ -176,7 +236,7 @@ ROUNDS: Final = 5
 LARGEST_POWERS: Final = 1 << 28
 """Bytes of the powers of a beyond which a way that keeps them is not tried: its gradient takes some times that."""
 AGREE: Final = 1e-3
-"""Of the largest output: what two ways may differ by. One that is further off is broken: it is reported."""
+"""Of the largest output, or gradient: what two ways may differ by. One that is further off is broken, and reported."""
 _chosen: dict[tuple[str, bool, Shape], str] = {}
 
 
@@ -213,40 +273,38 @@ def seconds(
 
     :raises RuntimeError: the ways do not agree.
     """
-    students, inputs = _example(shape, device, backward=backward)
-    outputs: dict[str, torch.Tensor] = {}
+    parameters, inputs = _example(shape, device, backward=backward)
+    results: dict[str, torch.Tensor] = {}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for counted in range(rounds + 1):
         for way in ways:
             began = time.perf_counter()
-            outputs[way] = _pass(students, inputs, way, backward=backward)
+            results[way] = _pass(parameters, inputs, way, backward=backward)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             if counted:
                 times[way].append(time.perf_counter() - began)
-    first = outputs[ways[0]]
-    for way, found in outputs.items():
+    first = results[ways[0]]
+    for way, found in results.items():
         off = float((found - first).abs().max() / first.abs().max())
         if not off <= AGREE:
-            raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest output at {shape} on {device}")
+            raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest value at {shape} on {device}")
     return times
 
 
-def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[Students, torch.Tensor]:
-    """Students and sequences of that shape, made without a random number of anyone's."""
-    count = shape.students * shape.dim
-    line = torch.linspace(0, 1, count, device=device).view(shape.students, shape.dim)
-    parts = 0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim
-    a, b, c = (part.requires_grad_(backward) for part in parts)
-    sets = shape.students if backward else 1
-    size = sets, shape.measurements, shape.length
+def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Parameters (3, S, d) and sequences of that shape, made without a random number of anyone's."""
+    line = torch.linspace(0, 1, shape.students * shape.dim, device=device).view(shape.students, shape.dim)
+    parameters = torch.stack((0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim))
+    size = shape.students if backward else 1, shape.measurements, shape.length
     inputs = torch.cos(torch.arange(math.prod(size), device=device, dtype=torch.float32)).view(size)
-    return Students(a, b, c), inputs
+    return parameters, inputs
 
 
-def _pass(students: Students, inputs: torch.Tensor, way: str, *, backward: bool) -> torch.Tensor:
-    with torch.set_grad_enabled(backward):
-        outputs = respond(students, inputs, way, outputs_only=True)
-        if backward:
-            torch.autograd.grad(outputs.square().sum(), (students.a, students.b, students.c))
-    return outputs.detach()
+def _pass(parameters: torch.Tensor, inputs: torch.Tensor, way: str, *, backward: bool) -> torch.Tensor:
+    if not backward:
+        with torch.no_grad():
+            return respond(Students(*parameters.unbind()), inputs, way, outputs_only=True)
+    targets = torch.zeros(inputs.shape[:2], device=inputs.device)
+    _, _, gradient = losses_and_gradient(parameters, inputs, targets, way)
+    return gradient

@@ -89,13 +89,22 @@ def host_students(a, b, c, keys, firsts, count, low, width, b_scale, c_scale):
     a is uniform over [low, low + width), b and c are normal times their scales; all four are float32.
     """
     bits = np.empty(TILE, np.int32)
-    blocks = (a.shape[1] + WORDS - 1) >> 2
+    dim = a.shape[1]
+    blocks = (dim + WORDS - 1) >> 2
+    words = WORDS * blocks
     for row in range(len(a)):
         job = row // count
+        key = keys[job]
         first = (firsts[job] + row - job * count) * 3 * blocks
-        _fill_uniforms(a[row], bits, keys[job], first, low, width)
-        _fill_normals(b[row], bits, keys[job], first + blocks, b_scale)
-        _fill_normals(c[row], bits, keys[job], first + 2 * blocks, c_scale)
+        if 3 * words <= TILE:  # all three at once
+            _draw_bits(bits, key[0], key[1], first, 3 * blocks)
+            _uniforms(a[row], bits, low, width)
+            _normals(b[row], bits[words:], b_scale)
+            _normals(c[row], bits[2 * words :], c_scale)
+        else:
+            _fill_uniforms(a[row], bits, key, first, low, width)
+            _fill_normals(b[row], bits, key, first + blocks, b_scale)
+            _fill_normals(c[row], bits, key, first + 2 * blocks, c_scale)
 
 
 def store_block(out, row, number, n0, n1, n2, n3):

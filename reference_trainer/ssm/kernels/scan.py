@@ -32,60 +32,105 @@ _TERMS = TILE * THREADS
 _PARTS = THREADS // TILE  # threads that add up one time step of a block
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
+def _respond(response, h, a, b, c):
+    """k of one student; h (d,) is scratch."""
+    for j in range(len(a)):
+        h[j] = b[j] * c[j]
+    for t in range(len(response)):
+        total = a.dtype.type(0)
+        for j in range(len(a)):
+            total = add_to(total, h[j])
+            kept = a[j] * h[j]
+            h[j] = 0 if abs(kept) < _GONE else kept  # a NaN stays one
+        response[t] = total
+
+
+@njit(fastmath={"contract"})
+def _weigh(response, sequence):
+    """y of one sequence."""
+    total = response.dtype.type(0)
+    for t in range(len(response)):
+        total = add_to(total, sequence[len(response) - 1 - t] * response[t])
+    return total
+
+
+@njit(fastmath={"contract"})
+def _add_turned(weights, sequence, share):
+    """Add a sequence, its latest value first, times what L changes with its y."""
+    for t in range(len(weights)):
+        weights[t] += share * sequence[len(weights) - 1 - t]
+
+
+@njit(fastmath={"contract"})
+def _descend(da, db, dc, slope, a, b, c, weights):
+    """Gradients of one student by Horner's scheme; slope (d,) is scratch, and the value is kept in dc."""
+    for j in range(len(a)):
+        dc[j] = 0
+        slope[j] = 0
+    for back in range(len(weights)):
+        weight = weights[len(weights) - 1 - back]
+        for j in range(len(a)):
+            slope[j] = advance_on_host(slope[j], a[j], dc[j])
+            dc[j] = advance_on_host(dc[j], a[j], weight)
+    for j in range(len(a)):
+        value = dc[j]
+        da[j] = b[j] * c[j] * slope[j]
+        db[j] = c[j] * value
+        dc[j] = b[j] * value
+
+
+@njit(cache=True, nogil=True)
 def host_responses(responses, outputs, a, b, c, inputs):
     """responses (S, T) and outputs (S, N) of students a, b, c (S, d), all of one type.
 
     inputs (J, N, T): the first S / J students are given the first sequences, and so on.
     """
-    students, channels = a.shape
-    _, sequences, length = inputs.shape
-    count = students // len(inputs)
+    count = len(a) // len(inputs)
     h = np.empty_like(a[0])
-    for s in range(students):
-        for j in range(channels):
-            h[j] = b[s, j] * c[s, j]
-        for t in range(length):
-            total = a.dtype.type(0)
-            for j in range(channels):
-                total = add_to(total, h[j])
-                kept = a[s, j] * h[j]
-                h[j] = 0 if abs(kept) < _GONE else kept  # a NaN stays one
-            responses[s, t] = total
-        for n in range(sequences):
-            total = a.dtype.type(0)
-            for t in range(length):
-                total = add_to(total, inputs[s // count, n, length - 1 - t] * responses[s, t])
-            outputs[s, n] = total
+    for s in range(len(a)):
+        _respond(responses[s], h, a[s], b[s], c[s])
+        for n in range(inputs.shape[1]):
+            outputs[s, n] = _weigh(responses[s], inputs[s // count, n])
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True)
 def host_gradients(da, db, dc, a, b, c, inputs, dresponses, doutputs):
     """dL/da, dL/db, dL/dc (S, d) from dL/dresponses (S, T) and dL/doutputs (S, N)."""
-    students, channels = a.shape
-    _, sequences, length = inputs.shape
-    count = students // len(inputs)
+    count = len(a) // len(inputs)
     weights = np.empty_like(dresponses[0])
-    value = np.empty_like(a[0])
     slope = np.empty_like(a[0])
+    for s in range(len(a)):
+        weights[:] = dresponses[s]
+        for n in range(inputs.shape[1]):
+            _add_turned(weights, inputs[s // count, n], doutputs[s, n])
+        _descend(da[s], db[s], dc[s], slope, a[s], b[s], c[s], weights)
+
+
+@njit(cache=True, nogil=True)
+def host_losses(losses, outputs, gradient, parameters, inputs, targets):
+    """Mean squared errors (S,) of outputs (S, N) from targets (S, N), and their gradient (3, S, d): all at once.
+
+    parameters (3, S, d) are a, b and c; inputs (J, N, T) as in host_responses.
+    """
+    _, students, channels = parameters.shape
+    count = students // len(inputs)
+    sequences, length = inputs.shape[1:]
+    scratch = np.empty(channels, parameters.dtype)
+    response = np.empty(length, parameters.dtype)
+    weights = np.empty_like(response)
     for s in range(students):
-        for t in range(length):
-            weights[t] = dresponses[s, t]
+        a, b, c = parameters[0, s], parameters[1, s], parameters[2, s]
+        _respond(response, scratch, a, b, c)
+        weights[:] = 0
+        total = parameters.dtype.type(0)
         for n in range(sequences):
-            for t in range(length):
-                weights[t] += doutputs[s, n] * inputs[s // count, n, length - 1 - t]
-        for j in range(channels):
-            value[j] = 0
-            slope[j] = 0
-        for back in range(length):
-            weight = weights[length - 1 - back]
-            for j in range(channels):
-                slope[j] = advance_on_host(slope[j], a[s, j], value[j])
-                value[j] = advance_on_host(value[j], a[s, j], weight)
-        for j in range(channels):
-            da[s, j] = b[s, j] * c[s, j] * slope[j]
-            db[s, j] = c[s, j] * value[j]
-            dc[s, j] = b[s, j] * value[j]
+            outputs[s, n] = _weigh(response, inputs[s // count, n])
+            error = outputs[s, n] - targets[s, n]
+            total += error * error
+            _add_turned(weights, inputs[s // count, n], (error + error) / sequences)
+        losses[s] = total / sequences
+        _descend(gradient[0, s], gradient[1, s], gradient[2, s], scratch, a, b, c, weights)
 
 
 @on_cuda("void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64)")

@@ -55,6 +55,12 @@ def response(shape: tuple[int, int, int, int], sets: int) -> tuple[torch.Tensor,
     return tuple(map(torch.from_numpy, found(given, inputs, forward.SCAN)))
 
 
+def epoch() -> tuple[torch.Tensor, ...]:
+    given, inputs = case((4, 2, 19, 5), sets=2)
+    parameters = torch.stack((given.a, given.b, given.c)).detach()
+    return forward.losses_and_gradient(parameters, inputs, torch.ones(4, 2), forward.SCAN)
+
+
 def diverged() -> tuple[torch.Tensor, ...]:
     """a beyond 1 and below 0, and at time 0 alone."""
     a = torch.tensor([[-0.9, 0.0, 1.1]])
@@ -69,6 +75,7 @@ CHECKS: dict[str, Callable[[], None]] = {
         f"scan {shape} {sets}": lambda shape=shape, sets=sets: agree(lambda: response(shape, sets), 1e-4)
         for shape, sets in (((1, 1, 1, 1), 1), ((2, 2, 16, 3), 2), ((4, 2, 19, 5), 2), ((1, 1, 35, 131), 1))
     },
+    "epoch": lambda: agree(epoch, 1e-5),
     "scan beyond 1": lambda: agree(diverged, 1e-5),
 }
 
