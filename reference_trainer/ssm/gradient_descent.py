@@ -116,17 +116,18 @@ class _Together:
         with marks.region("data"):
             drawn = initial(jobs, settings.init_scale, device_data=plan.device_data, device=device)
         self._jobs, self._data, self._settings, self._log, self._way = jobs, data, settings, log, way
-        self._parameters = torch.stack((drawn.a, drawn.b, drawn.c)).requires_grad_()
-        self._updates = updates(settings.optimizer, settings.lr, self._parameters.detach())
+        self._parameters = torch.stack((drawn.a, drawn.b, drawn.c))
+        self._updates = updates(settings.optimizer, settings.lr, self._parameters)
         count = len(jobs)
         self._rows = list(range(count))
         """Those that are still computed, by their place in the group; the tensors below have a row for each of them."""
-        self._inputs, self._targets = data.inputs, data.targets
+        kept = data.inputs.dtype if way == "loop" else self._parameters.dtype
+        self._inputs, self._targets = data.inputs.to(kept), data.targets.to(kept)
         self._running = torch.ones(count, dtype=torch.bool, device=device)
         self._epochs = torch.zeros(count, dtype=torch.int64, device=device)
-        self._losses = torch.full((count,), torch.nan, dtype=data.targets.dtype, device=device)
+        self._losses = torch.full((count,), torch.nan, dtype=self._targets.dtype, device=device)
         """The last ones that were seen while the student was running."""
-        self._ended = torch.empty_like(self._parameters, requires_grad=False)
+        self._ended = torch.empty_like(self._parameters)
         """Parameters of all of the group, as they were when they were left out."""
         self._found: dict[int, tuple[int, bool]] = {}
         """Likewise: (updates, whether it fits)."""
@@ -148,25 +149,19 @@ class _Together:
     def _epoch(self, epoch: int) -> None:
         import torch
 
-        from reference_trainer.ssm.forward import respond
+        from reference_trainer.ssm.forward import losses_and_gradient
 
-        a, b, c = self._parameters.unbind()
-        students = Students(a, b, c)
-        with marks.region("forward"):
-            outputs = respond(students, self._inputs, self._way, outputs_only=True)
-            losses = training_losses(outputs, self._targets)
+        with marks.region("forward and backward"):
+            given = self._parameters, self._inputs, self._targets
+            losses, outputs, gradient = losses_and_gradient(*given, self._way)
         if self._log.due(epoch):
-            self._report(epoch, _reported(losses, outputs, students))
-        with marks.region("update"), torch.no_grad():
+            self._report(epoch, _reported(losses, outputs, Students(*self._parameters.unbind())))
+        with marks.region("update"):
             self._losses = torch.where(self._running, losses, self._losses)
             self._running &= losses >= self._settings.gd_loss
-        if epoch == self._settings.epochs:
-            return
-        with marks.region("backward"):
-            (gradient,) = torch.autograd.grad(losses.sum(), self._parameters)
-        with marks.region("update"), torch.no_grad():
-            self._epochs += self._running
-            self._updates.step(self._parameters, gradient, ~self._running[:, None])
+            if epoch < self._settings.epochs:
+                self._epochs += self._running
+                self._updates.step(self._parameters, gradient, ~self._running[:, None])
 
     def _report(self, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
         """Of those that came to this epoch, which is before its loss stops some."""
@@ -195,7 +190,7 @@ class _Together:
         if not places:
             return
         self._readouts += 2
-        self._ended[:, [self._rows[place] for place in places]] = self._parameters.detach()[:, places]
+        self._ended[:, [self._rows[place] for place in places]] = self._parameters[:, places]
         epochs, losses = self._epochs.tolist(), self._losses.tolist()
         for place in places:
             self._found[self._rows[place]] = epochs[place], losses[place] < self._settings.gd_loss
@@ -204,7 +199,7 @@ class _Together:
         import torch
 
         rows = torch.tensor(places, device=self._running.device)
-        self._parameters = self._parameters.detach()[:, rows].requires_grad_()
+        self._parameters = self._parameters.index_select(1, rows)
         self._updates.keep(rows)
         self._inputs, self._targets = self._inputs[rows], self._targets[rows]
         self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 FIRST_BATCH: Final = 64
 """Guesses, of each job."""
-DEARER: Final = 1.1
-"""Batches are doubled until a guess costs so much more than it did in the best batch: what no cache holds is dearer."""
-CPU_BYTES: Final = 256 << 20
+CHEAPER: Final = 0.95
+"""Batches are doubled as long as a guess costs less than this part of what it cost in the best batch before: what a
+doubled batch saves of launches it may lose by what no cache holds, and the last one draws too many."""
+CPU_BYTES: Final = 64 << 20
 """Most memory of a batch on a CPU, where workers share it."""
 GPU_SHARE: Final = 8
 """Likewise on a GPU: this part of what is free."""
@@ -166,7 +167,7 @@ class _Search:
             read = _look(losses, self._settings.gnc_loss)
         marks.count("readouts", 1)
         ends = [at if loss < self._settings.gnc_loss else count - 1 for at, loss in read]
-        self._report(jobs, first, count, ends, (losses, outputs, students))
+        self._report(jobs, first, count, ends, losses=losses, outputs=outputs, students=students)
         for row, (place, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
             if row in self._best and not loss < self._best[row].loss:
                 continue
@@ -191,24 +192,24 @@ class _Search:
         first: int,
         count: int,
         ends: Sequence[int],
-        seen: tuple[torch.Tensor, torch.Tensor, Students],
+        *,
+        losses: torch.Tensor,
+        outputs: torch.Tensor,
+        students: Students,
     ) -> None:
         """Of the guesses at which one is due, as one after the other would have: up to the one that fits.
 
         :param ends: of each job, the last guess of the batch that is looked at.
         """
-        numbers = [at for at in range(count) if self._log.due(first + at + 1)]
-        if not numbers:
+        due = [number - 1 - first for number in self._log.due_in(first + 1, first + count)]
+        seen = [(place, at) for place, end in enumerate(ends) for at in due if at <= end]
+        if not seen:
             return
-        losses, outputs, students = seen
         with marks.region("log"):
-            for place, (job, end) in enumerate(zip(jobs, ends, strict=True)):
-                due = [at for at in numbers if at <= end]
-                if due:
-                    rows = [place * count + at for at in due]
-                    chosen = Students(students.a[rows], students.b[rows], students.c[rows])
-                    tensors = _reported(losses[place, due], outputs[place, due], chosen)
-                    self._log.report([job] * len(due), [first + at + 1 for at in due], tensors)
+            rows = [place * count + at for place, at in seen]
+            chosen = Students(students.a[rows], students.b[rows], students.c[rows])
+            tensors = _reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
+            self._log.report([jobs[place] for place, _ in seen], [first + at + 1 for _, at in seen], tensors)
 
 
 class _Batches:
@@ -232,7 +233,7 @@ class _Batches:
 
     def took(self, seconds: float) -> None:
         """Seconds of a guess in the batch that was last."""
-        if seconds <= DEARER * self._least:
+        if seconds < CHEAPER * self._least:
             self._size *= 2
         self._least = min(self._least, seconds)
 

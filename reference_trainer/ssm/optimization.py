@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -71,7 +72,7 @@ def run(settings: Settings, cured: Plan, *, device: str, result: Path | None = N
     if result:
         check_output("--result", result)
     document = measured(settings, cured, device=device, seconds=SECONDS)
-    Console().print(table(document))
+    Console(width=None if sys.stdout.isatty() else 100).print(table(document))
     for line in notes(document):
         print(line)
     if result:
@@ -285,7 +286,7 @@ def table(document: dict[str, Any]) -> Table:
     from rich.table import Table
 
     title = f"{document['seeds']} seeds, rank {document['rank']}, dimension {document['dim']}, {document['device']}"
-    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)  # fits 80 columns
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     drawn.add_column("part", no_wrap=True)
     for name in ("as found", "cured", "cured / as found", "saved", "promised"):
         drawn.add_column(name, justify="right", no_wrap=True)
@@ -300,12 +301,19 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     ratio = row["ratio"]
     if ratio is None:
         return row["name"], *shown, "none as found", "-", promised
-    interval = f"{ratio['value']:.2g} ({ratio['low']:.2g} to {ratio['high']:.2g})"
-    return row["name"], *shown, interval, f"{1 - ratio['value']:.1%}", promised
+    interval = "{} ({} to {})".format(*(_short(ratio[name]) for name in ("value", "low", "high")))
+    saved = f"{1 - ratio['value']:.1%}" if ratio["value"] < 1 else "none"
+    return row["name"], *shown, interval, saved, promised
 
 
 def _shown(value: float, unit: str) -> str:
-    return f"{value / 2**20:.2f} MiB" if unit == "bytes" else f"{value * 1e3:.3g} ms"
+    if unit == "bytes":
+        return f"{value / 2**20:.2f} MiB"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def notes(document: dict[str, Any]) -> list[str]:

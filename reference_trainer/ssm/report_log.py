@@ -51,6 +51,11 @@ class ReportLog:
         times, rest = divmod(number, self._every)
         return times > 0 and rest == 0 and not (self._quiet and times & (times - 1))
 
+    def due_in(self, first: int, last: int) -> list[int]:
+        """All numbers from `first` to `last` after which there is one."""
+        begin = -(-first // self._every) * self._every
+        return [number for number in range(begin, last + 1, self._every) if self.due(number)]
+
     def report(self, jobs: Sequence[Job], numbers: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> None:
         """Write a line for each job.
 

@@ -59,7 +59,7 @@ class Adam:
         parameters.addcdiv_(self._mean, spread, value=-self._lr / (1 - BETA1**self._steps))
 
     def keep(self, rows: torch.Tensor) -> None:
-        self._mean, self._square = self._mean[:, rows], self._square[:, rows]
+        self._mean, self._square = self._mean.index_select(1, rows), self._square.index_select(1, rows)
 
 
 def updates(optimizer: str, lr: float, parameters: torch.Tensor) -> Updates:

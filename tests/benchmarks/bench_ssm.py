@@ -1,4 +1,4 @@
-"""What the cures of the sweep are worth: all of them, each alone, two workers over one, and what an engine costs a job.
+"""What the cures of the sweep are worth: all of them, each alone, and two workers over one where all cures are on.
 
 Every sweep is the trainer as a program, measured by itself; start of workers and compilation are told apart. Rounds are
 interleaved, their order changes from round to round. With KEEP=FOLDER every finished round is kept there, and those of
@@ -12,24 +12,16 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.cures import fixes
-from reference_trainer.ssm.engine import Failure, engines, open_engine
-from reference_trainer.ssm.settings import Settings
-from reference_trainer.ssm.sweep import sweep
 from tests.benchmarks.bench_pretokenize import BUSY, others
 from tests.benchmarks.measure import ratio
-from tests.reference_trainer.ssm import fake_jobs
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 DEVICE = os.environ.get("DEVICE", "cpu")
@@ -40,7 +32,6 @@ BAR = 20.0
 """Times faster, of all cures."""
 LEAST_JOBS = 200
 TWO_WORKERS = 1.7
-EMPTY = 1_000
 CLOSE = 2e-3
 """Relative: losses of the same job in two variants."""
 SMALL = ("--num-seeds", "4", "--teacher-ranks", "1", "2", "--student-dims", "16", "128")
@@ -144,61 +135,3 @@ def test_two_workers_over_one(tmp_path: Path) -> None:
     if faster.value < TWO_WORKERS and busy > BUSY:
         pytest.skip(f"inconclusive: {faster}, but other programs used {busy:.2f} cores")
     assert faster.value >= TWO_WORKERS, f"two workers are not worth it: {faster}"
-
-
-@pytest.mark.parametrize("name", engines())
-def test_empty_tasks(name: str) -> None:
-    """An engine alone: what a task costs that does nothing."""
-    engine = _engine(name)
-    workers = engine.workers
-    try:
-        spent = [_spent(lambda: _tasks(engine)) for _ in range(ROUNDS)]
-    finally:
-        engine.close()
-    print(f"\n{name}, workers: {workers}; {_a_job(spent)} an empty task")
-
-
-@pytest.mark.parametrize("name", engines())
-def test_empty_jobs(name: str, tmp_path: Path) -> None:
-    """A sweep of them, with its results in a file: the time from workers that are ready to the last outcome."""
-    _engine(name).close()  # or it is skipped
-    settings = Settings(
-        num_seeds=EMPTY,
-        teacher_ranks=(1,),
-        student_dims=(8,),
-        gnc=False,
-        fixes=("flat-sweep",) if name != "inline" else (),
-        engine=name,
-        device="cpu",
-    )
-    spent = []
-    for number in range(ROUNDS):
-        path = tmp_path / f"{name}-{number}"
-        spent.append(sweep(replace(settings, results=path), work=fake_jobs.work).wall_s)
-    print(f"\n{name}: {_a_job(spent)} an empty job of a sweep")
-
-
-def _engine(name: str) -> Any:
-    try:
-        engine = open_engine(name)
-    except TrainerError as error:
-        pytest.skip(str(error))
-    engine.start(engine.place("cpu", PerformanceConfig(max_load=1.0), None), fake_jobs.ready)
-    return engine
-
-
-def _tasks(engine: Any) -> None:
-    done = list(engine.run(fake_jobs.squared, range(EMPTY)))
-    assert sorted(result for _, result in done if not isinstance(result, Failure)) == [n * n for n in range(EMPTY)]
-
-
-def _spent(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _a_job(spent: Sequence[float]) -> str:
-    """Median and range over rounds."""
-    low, middle, high = (value / EMPTY * 1e6 for value in (min(spent), statistics.median(spent), max(spent)))
-    return f"{middle:.0f} µs ({low:.0f} to {high:.0f}, {len(spent)} rounds)"

@@ -59,11 +59,11 @@ def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
     return tuple(job for job in settings.jobs() if job.method == method)
 
 
-def fits(method: str, plan: Plan, settings: Settings = SMALL) -> list[Fit]:
+def fits(method: str, plan: Plan, settings: Settings = SMALL, device: str = "cpu") -> list[Fit]:
     """Of all seeds of a combination, in groups as the sweep would make them."""
     asked = jobs(method, settings)
     groups = [asked] if plan.batched_seeds else [(job,) for job in asked]
-    return [outcome.fit for group in groups for outcome in work(group, settings, plan, "cpu")]
+    return [outcome.fit for group in groups for outcome in work(group, settings, plan, device)]
 
 
 def same(found: list[Fit], expected: list[Fit]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from dataclasses import replace
@@ -57,6 +58,33 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert all(name in printed for name in rows)
     assert "none as found" in printed
+
+
+@pytest.mark.usefixtures("quick")
+def test_table_fits_a_terminal() -> None:
+    """Of 80 columns, with nothing cut off."""
+    from rich.console import Console
+
+    rows = [
+        optimization._row("data generation", "s", [0.00767] * 9, [0.000349] * 9),
+        optimization._row("training", "s", [1.22] * 9, [0.0514] * 9),
+        optimization._row("memory", "bytes", [65536] * 9, [21 << 20] * 9),
+    ]
+    document = {"seeds": 10, "rank": 1, "dim": 128, "device": "cpu", "rows": rows}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table(document))
+    text = console.export_text()
+    assert "…" not in text
+    for words in (
+        "0.046 (0.046 to 0.046)",
+        "95.4%",
+        "30% to 50%",
+        "1.22 s",
+        "51.4 ms",
+        "21.00 MiB",
+        "336 (336 to 336)",
+    ):
+        assert words in text
 
 
 @pytest.mark.usefixtures("quick")
