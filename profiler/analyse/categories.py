@@ -28,6 +28,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "d2h": "copy",
     "copy": "copy",
     "sync": "sync",
+    "workers": "sync",
 }
 """Name of a region (whole, case ignored) -> host category. Any other name is `python`: a region is evidence that host
 Python of that name ran. What runs inside a region keeps its own category, since the innermost wins."""

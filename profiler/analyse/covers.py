@@ -27,12 +27,19 @@ LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map"
 STRATA: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
 """Covers whose samples are weighed together: frames tell them apart for sure, and their total is exact."""
 COVERS: Final = (*POOLS, *WHOLE, CALL)
+HOOKS_WERE_IN: Final = "package"
+"""Fact that only hooks state: where their own code lies."""
 NUMBER: Final = {name: number for number, name in enumerate(COVERS)}
 
 
 def hooked(run: Run) -> bool:
-    """Whether hooks were in the program and found its steps; a program that marks itself has marks for the rest too."""
-    return run.step_source != MARKED and (bool(len(run.boundaries)) or run.step_source.startswith(WHOLE_RUN))
+    """Whether hooks were in the program and found its steps, or all else: it may mark its steps itself.
+
+    Where there are none, a program that marks its steps has marks for the rest too.
+    """
+    if run.step_source == MARKED:
+        return HOOKS_WERE_IN in run.info.facts
+    return bool(len(run.boundaries)) or run.step_source.startswith(WHOLE_RUN)
 
 
 def exact_covers(run: Run, window: Window, host: HostTimeline) -> dict[str, Numbers]:

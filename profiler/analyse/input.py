@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.covers import HOOKS_WERE_IN
 from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
 from profiler.analyse.window import Window, of_process, select
 from profiler.run.groups import grouped
@@ -20,6 +21,7 @@ from profiler.run.model import (
     IN_MAIN,
     IN_WORKERS,
     INLINE,
+    MARKED,
     OWN_THREAD,
     RECEIVE,
     WAITING_FOR_WORK,
@@ -29,10 +31,12 @@ from profiler.run.model import (
     Run,
     Table,
 )
-from profiler.run.tables import WORKER_OF, CallKind
+from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
 THE_LOADER: Final = "the loader itself"
 """Its sampler, its bookkeeping: what is inside of `data` and of none of the other parts."""
+OWN_REGION: Final = "its region data"
+"""The same of a program that has no loader and marks such a region itself."""
 BETWEEN: Final = "between batches"
 _OF_WORKERS: Final = ("worker start", WAITING_FOR_WORK)
 _OF_MAIN: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory", RECEIVE)
@@ -132,31 +136,40 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
 
 def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mapping[_Key, int]:
     total: defaultdict[_Key, int] = defaultdict(int)
-    spans = window.spans
+    spans, has_loader = window.spans, _has_loader(run, window)
     for rows in grouped(of_process(run.regions, window), "tid"):
         if not _is_named(run, rows, _OF_MAIN).any():
             continue
         own, inline = _OwnTimes(run, rows, said), INLINE if rows["tid"][0] == window.tid else OWN_THREAD
         data = select(rows, _is_named(run, rows, ("data", "loader start")))
-        loader = intersect(union(data["begin"], data["end"]), spans)
+        loader = intersect(union(data["begin"], data["end"]), spans if has_loader else union(*np.zeros((2, 0), int)))
         for key, ns in own.within(loader).items():
             total[_told(key, "" if inline == INLINE else OWN_THREAD, has_workers)] += ns
         for key, ns in own.within(_without(spans, loader)).items():
-            total[_told(key, inline, has_workers)] += ns
+            total[_told(key, inline, has_workers, has_loader=has_loader)] += ns
     return {key: ns for key, ns in total.items() if key[0]}
 
 
+def _has_loader(run: Run, window: Window) -> bool:
+    """Whether a region `data` is a loader's: not where a program marks its steps, and hooks saw it ask none."""
+    if run.step_source != MARKED or HOOKS_WERE_IN not in run.info.facts:
+        return True
+    return bool((of_process(run.boundaries, window)["kind"] == BoundaryKind.LOADER).any())
+
+
 def _without(spans: Intervals, loader: Intervals) -> Intervals:
+    if not len(loader.begin):
+        return spans
     return intersect(spans, complement(loader, int(spans.begin[0]), int(spans.end[-1])))
 
 
-def _told(key: _Key, suffix: str, has_workers: bool) -> _Key:
+def _told(key: _Key, suffix: str, has_workers: bool, *, has_loader: bool = True) -> _Key:
     """A region of the training process as a part; no name: not the input's."""
     name, site = key
     if name not in _OF_MAIN:
         return "", -1
     if name == "data":
-        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER
+        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER if has_loader else OWN_REGION
     return name + suffix, site
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 from profiler.analyse.comparable import unstated
 from profiler.analyse.ratios import SideRuns
 from profiler.analyse.stats import median
-from profiler.base.units import seconds
+from profiler.analyse.throughput import unit_of
+from profiler.base.units import ratio, seconds
 from profiler.run.model import Analysis
+
+_SAME_SIZE: Final = 1.1
+"""Steps of which one has up to so many times the other's tokens count as alike."""
 
 
 def method(sides: Sequence[SideRuns], pairs: int) -> tuple[str, ...]:
@@ -37,9 +42,31 @@ def _sentences(sides: Sequence[SideRuns], pairs: int) -> Iterator[str]:
             "Breakdown, blame and flame graphs come from one more run of each side at level "
             f"{' and '.join(separate)}; its times enter no ratio."
         )
+    yield from _sizes(sides)
     unknown = unstated(sides)
     if unknown:
         yield f"The programs do not state {', '.join(unknown)}: that the sides are alike in this was not checked."
+
+
+def _sizes(sides: Sequence[SideRuns]) -> Iterator[str]:
+    """That steps of a side are larger or smaller: only rates can then be compared."""
+    base, *others = sides
+    before = _size(base)
+    for side in others:
+        after = _size(side)
+        if before and after and max(before, after) > _SAME_SIZE * min(before, after):
+            unit = unit_of(side.light[0].info)
+            yield (
+                f"A step of {side.label} has {ratio(after / before)} the {unit} of a step of {base.label}: figures per "
+                f"step are of steps of different sizes, {unit} a second are not."
+            )
+
+
+def _size(side: SideRuns) -> float | None:
+    """Tokens of a step, the median of its light runs."""
+    pairs = [[run.measures.get(name) for name in ("tokens_per_s", "steps_per_s")] for run in side.light]
+    known = [rate.value / steps.value for rate, steps in pairs if rate and steps and rate.value and steps.value]
+    return median(known) if known else None
 
 
 def _measured(side: SideRuns) -> str:

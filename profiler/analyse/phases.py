@@ -23,7 +23,7 @@ from profiler.analyse.places import Places, places_of
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import NS_PER_S, Window
-from profiler.run.model import Phase, Run, Site
+from profiler.run.model import MARKED, Phase, Run, Site
 
 AFTER, ELSEWHERE = "after the optimizer", "elsewhere"
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER, ELSEWHERE)
@@ -93,7 +93,8 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], Floats],
     """
     weight = seen.blocks.by(seen.stack)
     packages = places_of(run)
-    loop = _loop(run, seen, packages)
+    # steps that the program marks need not end with an optimizer's: then nothing comes after it
+    loop = {} if run.step_source == MARKED else _loop(run, seen, packages)
     named: dict[tuple[str, bool], Floats] = {}
     places: dict[str, dict[_Place, float]] = {}
     for one, stack in seen.stacks.items():

@@ -14,6 +14,7 @@ from profiler.run.model import Comparison, Measure, Ratio, RunInfo, Side
 _SPEEDS: Final = ("tokens_per_s", "steps_per_s")
 _COUNTERS: Final = {
     "syncs_per_step": "syncs",
+    "would_sync_per_step": "reads that would sync on a GPU",
     "h2d_per_step": "H2D copies",
     "d2h_per_step": "D2H copies",
     "allocations_per_step": "allocations",
@@ -24,6 +25,8 @@ _SLOWED: Final = 1.5
 _MOST_COUNTERS: Final = 2
 _FACTOR: Final = 1.5
 """A counter that changed by less is not named."""
+_SAME_SIZE: Final = 1.1
+"""Steps of which one has more of the other's tokens than this are other steps: what is counted in one says nothing."""
 
 
 def compare_verdict(comparison: Comparison) -> str:
@@ -53,7 +56,7 @@ def _about(comparison: Comparison, side: Side) -> str:
     if speed.n > 1 and not speed.different:
         return f"no difference seen between {side.label} and {base.label} in {unit}{where}: {ratio(speed.value)}{sure}"
     head = f"{side.label} runs {ratio(speed.value)}{sure} the {unit} of {base.label}{where}"
-    return head + _along(base, side, faster=speed.value > 1, may_be_cause=speed.n > 1)
+    return head + (_moved(base, side) or _along(base, side, faster=speed.value > 1, may_be_cause=speed.n > 1))
 
 
 def _unit(base: Side, side: Side, name: str) -> str:
@@ -76,6 +79,16 @@ def _device(base: Side, side: Side) -> str:
 def _info(side: Side) -> RunInfo | None:
     run = side.runs[0] if side.runs else side.detail
     return run.info if run else None
+
+
+def _moved(base: Side, side: Side) -> str:
+    """That the work of a side is done in other processes: what its stepping process does then explains nothing."""
+    before, after = (info.facts if (info := _info(one)) else {} for one in (base, side))
+    if before.get("engine") == after.get("engine"):
+        return ""
+    workers = after.get("workers")
+    many = f"{workers} workers" if isinstance(workers, int) and workers != 1 else "one worker"
+    return f", with its work done by {many} (engine {after.get('engine', 'none')})"
 
 
 def _along(base: Side, side: Side, *, faster: bool, may_be_cause: bool) -> str:
@@ -111,6 +124,8 @@ def _busy(base: Side, side: Side) -> str:
 
 def _counted(base: Side, side: Side, *, faster: bool) -> Iterator[str]:
     """Counters that changed in the direction of the step time, syncs and copies first."""
+    if not _alike(base, side):
+        return
     for name, words in _COUNTERS.items():
         before, after = (_measure(one, name) for one in (base, side))
         if before is None or after is None:
@@ -118,6 +133,16 @@ def _counted(base: Side, side: Side, *, faster: bool) -> Iterator[str]:
         many, few = (before, after) if faster else (after, before)
         if many > few * _FACTOR:
             yield f"{words} from {count(before)} to {count(after)}"
+
+
+def _alike(base: Side, side: Side) -> bool:
+    """Whether steps of both are of about the same size, as far as they say it."""
+    sizes = []
+    for one in (base, side):
+        tokens, steps = (one.measures.get(name, Measure(name, None, "")).value for name in _SPEEDS)
+        sizes.append(tokens / steps if tokens and steps else None)
+    before, after = sizes
+    return not before or not after or max(before, after) < _SAME_SIZE * min(before, after)
 
 
 def _measure(side: Side, name: str) -> float | None:

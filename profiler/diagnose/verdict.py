@@ -106,6 +106,11 @@ def _of_host(analysis: Analysis, reason: str) -> str:
     value = largest.value or 0.0
     if largest.name == "unattributed":
         return unknown(analysis, value / total)
+    if largest.name == "sync" and analysis.info.facts.get("device") == "cpu":
+        return (
+            f"The process that steps waits for its workers {share(value / total)} of each step: what takes their time "
+            "is in their own stacks."
+        )
     unsure = largest.name == "python" and waits_unseen(analysis)
     name = "Python or a wait inside CUDA" if unsure else largest.name
     return (

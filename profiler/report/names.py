@@ -60,7 +60,7 @@ CATEGORY_TONES: Mapping[str, str] = {
 
 MEANINGS: Mapping[str, str] = {
     "input": "waiting for data, tokenization",
-    "sync": "blocked until the device finished",
+    "sync": "blocked until the device, or a worker, finished",
     "copy": "in a copy call, not blocked",
     "launch": "other calls toward the device",
     "framework": "inside the framework's operators",

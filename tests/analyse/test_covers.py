@@ -13,3 +13,9 @@ def test_one_boundary_before_the_first_mark_leaves_a_program_marked() -> None:
     assert hooked(builder.build())
     builder.step(2 * MS, 10 * MS)
     assert not hooked(with_steps(builder.build()))
+
+
+def test_a_program_with_hooks_in_may_mark_its_steps_itself() -> None:
+    builder = RunBuilder(package="/somewhere/profiler")
+    builder.step(2 * MS, 10 * MS)
+    assert hooked(with_steps(builder.build()))

@@ -8,7 +8,8 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.window import measured_window
 from profiler.run.model import IN_MAIN, IN_WORKERS, InputPart, Run
-from profiler.run.tables import WORKER_OF, CallKind
+from profiler.run.steps import with_steps
+from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 STEPS = 10
@@ -138,3 +139,21 @@ def test_the_analysis_has_them() -> None:
     analysis = analyse(builder.build())
     assert {part.where for part in analysis.input} == {IN_WORKERS, IN_MAIN}
     assert analysis.measures["loader_workers"].value == 1
+
+
+@pytest.mark.parametrize(
+    ("hooks", "loader", "name"),
+    [
+        (True, False, "its region data, outside of a loader"),
+        (True, True, "the loader itself"),
+        (False, False, "the loader itself"),
+    ],
+)
+def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: bool, name: str) -> None:
+    builder = stepping(**({"package": "/somewhere/profiler"} if hooks else {}))
+    for step in range(STEPS):
+        builder.region("data", step * LENGTH, step * LENGTH + 2 * MS)
+    if loader:
+        builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
+    found = parts(with_steps(builder.build()))
+    assert {key: part.share for key, part in found.items()} == {(IN_MAIN, name): pytest.approx(0.2)}

@@ -16,6 +16,7 @@ import pytest
 
 from profiler.run.load import load
 from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.tables import CallKind
 from tests.fakes.programs import ROOT, script
 
 SIDE_KEYS = {
@@ -151,6 +152,31 @@ def test_the_bundled_pair(tmp_path: Path) -> None:
     html = (tmp_path / "reports" / "runs" / "latest" / "compare.html").read_text()
     assert "stages/decode.py" in html, "the report names the line that syncs"
     assert not any((tmp_path / "out").rglob("*.new")), "nothing half-written is left"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_pair_of_the_sweep(tmp_path: Path) -> None:
+    size = ("--num-seeds", "2", "--teacher-ranks", "1", "--student-dims", "8,16")
+    report, printed = compare(tmp_path, "--trainer", "ssm", "--pairs", "1", "--device", "cpu", *size)
+    check_keys(report)
+    assert report["comparable"] is True, report["reasons"]
+    assert report["device"] == "CPU, which has no queue"
+    assert report["floor"] is None
+    assert report["throughput_ratio"]["value"] > 1, report["throughput_ratio"]
+    assert "the points/s of as-found" in report["verdict"]
+    assert "tokens" not in printed
+    found, fixed = (load(tmp_path / "out" / f"01-{label}") for label in ("as-found", "fixed"))
+    assert found.steps["tokens"].sum() == fixed.steps["tokens"].sum() > 0, "they did other work"
+    assert len(found.steps) == 8, "a job is a step"
+    for run in (found, fixed):
+        assert len(np.unique(run.steps["pid"])) == 1, "only the process of the sweep steps"
+        counted = {run.names[row["name"]] for row in run.values if row["step"] >= 0}
+        assert {"would_sync", "readouts"} <= counted, "what workers count belongs to its steps"
+    detail = load(tmp_path / "out" / "detail-as-found")
+    reads = detail.calls[detail.calls["kind"] == CallKind.WOULD_SYNC]
+    files = {Path(detail.sites[site].file).name for site in reads["site"].tolist()}
+    assert {"gradient_descent.py", "guess_and_check.py", "report_log.py"} <= files, files
 
 
 def per_step(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:

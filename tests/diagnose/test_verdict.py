@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,6 +107,15 @@ def test_without_a_queue_the_host_is_described() -> None:
     assert "where the host's time went was not recorded" in verdict(analyse(empty.build()))
 
 
+def test_a_process_that_waits_for_its_workers() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.step(0, 100 * MS)
+    builder.region("workers", 0, 90 * MS)
+    assert verdict(analyse(builder.build())) == (
+        "The process that steps waits for its workers 90% of each step: what takes their time is in their own stacks."
+    )
+
+
 def test_nothing_measured() -> None:
     assert verdict(analyse(RunBuilder().build())) == "Nothing was measured: no step was closed."
 
@@ -132,6 +142,41 @@ def test_slower_names_what_rose() -> None:
     assert text.startswith("fixed runs 0.0")
     assert "because idle in and after syncs rose from 10% to 60% of a step (train.py:88)" in text
     assert text.endswith("with syncs from 1 to 50 a step.")
+
+
+def reading(count: int, length: int, points: int) -> SideRuns:
+    builder = RunBuilder(device="cpu", unit="points", level="light")
+    for step in range(4):
+        builder.step(step * length, (step + 1) * length, tokens=points)
+        builder.counter("would_sync", count, step=step)
+    return SideRuns(f"reads {count}", "", (analyse(builder.build()),) * 2, None)
+
+
+def test_what_is_counted_a_step_is_named_of_steps_of_one_size_only() -> None:
+    text = compare_verdict(compare((reading(50, 10 * MS, 100), reading(2, MS, 100))))
+    assert "the points/s of reads 50 on the CPU" in text
+    assert "with reads that would sync on a GPU from 50 to 2 a step" in text
+    larger = compare((reading(50, 10 * MS, 100), reading(2, MS, 500)))
+    assert "would sync" not in compare_verdict(larger)
+    (said,) = [sentence for sentence in larger.method if "different sizes" in sentence]
+    assert said.startswith("A step of reads 2 has 5.00× the points of a step of reads 50: figures per step")
+    assert not any("different sizes" in one for one in compare((reading(5, MS, 100), reading(2, MS, 105))).method)
+
+
+def test_work_that_moved_to_other_processes_has_no_cause_in_this_one() -> None:
+    def pool(*args: Any, **more: Any) -> Analysis:
+        return fast(*args, **more, engine="pool", workers=2)
+
+    def inline(*args: Any, **more: Any) -> Analysis:
+        return slow(*args, **more, engine="inline", workers=1)
+
+    (base, _), (_, other) = sides(slow, fast), sides(slow, fast)
+    made = [
+        replace(base, light=tuple(inline(length * MS, level="light") for length in (100, 101)), detail=inline()),
+        replace(other, light=tuple(pool(length * MS, level="light") for length in (10, 11)), detail=pool()),
+    ]
+    assert compare_verdict(compare(made)).endswith(", with its work done by 2 workers (engine pool).")
+    assert "because" in compare_verdict(compare((base, other))), "engines that nobody states are the same"
 
 
 def test_no_difference_is_said() -> None:

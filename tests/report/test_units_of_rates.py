@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 
 from profiler.diagnose.verdict import compare_verdict
+from profiler.report.blocks import Table
 from profiler.report.build import build_report as build
 from profiler.report.render.markdown import render
+from profiler.run.model import Comparison
 from tests.report import ladders
+from tests.report.test_build import of_kind
 
 
 @pytest.mark.parametrize("ladder", [True, False], ids=["ladder", "pair"])
@@ -33,3 +36,25 @@ def test_others_speak_of_tokens_as_ever() -> None:
     text = render(build(ladders.with_ladder()))
     assert "Tokens a second" in text
     assert "points/s" not in text
+
+
+def first_rows(subject: Comparison) -> set[str]:
+    """Measures in the table of the verdict."""
+    (table,) = [table for table in of_kind(subject, "verdict", Table) if table.caption == "Before and after"]
+    return {row[0].text for row in table.rows}
+
+
+def test_on_a_cpu_the_first_table_has_no_rows_of_a_queue() -> None:
+    of_a_queue = {"Device busy", "Syncs per step"}
+    assert of_a_queue <= first_rows(ladders.with_ladder())
+    found = ladders.saying(device="cpu")
+    sides = tuple(
+        replace(
+            side,
+            measures={n: m for n, m in side.measures.items() if n in ("tokens_per_s", "step_time", "host_cpu")},
+            detail=None,
+        )
+        for side in found.sides
+    )
+    rows = first_rows(replace(found, sides=sides))
+    assert rows == {"Throughput, tokens/s", "Time of a step", "Host CPU, cores"}

@@ -58,7 +58,8 @@ _OF_STEPS = (
     "loss",
     "accuracy",
 )
-"""Of programs that do not say their tokens: what applies to them is not known before, so only what was measured."""
+"""Of programs that do not say their tokens, or have no device with a queue: what applies to them is not known before,
+so only what was measured."""
 
 
 def build(subject: Subject) -> Section:
@@ -90,9 +91,15 @@ def build(subject: Subject) -> Section:
 
 
 def _measures(sides: tuple[View, ...], rate: str) -> tuple[str, ...]:
-    if rate == KEY_MEASURES[0]:
+    if rate == KEY_MEASURES[0] and not _on_cpu(sides):
         return KEY_MEASURES
-    return tuple(name for name in _OF_STEPS if any(view.measure(name).value is not None for view in sides))
+    names = (rate, *_OF_STEPS[1:])
+    return tuple(name for name in names if any(view.measure(name).value is not None for view in sides))
+
+
+def _on_cpu(sides: tuple[View, ...]) -> bool:
+    """Whether all of them are plain torch on the CPU: it has no queue, and so no figures of one."""
+    return all(view.info.facts.get("device") == "cpu" for view in sides)
 
 
 def _verdict(subject: Subject, measured: str) -> Callout:
@@ -179,7 +186,7 @@ def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Sta
         return Stats(tuple(reversed(ratios)))
     items, rate = list(ratios), rate_of(subject)
     names = (rate, "device_utilization")
-    if rate != KEY_MEASURES[0] and all(view.measure(names[1]).value is None for view in sides):
+    if (rate != KEY_MEASURES[0] or _on_cpu(sides)) and all(view.measure(names[1]).value is None for view in sides):
         names = (rate, "step_time")
     for name in names:
         for view in sides:
