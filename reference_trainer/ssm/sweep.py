@@ -19,7 +19,7 @@ from reference_trainer.ssm.engine import Engine, Failure, open_engine
 from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked
 from reference_trainer.ssm.placement import CPU, Placement, cores, kind_of
 from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import Job
+from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import Statistics, Used
@@ -28,6 +28,7 @@ from reference_trainer.ssm.utilisation import Utilisation
 Say = Callable[[str], None]
 
 _SAY_S: Final = 1.0
+_PASSES_OF_AN_UPDATE: Final = 3  # forward, and twice that backward
 REFUSED: Final = {"precision": "students, losses and responses are of fp32 in every variant"}
 """Settings of performance that mean nothing here."""
 
@@ -70,11 +71,11 @@ def engine_name(settings: Settings, plan: Plan) -> str:
     return settings.engine if plan.flat else "inline"
 
 
-def groups(jobs: Iterable[Job], plan: Plan) -> tuple[Group, ...]:
+def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, ...]:
     """Jobs that are done together, in the order in which they are begun.
 
-    As found that is the order of the jobs. In a pool the large ones come first: a large one that begins last would
-    leave all other workers without work.
+    As found that is the order of the jobs. In a pool those come first that may take longest: one that begins last
+    would leave all other workers without work.
     """
     jobs = tuple(jobs)
     if plan.batched_seeds:
@@ -85,7 +86,8 @@ def groups(jobs: Iterable[Job], plan: Plan) -> tuple[Group, ...]:
     else:
         found = [(job,) for job in jobs]
     if plan.flat:
-        found.sort(key=lambda group: -group[0].dim)
+        most = {GD: _PASSES_OF_AN_UPDATE * settings.epochs, GNC: settings.max_guesses}
+        found.sort(key=lambda group: -most[group[0].method] * group[0].dim)
     return tuple(found)
 
 
@@ -130,6 +132,7 @@ class _Sweep:
         self._tally = _Tally()
         self._began = self._measured = time.perf_counter()
         self._said = 0.0
+        self._kind = settings.device
 
     def run(self) -> Statistics:
         """Do it."""
@@ -148,17 +151,20 @@ class _Sweep:
         if results.note:
             self._say(results.note)
         kept = sum(job in results.done for job in self._jobs)
-        left = groups((job for job in self._jobs if job not in results.done), self._plan)
+        todo = [job for job in self._jobs if job not in results.done]
+        left = groups(todo, self._settings, self._plan)
         if kept:
             self._say(f"{kept} of {len(self._jobs)} jobs are in {results.path}")
         engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
         placement = engine.place(self._settings.device, self._config, self._settings.workers)
+        self._kind = placement.kind
         for why in placement.left_out:
             self._say(f"left out: {why}")
         samples, short = first_work(left, self._settings, self._plan)
         orders = Orders(self._settings, self._plan, self._config, samples, short, self._work)
         if left:
             engine.start(placement, partial(group_work.prepare, orders))
+        orders = replace(orders, samples=(), short=None)  # it goes to a worker with every group
         marks.describe(**self._facts(engine, placement))
         self._say(
             f"{self._label} on {placement.kind}: {sum(map(len, left))} jobs in {len(left)} groups, "
@@ -246,7 +252,7 @@ class _Sweep:
             fixes=self._names,
             engine=self._engine_name,
             workers=engine.workers,
-            device=self._settings.device,
+            device=self._kind,
             jobs=len(self._jobs),
             done=len(done),
             kept=kept,

@@ -24,8 +24,7 @@ from tests.fakes.programs import ROOT
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.test_sweep import calls, expected, outcomes
 
-
-HERE = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+HERE = {"num_cpus": 1, "include_dashboard": False}
 """A node."""
 
 

@@ -83,21 +83,23 @@ def test_all_ways_give_the_same_outcomes(way: str, tmp_path: Path) -> None:
 
 
 def test_groups_and_their_order() -> None:
-    jobs = small().jobs()
-    assert groups(jobs, Plan()) == tuple((job,) for job in jobs)
-    together = groups(jobs, plan(["batched-seeds"]))
+    settings = small(epochs=100, max_guesses=600)
+    jobs = settings.jobs()
+    assert groups(jobs, settings, Plan()) == tuple((job,) for job in jobs)
+    together = groups(jobs, settings, plan(["batched-seeds"]))
     assert [len(group) for group in together] == [3] * 8
     assert [job for group in together for job in group] == list(jobs)
-    flat = groups(jobs, plan(["flat-sweep", "batched-seeds"]))
-    assert [group[0].dim for group in flat] == [32] * 4 + [8] * 4, "large ones first"
+    flat = groups(jobs, settings, plan(["flat-sweep", "batched-seeds"]))
+    longest_first = [(GNC, 32)] * 2 + [(GD, 32)] * 2 + [(GNC, 8)] * 2 + [(GD, 8)] * 2
+    assert [(group[0].method, group[0].dim) for group in flat] == longest_first
     assert {job for group in flat for job in group} == set(jobs)
-    assert groups((), plan(["flat-sweep"])) == ()
+    assert groups((), settings, plan(["flat-sweep"])) == ()
 
 
 def test_first_work_is_a_short_group_of_each_method_and_dimension(tmp_path: Path) -> None:
     settings = small(log=tmp_path / "log")
     chosen = plan(["batched-seeds", "batched-draws"])
-    samples, short = first_work(groups(settings.jobs(), chosen), settings, chosen)
+    samples, short = first_work(groups(settings.jobs(), settings, chosen), settings, chosen)
     assert {(group[0].method, group[0].dim, len(group)) for group in samples} == {
         (method, dim, 3) for method in (GD, GNC) for dim in (8, 32)
     }
