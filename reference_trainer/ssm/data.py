@@ -29,9 +29,9 @@ def _on_host(job: Job, measurements: int, length: int) -> tuple[np.ndarray, np.n
     a, b, c = (part[0] for part in draws.host_students(draws.teacher(job), 0, 1, job.rank))
     impulse = np.zeros((1, length))
     impulse[0, 0] = 1
-    c = c / np.linalg.norm(_simulate(a, b, c, impulse))
-    responses = _simulate(a, b, c, impulse)[0]
-    return inputs, _simulate(a, b, c, inputs)[:, -1], responses
+    response = _simulate(a, b, c, impulse)[0]
+    norm = np.linalg.norm(response)
+    return inputs, _simulate(a, b, c / norm, inputs)[:, -1], response / norm
 
 
 def _simulate(a: np.ndarray, b: np.ndarray, c: np.ndarray, inputs: np.ndarray) -> np.ndarray:
