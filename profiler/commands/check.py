@@ -63,7 +63,7 @@ class Check:
         add("--ignore", action="append", metavar="NAME", help="a counter that gates nothing")
         add("--steps", type=int, metavar="N", help="counted steps of a process (default: the file's, or 20)")
         add("--warmup", type=int, metavar="N", help="steps before anything counts (default: 10)")
-        add("--max-rounds", type=int, metavar="N", help="rounds of base and candidate at most (default: 20)")
+        add("--max-rounds", type=int, metavar="N", help="rounds of base and candidate at most (default: 28)")
         add("--max-seconds", type=float, metavar="S", help="begin no round that would end later than this")
         add("--patience", type=float, metavar="S", help="for a program's first step (default: 300)")
         add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too: data")

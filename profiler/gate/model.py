@@ -121,7 +121,7 @@ class Limits:
     """Counters that gate nothing."""
     inconclusive: str = "fail"
     """pass | fail: what an INCONCLUSIVE does to the exit code."""
-    max_rounds: int = 20
+    max_rounds: int = 28
     max_seconds: float | None = None
 
 

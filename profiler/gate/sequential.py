@@ -14,7 +14,7 @@ LOOKS: Final = (5, 7, 10, 14, 20)
 """Rounds after which one looks; each is some 1.4 times the one before."""
 GROWTH: Final = 1.4
 ALPHA: Final = 0.01
-"""Of one bound at one look. At the edge itself five looks are wrong in less than 3%, since they share their rounds."""
+"""Of one bound at one look. At the edge itself six looks are wrong in some 4%, since they share their rounds."""
 SUSPICION: Final = 0.02
 """Of the bound that a FAIL is suspected by: twice that, since rounds of their own confirm it, and rounds are saved."""
 POWER: Final = 0.8

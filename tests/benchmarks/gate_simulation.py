@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=2, help="of a turn")
     parser.add_argument("--detect", type=float, default=0.05)
-    parser.add_argument("--max-rounds", type=int, default=20)
+    parser.add_argument("--max-rounds", type=int, default=28)
     at = parser.parse_args()
     print(f"simulated: {at.gates} gates each, {at.pairs} pairs of turns of {at.steps} steps of {1000 * STEP_S:g} ms")
     print("noise          true %    FAIL    PASS  INCONC  of them  rounds that measure  confirm  seconds")

@@ -35,9 +35,9 @@ def made(measured: int, confirming: int = 0) -> list[Round]:
 @pytest.mark.parametrize(
     ("rounds", "kind", "line"),
     [
-        (made(0), MEASURE, "round 1 of at most 20"),
-        (made(1), MEASURE, "round 2 of at most 20: -1.0% so far, last -1.0%"),
-        (made(3), MEASURE, "round 4 of at most 20: +0.5% so far, last +2.0%"),
+        (made(0), MEASURE, "round 1 of at most 28"),
+        (made(1), MEASURE, "round 2 of at most 28: -1.0% so far, last -1.0%"),
+        (made(3), MEASURE, "round 4 of at most 28: +0.5% so far, last +2.0%"),
         (made(5, 1), CONFIRM, "round 7 (confirming, 2 of at most 8): +1.1% so far, last +6.0%"),
     ],
 )

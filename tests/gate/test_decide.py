@@ -132,16 +132,16 @@ def test_one_long_stall_in_all_is_chance() -> None:
 
 
 def between() -> list[Round]:
-    return exact(*[0.0, 0.06] * 10)
+    return exact(*[0.0, 0.06] * 14)
 
 
 def test_after_the_maximum_it_is_inconclusive_and_says_what_would_settle_it() -> None:
     rounds = between()
-    assert next_kind(rounds[:19], LIMITS) == MEASURE
+    assert next_kind(rounds[:27], LIMITS) == MEASURE
     assert next_kind(rounds, LIMITS) is None
     found = throughput(rounds, LIMITS)
     assert found.state == INCONCLUSIVE
-    assert "20 rounds do not tell a slow-down of 2% or less from one of 4% or more" in found.reason
+    assert "28 rounds do not tell a slow-down of 2% or less from one of 4% or more" in found.reason
     line = found.lines[0]
     assert line.more_rounds is not None
     assert line.more_seconds == pytest.approx(6.0 * line.more_rounds)

@@ -78,7 +78,7 @@ def test_what_a_run_would_have_seen_contradicts_no_verdict(monkeypatch: pytest.M
     assert failed.count("would have been a FAIL") == 1, "of the line that is settled nothing"
     assert "from +6.3% on it would have been a FAIL (80%)" in failed
     open_one = " ".join(shown(results.inconclusive(), monkeypatch).split())
-    assert "12 more rounds (about 2 min 21 s) would probably settle it: more than --max-rounds 20 allows" in open_one
+    assert "12 more rounds (about 2 min 21 s) would probably settle it: more than --max-rounds 28 allows" in open_one
 
 
 def test_a_counter_that_may_be_meant_says_how_to_write_it_down(monkeypatch: pytest.MonkeyPatch) -> None:

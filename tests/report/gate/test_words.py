@@ -92,8 +92,8 @@ def test_how_much_longer() -> None:
         "all steps: +3.8% (-0.4% to +8.1%) over 5 rounds; from +6.3% on it would have been a FAIL (80%); "
         "4 more rounds (about 47 s) would probably settle it"
     )
-    more = replace(line, more_rounds=16)
-    assert said.more(result, more).endswith("would probably settle it: more than --max-rounds 20 allows")
+    more = replace(line, more_rounds=24)
+    assert said.more(result, more).endswith("would probably settle it: more than --max-rounds 28 allows")
 
 
 def test_of_too_few_rounds_nothing_is_foretold() -> None:
