@@ -1,4 +1,4 @@
-"""The sweep: all jobs in groups, through an engine, into the file of results; each finished group is a step."""
+"""The sweep: all jobs in groups, through an engine, into the file of results; each finished combination is a step."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import Statistics, Used
+from reference_trainer.ssm.steps import Steps
 from reference_trainer.ssm.utilisation import Utilisation
 
 Say = Callable[[str], None]
@@ -133,6 +134,7 @@ class _Sweep:
         self._began = self._measured = time.perf_counter()
         self._said = 0.0
         self._kind = settings.device
+        self._steps = Steps(())
 
     def run(self) -> Statistics:
         """Do it."""
@@ -153,6 +155,7 @@ class _Sweep:
         kept = sum(job in results.done for job in self._jobs)
         todo = [job for job in self._jobs if job not in results.done]
         left = groups(todo, self._settings, self._plan)
+        self._steps = Steps(todo)
         if kept:
             self._say(f"{kept} of {len(self._jobs)} jobs are in {results.path}")
         engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
@@ -214,13 +217,16 @@ class _Sweep:
         with marks.region("checkpoint"):
             results.add(worked.outcomes, self._label)
         self._report()
-        marks.step(tokens=sum(outcome.points for outcome in worked.outcomes))
+        self._steps.ended(
+            [outcome.job for outcome in worked.outcomes], sum(outcome.points for outcome in worked.outcomes)
+        )
 
     def _give_up(self, group: Group, failure: Failure, results: ResultFile) -> None:
         self._say(f"{_named(group)} failed for good, {failure.reason}")
         for job in group:
             self._tally.failures[job.name] = failure.reason
         results.fail(group, failure.reason)
+        self._steps.ended(group)
 
     def _report(self) -> None:
         now = time.perf_counter()
@@ -281,7 +287,7 @@ class _Sweep:
             "device_label": ", ".join(device.name for device in placement.devices),
             "work": "teacher-student sweep",
             "unit": "points",
-            "step": "group of jobs",
+            "step": "combination of method, rank and dimension",
             "dtype": "float32",
             "methods": ", ".join(settings.methods),
             "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",

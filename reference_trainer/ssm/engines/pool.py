@@ -91,7 +91,7 @@ class Pool:
                 under_way += 1
             if not under_way:
                 break
-            with marks.region("results"):
+            with marks.region("workers"):
                 worker, number, task, future = ended.get()
             under_way -= 1
             result = _result(future)

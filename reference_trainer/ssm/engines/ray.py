@@ -116,7 +116,7 @@ class Cluster:
             starting = {actor.hello: actor for actor in self._actors if not actor.ready}
             if not doing and not starting:
                 break
-            with marks.region("results"):
+            with marks.region("workers"):
                 [reference], _ = self._ray.wait([*doing, *starting], num_returns=1)
             if reference in starting:
                 self._look_at_start(starting[reference])

@@ -107,17 +107,32 @@ def test_first_work_is_a_short_group_of_each_method_and_dimension(tmp_path: Path
     assert first_work((), settings, chosen)[0] == ()
 
 
-def test_finished_groups_are_steps_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fixes", [(), ("batched-seeds",)])
+def test_finished_combinations_are_steps_of_the_process(
+    fixes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[Any] = []
     monkeypatch.setattr(marks, "open_step", lambda: steps.append("open"))
     monkeypatch.setattr(marks, "step", lambda tokens=0, warmup=False: steps.append(tokens))
     facts: dict[str, Any] = {}
     monkeypatch.setattr(marks, "describe", lambda **given: facts.update(given))
-    sweep(small(fixes=("batched-seeds",)), work=fake_jobs.work)
+    sweep(small(fixes=fixes), work=fake_jobs.work)
     assert steps == ["open", *[3 * 8, 3 * 32] * 4]
-    assert (facts["device"], facts["step"], facts["variant"]) == ("cpu", "group of jobs", "batched-seeds")
+    assert (facts["device"], facts["variant"]) == ("cpu", "+".join(fixes) or "as-found")
+    assert facts["step"] == "combination of method, rank and dimension"
     assert (facts["unit"], facts["seeds"], facts["student_dims"]) == ("points", "0 to 2", "8, 32")
     json.dumps(facts)
+
+
+def test_a_combination_whose_job_is_given_up_is_a_step_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(marks, "step", lambda tokens=0, warmup=False: steps.append(tokens))
+    settings = small(teacher_ranks=(1, fake_jobs.BAD_RANK), student_dims=(8,), gnc=False)
+    found = sweep(settings, work=partial(fake_jobs.failing, tmp_path, 2))
+    assert len(found.failures) == 3
+    assert steps == [3 * 8, 0]
 
 
 def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
