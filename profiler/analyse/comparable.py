@@ -35,7 +35,6 @@ MUST_BE_EQUAL: Final[Mapping[str, str]] = {
 
 _OF_TEXT: Final = ("preset", "tokens_per_chunk", "samples_per_chunk", "corpus", "corpus_sha256", "tokenizer", "seed")
 _OF_SWEEP: Final = (
-    "unit",
     "methods",
     "seeds",
     "teacher_ranks",
@@ -45,6 +44,10 @@ _OF_SWEEP: Final = (
     "budget",
 )
 """Facts of those that train on text, and of sweeps: who states some of one kind is not asked for the other's."""
+_ONLY_OF_SWEEPS: Final = (*_OF_SWEEP, "unit")
+"""Anyone may count other things than tokens: that alone makes no sweep, and who states nothing counts tokens."""
+_ENOUGH_OF_SWEEP: Final = 2
+"""One such word may be anyone's: models of text have a `sequence_length` too."""
 
 HOST_FACTS: Final[Mapping[str, str]] = {
     "cpu": "another processor runs the same program at another speed",
@@ -101,11 +104,11 @@ def program_of(info: RunInfo) -> str:
 
 
 def unstated(sides: Sequence[SideRuns]) -> tuple[str, ...]:
-    """Facts that should be equal and that no run states; of a sweep's only where one states some."""
+    """Facts that should be equal and that no run states; of a sweep's only where they state two of them."""
     stated = {name for side in sides for run in runs_of(side) for name in run.info.facts}
     missing = [name for name in MUST_BE_EQUAL if name not in stated]
-    if stated.isdisjoint(_OF_SWEEP):
-        return tuple(name for name in missing if name not in _OF_SWEEP)
+    if len(stated.intersection(_OF_SWEEP)) < _ENOUGH_OF_SWEEP:
+        return tuple(name for name in missing if name not in _ONLY_OF_SWEEPS)
     if stated.isdisjoint(_OF_TEXT):
         return tuple(name for name in missing if name not in _OF_TEXT)
     return tuple(missing)

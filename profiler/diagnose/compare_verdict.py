@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler.base.units import count, ratio, share, significant
+from profiler.analyse.stats import median
+from profiler.base.units import count, ratio, seconds, share, significant
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.ladder_verdict import ladder_verdict
 from profiler.diagnose.words import device_of, sampled
@@ -32,7 +33,7 @@ _SAME_SIZE: Final = 1.1
 def compare_verdict(comparison: Comparison) -> str:
     """Faster, slower, or no difference seen, with the interval; then what was seen to change with it.
 
-    A second sentence, where there is a ladder, says which fixes count.
+    Then, where programs say how long they took to start, that this is not in it; of a ladder, which fixes count.
     """
     reasons = "; ".join(comparison.reasons)
     if not comparison.comparable and not comparison.forced:
@@ -41,7 +42,23 @@ def compare_verdict(comparison: Comparison) -> str:
     if comparison.forced:
         said = f"Not comparable ({reasons}), compared all the same: {said}"
     ladder = ladder_verdict(comparison.ladder) if comparison.ladder else ""
-    return f"{said}. {ladder}".rstrip()
+    return " ".join(sentence for sentence in (f"{said}.", _starts(comparison), ladder) if sentence)
+
+
+def _starts(comparison: Comparison) -> str:
+    """What programs state as `start_s`, in seconds: of a short run the start can be most of what a user waits for."""
+    known = [f"{seconds(start)} of {side.label}" for side in comparison.sides if (start := _start(side)) is not None]
+    if not known:
+        return ""
+    *before, last = known
+    named = f"{', '.join(before)} and {last}" if before else last
+    return f"The start before the first step, {named}, is not in it."
+
+
+def _start(side: Side) -> float | None:
+    stated = [run.info.facts.get("start_s") for run in side.runs]
+    numbers = [float(one) for one in stated if isinstance(one, int | float) and not isinstance(one, bool)]
+    return median(numbers) if numbers else None
 
 
 def _about(comparison: Comparison, side: Side) -> str:

@@ -106,7 +106,7 @@ def _of_host(analysis: Analysis, reason: str) -> str:
     value = largest.value or 0.0
     if largest.name == "unattributed":
         return unknown(analysis, value / total)
-    if largest.name == "sync" and analysis.info.facts.get("device") == "cpu":
+    if largest.name == "sync" and _has_workers(analysis):
         return (
             f"The process that steps waits for its workers {share(value / total)} of each step: what takes their time "
             "is in their own stacks."
@@ -117,3 +117,9 @@ def _of_host(analysis: Analysis, reason: str) -> str:
         f"The largest part of a step is {name}: {seconds(value)}, {share(value / total)} of it "
         f"(device idle time: {reason})."
     )
+
+
+def _has_workers(analysis: Analysis) -> bool:
+    """Whether it says that others work for its steps, on a CPU: a wait is then for them, not for a device."""
+    facts = analysis.info.facts
+    return facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline"

@@ -191,12 +191,12 @@ def _lines(found: Statistics) -> Iterator[str]:
         return
     yield (
         f"{found.wall_s:.2f} s, {found.jobs_per_s:,.1f} jobs/s, workers: {found.workers}; "
-        f"{found.total_s:.2f} s with their start"
+        f"with their start {found.total_s:.2f} s, {found.total_jobs_per_s or 0:,.1f} jobs/s"
     )
     for name, used in found.devices.items():
         share = f"utilisation not known, {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
         yield f"{name}: {used.jobs} jobs, workers busy {used.busy:.0%} of the time, {share}"
-    yield f"memory: {(found.memory_per_job or 0) / 2**20:.2f} MiB a job"
+    yield f"memory: {(found.memory_per_job or 0) / 2**20:.2f} MiB a job beyond what its process held"
 
 
 def _print_cells(found: Statistics) -> None:

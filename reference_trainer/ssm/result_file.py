@@ -75,9 +75,13 @@ class ResultFile:
         self._append([{**_row(outcome), "variant": variant} for outcome in outcomes])
         self.done.update((outcome.job, outcome) for outcome in outcomes)
 
-    def fail(self, jobs: Iterable[Job], reason: str) -> None:
-        """Append that jobs failed: the next sweep does them again."""
-        self._append([{**job._asdict(), "failure": reason} for job in jobs])
+    def fail(self, jobs: Iterable[Job], reason: str, trace: str = "") -> None:
+        """Append that jobs failed: the next sweep does them again.
+
+        :param trace: the traceback, where there is one.
+        """
+        why = {"failure": reason} | ({"trace": trace} if trace else {})
+        self._append([{**job._asdict(), **why} for job in jobs])
 
     def conclude(self, statistics: Mapping[str, Any]) -> None:
         """Append the statistics of a sweep."""

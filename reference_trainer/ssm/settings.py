@@ -47,6 +47,7 @@ class Settings:
     """Fixes by name instead of a variant's."""
     device: str = "auto"
     engine: str = "pool"
+    """Heeded with flat-sweep only, as are the workers: without it jobs are done one after another in this process."""
     address: str | None = None
     """Of a Ray cluster; None: one of its own on this machine."""
     workers: int | None = None

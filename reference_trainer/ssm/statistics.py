@@ -61,7 +61,7 @@ class Statistics:
     success_rate: float | None
     """Of the jobs that this sweep did; None: it had none to do."""
     memory_per_job: float | None
-    """Bytes, mean over the jobs that this sweep did."""
+    """Bytes beyond what a job's process held before it, mean over the jobs that this sweep did."""
     devices: Mapping[str, Used]
     wall_s: float
     """The measured part: from workers that are ready to the last outcome."""
@@ -79,9 +79,14 @@ class Statistics:
         """With the start of the workers."""
         return self.start_s + self.wall_s
 
+    @property
+    def total_jobs_per_s(self) -> float | None:
+        """With the start of the workers, which is most of a short sweep."""
+        return None if self.jobs_per_s is None else self.jobs_per_s * self.wall_s / self.total_s
+
     def as_json(self) -> dict[str, Any]:
         """Values that JSON has words for: what is not finite is null."""
-        return _plain({**asdict(self), "total_s": self.total_s})
+        return _plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
 
 
 def _plain(value: Any) -> Any:

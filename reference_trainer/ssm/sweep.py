@@ -159,7 +159,8 @@ class _Sweep:
         if kept:
             self._say(f"{kept} of {len(self._jobs)} jobs are in {results.path}")
         engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
-        placement = engine.place(self._settings.device, self._config, self._settings.workers)
+        workers = self._settings.workers if self._plan.flat else None
+        placement = engine.place(self._settings.device, self._config, workers)
         self._kind = placement.kind
         for why in placement.left_out:
             self._say(f"left out: {why}")
@@ -168,7 +169,8 @@ class _Sweep:
         if left:
             engine.start(placement, partial(group_work.prepare, orders))
         orders = replace(orders, samples=(), short=None)  # it goes to a worker with every group
-        marks.describe(**self._facts(engine, placement))
+        start_s = time.perf_counter() - self._began
+        marks.describe(**self._facts(engine, placement), jobs_kept=kept, jobs_to_do=len(todo), start_s=start_s)
         self._say(
             f"{self._label} on {placement.kind}: {sum(map(len, left))} jobs in {len(left)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
@@ -222,10 +224,12 @@ class _Sweep:
         )
 
     def _give_up(self, group: Group, failure: Failure, results: ResultFile) -> None:
-        self._say(f"{_named(group)} failed for good, {failure.reason}")
+        kept = f"in {results.path}" if results.path is not None else "kept where there are --results"
+        where = f"; its traceback is {kept}" if failure.trace else ""
+        self._say(f"{_named(group)} failed for good, {failure.reason}{where}")
         for job in group:
             self._tally.failures[job.name] = failure.reason
-        results.fail(group, failure.reason)
+        results.fail(group, failure.reason, failure.trace)
         self._steps.ended(group)
 
     def _report(self) -> None:
@@ -288,7 +292,7 @@ class _Sweep:
             "work": "teacher-student sweep",
             "unit": "points",
             "step": "combination of method, rank and dimension",
-            "dtype": "float32",
+            "dtype": "float32 with TF32 products" if self._config.tf32 else "float32",
             "methods": ", ".join(settings.methods),
             "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",
             "teacher_ranks": ", ".join(map(str, settings.teacher_ranks)),
@@ -301,6 +305,7 @@ class _Sweep:
             "engine": self._engine_name,
             "workers": engine.workers,
             "settings": stated,
+            "performance": asdict(self._config),
         }
 
 

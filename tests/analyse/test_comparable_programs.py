@@ -49,10 +49,15 @@ def test_sweeps_are_compared_by_their_seeds_and_sizes() -> None:
 
 
 def test_nobody_is_asked_for_the_facts_of_another_kind_of_program() -> None:
-    assert unstated((side("", **SWEEP),)) == (
+    assert {*unstated((side("", **SWEEP),))} == {
         "dtype", "unit", "methods", "teacher_ranks", "sequence_length", "measurements", "budget",
-    )  # fmt: skip
+    }  # fmt: skip
     text = unstated((side("", device="cpu", corpus="a"),))
     assert "preset" in text
     assert not {"seeds", "unit", "methods"} & {*text}
     assert {*unstated((side(""),))} == {*text, "device", "corpus"}
+
+
+@pytest.mark.parametrize("stated", [{"unit": "images"}, {"sequence_length": 512}, {"unit": "x", "sequence_length": 9}])
+def test_a_word_that_anyone_may_state_makes_no_sweep(stated: dict[str, object]) -> None:
+    assert unstated((side("", **stated),)) == unstated((side(""),))

@@ -107,13 +107,22 @@ def test_without_a_queue_the_host_is_described() -> None:
     assert "where the host's time went was not recorded" in verdict(analyse(empty.build()))
 
 
-def test_a_process_that_waits_for_its_workers() -> None:
-    builder = RunBuilder(device="cpu")
+def waiting(region: str, **facts: Any) -> Analysis:
+    builder = RunBuilder(device="cpu", **facts)
     builder.step(0, 100 * MS)
-    builder.region("workers", 0, 90 * MS)
-    assert verdict(analyse(builder.build())) == (
+    builder.region(region, 0, 90 * MS)
+    return analyse(builder.build())
+
+
+def test_a_process_that_waits_for_its_workers() -> None:
+    assert verdict(waiting("workers", engine="pool")) == (
         "The process that steps waits for its workers 90% of each step: what takes their time is in their own stacks."
     )
+
+
+@pytest.mark.parametrize("facts", [{}, {"engine": "inline"}])
+def test_a_wait_of_a_program_without_workers_is_for_no_workers(facts: dict[str, Any]) -> None:
+    assert verdict(waiting("sync", **facts)).startswith("The largest part of a step is sync: 90.0 ms, 90% of it (")
 
 
 def test_nothing_measured() -> None:
@@ -177,6 +186,19 @@ def test_work_that_moved_to_other_processes_has_no_cause_in_this_one() -> None:
     ]
     assert compare_verdict(compare(made)).endswith(", with its work done by 2 workers (engine pool).")
     assert "because" in compare_verdict(compare((base, other))), "engines that nobody states are the same"
+
+
+def test_the_start_that_programs_state_is_said_to_be_left_out() -> None:
+    made = []
+    for side, starts in zip(sides(slow, fast), ((0.25, 0.5, 0.75), (True, 5.5, 5.7)), strict=True):
+        runs = [
+            replace(run, info=replace(run.info, facts={**run.info.facts, "start_s": start}))
+            for run, start in zip(side.light, starts, strict=True)
+        ]
+        made.append(replace(side, light=tuple(runs)))
+    said = "The start before the first step, 500 ms of as-found and 5.60 s of fixed, is not in it."
+    assert compare_verdict(compare(made)).endswith(f" a step. {said}")
+    assert "start" not in compare_verdict(compare(sides(slow, fast))), "nobody states any"
 
 
 def test_no_difference_is_said() -> None:

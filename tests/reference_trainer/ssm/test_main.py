@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,8 @@ def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "as-found on cpu: 8 jobs in 8 groups, engine inline, workers: 1\n" in out
     assert "8 jobs: 8 done, 0 failed, 0 retried; success rate 100.0%\n" in out
     assert "cpu: 8 jobs, workers busy " in out
+    assert re.search(r"s, [\d,.]+ jobs/s, workers: 1; with their start [\d.]+ s, [\d,.]+ jobs/s\n", out)
+    assert "MiB a job beyond what its process held\n" in out
     assert "generalisation" in out
     found = json.loads(result.read_text())
     assert (found["jobs"], found["done"], found["success_rate"], found["workers"]) == (8, 8, 1.0, 1)

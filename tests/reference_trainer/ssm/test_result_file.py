@@ -75,9 +75,12 @@ def test_losses_that_json_has_no_word_for(tmp_path: Path) -> None:
 def test_a_failed_job_is_to_be_done_again_until_it_is(tmp_path: Path) -> None:
     file = opened(tmp_path / "results")
     file.add([outcome(JOBS[0])], "as-found")
-    file.fail(JOBS[:2], "no luck")
+    file.fail(JOBS[:1], "no luck")
+    file.fail(JOBS[1:2], "no luck", "line 1\nline 2\n")
     file.conclude({"jobs": 2})
     file.close()
+    failed = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()[2:4]]
+    assert [row.get("trace") for row in failed] == [None, "line 1\nline 2\n"]
     file = opened(tmp_path / "results")
     assert file.done == {}
     file.add([outcome(JOBS[1])], "fixed")
@@ -157,10 +160,10 @@ def test_a_value_that_is_missing_or_none(tmp_path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"epochs": 7}, "its results are of --epochs 200, this sweep has 7: name another file"),
+        ({"epochs": 7}, f"its results are of --epochs {Settings().epochs}, this sweep has 7: name another file"),
         ({"sequence_length": 7}, "its results are of --sequence-length 24, this sweep has 7"),
         ({"optimizer": "sgd"}, "its results are of --optimizer adam, this sweep has sgd"),
-        ({"gnc_loss": 0.5}, "its results are of --gnc-loss 0.1, this sweep has 0.5"),
+        ({"gnc_loss": 0.5}, f"its results are of --gnc-loss {Settings().gnc_loss}, this sweep has 0.5"),
     ],
 )
 def test_results_of_other_settings_are_refused(tmp_path: Path, changed: dict[str, object], said: str) -> None:

@@ -72,6 +72,7 @@ def test_the_summary_has_words_of_json_only() -> None:
     )
     found = json.loads(json.dumps(made.as_json(), allow_nan=False))
     assert found["total_s"] == 3.0
+    assert found["total_jobs_per_s"] == pytest.approx(1 / 3), "one job in two seconds, and one second of start"
     assert found["cells"][0]["generalization_loss"] is None
     assert found["devices"]["cpu"] == {"jobs": 1, "busy": 0.9, "utilisation": None, "why_not": "not known"}
     assert found["failures"] == {"gd-r1-d8-s2": "no luck"}

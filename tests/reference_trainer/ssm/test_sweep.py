@@ -20,6 +20,7 @@ import pytest
 from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm import group_work
 from reference_trainer.ssm.cures import plan
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Job
@@ -121,6 +122,9 @@ def test_finished_combinations_are_steps_of_the_process(
     assert (facts["device"], facts["variant"]) == ("cpu", "+".join(fixes) or "as-found")
     assert facts["step"] == "combination of method, rank and dimension"
     assert (facts["unit"], facts["seeds"], facts["student_dims"]) == ("points", "0 to 2", "8, 32")
+    assert (facts["dtype"], facts["performance"]["max_memory"]) == ("float32", PerformanceConfig().max_memory)
+    assert (facts["jobs_kept"], facts["jobs_to_do"]) == (0, 24)
+    assert 0 < facts["start_s"] < 600
     json.dumps(facts)
 
 
@@ -139,12 +143,15 @@ def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.Monke
     """By these a comparison refuses sides that do other work; the ways of doing it are no such facts."""
     facts: list[dict[str, Any]] = []
     monkeypatch.setattr(marks, "describe", lambda **given: facts.append(given))
+    monkeypatch.setattr(group_work, "apply", lambda *_, **__: None)  # a CPU has no such products
+    sweep(small(), PerformanceConfig(tf32=True), work=fake_jobs.work)
     for changed in ({}, {"epochs": 300}, {"max_guesses": 7}, {"measurements": 5}, {"first_seed": 1}, WAYS["flat"]):
         sweep(small(**changed), work=fake_jobs.work)
-    work = ("methods", "seeds", "teacher_ranks", "student_dims", "sequence_length", "measurements", "budget", "unit")
+    assert [one["dtype"] for one in facts[:2]] == ["float32 with TF32 products", "float32"]
+    work = ("dtype", "methods", "seeds", "teacher_ranks", "student_dims", "sequence_length", "measurements", "budget")
     said = [tuple(one[name] for name in work) for one in facts]
-    assert len(set(said)) == 5
-    assert said[-1] == said[0]
+    assert len(set(said)) == 6
+    assert said[-1] == said[1]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -167,7 +174,12 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
     if times > 1:
         assert found.failures == failed
         assert found.success_rate == 0.5
-        assert "gd-r13-d8-s2 failed for good, ValueError: no luck with gd-r13-d8-s2" in lines
+        where = f"its traceback is in {settings.results}"
+        assert f"gd-r13-d8-s2 failed for good, ValueError: no luck with gd-r13-d8-s2; {where}" in lines
+        rows = map(json.loads, (tmp_path / "results").read_text().splitlines())
+        traces = [row["trace"] for row in rows if "failure" in row]
+        assert len(traces) == 3
+        assert all("in failing\n" in trace for trace in traces)
         assert set(outcomes(settings)) == set(settings.jobs()) - set(bad)
     again = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
     assert (again.done, again.failures) == (6, {}), "and a later sweep does them"
