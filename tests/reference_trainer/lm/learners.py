@@ -43,10 +43,10 @@ def learned(settings: Settings, path: Path) -> list[dict[str, float]]:
 
 def options(settings: Settings) -> list[str]:
     """The same on the command line."""
-    words = []
-    for name, field in Settings.__dataclass_fields__.items():
+    words, usual = [], Settings()
+    for name in Settings.__dataclass_fields__:
         value, flag = getattr(settings, name), f"--{name.replace('_', '-')}"
-        if value == field.default:
+        if value == getattr(usual, name):
             continue
         words += [flag] if value is True else [flag, ",".join(value) if name == "fixes" else str(value)]
     return words
