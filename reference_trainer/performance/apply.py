@@ -20,10 +20,11 @@ ON_CPU: Final = {
 """Settings that nothing of torch's heeds on a CPU, and why."""
 
 
-def apply(config: PerformanceConfig, device: str | torch.device = "cpu") -> None:
+def apply(config: PerformanceConfig, device: str | torch.device = "cpu", *, sharing: int = 1) -> None:
     """Set torch's switches in this process: of cuDNN, TF32, and on a GPU the memory that it may take.
 
     :param device: cpu, cuda, cuda:0, ...
+    :param sharing: processes that have as much of that memory each, this one among them.
     :raises TrainerError: a setting that means nothing on such a device.
     """
     import torch
@@ -37,7 +38,9 @@ def apply(config: PerformanceConfig, device: str | torch.device = "cpu") -> None
     torch.backends.cudnn.deterministic = config.cudnn_deterministic
     torch.backends.cudnn.allow_tf32 = config.tf32
     torch.backends.cuda.matmul.allow_tf32 = config.tf32
-    torch.cuda.set_per_process_memory_fraction(config.max_memory, chosen)
+    # torch takes no device without a number here, and no whole number as a share: a file may say max_memory = 1
+    index = torch.cuda.current_device() if chosen.index is None else chosen.index
+    torch.cuda.set_per_process_memory_fraction(float(config.max_memory) / sharing, index)
 
 
 def autocast(config: PerformanceConfig, device: str | torch.device = "cpu") -> AbstractContextManager[object]:

@@ -55,6 +55,15 @@ class Failure:
         """The worker died."""
         return cls(f"{MOST_DEATHS} workers that had it died: killed, or out of memory", died=True)
 
+    @classmethod
+    def no_worker(cls, last: Failure | None) -> Self:
+        """None is left to do it.
+
+        :param last: what the first work of the last one gave; None: it died.
+        """
+        why = "each died before it had a task" if last is None else f"the first work of a new one failed: {last.reason}"
+        return cls(f"no worker could be started: {why}", died=True)
+
 
 Work = Callable[[T, Place], R]
 
@@ -69,6 +78,10 @@ class Engine(Protocol):
     @property
     def places(self) -> tuple[str, ...]:
         """Of each worker the device by name; empty where they are not of this machine."""
+
+    @property
+    def redone(self) -> int:
+        """How often a task was begun again so far, because the worker that had it died."""
 
     def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """What is there to work on.

@@ -20,6 +20,8 @@ JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
 
 _emptying: dict[str, Callable[[], None]] = {}
 """By device: counts the jobs of this process."""
+_sharing: dict[str, int] = {}
+"""By device: workers that its memory was last divided among."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Worked(NamedTuple):
 
 def prepare(orders: Orders, place: Place) -> Taken:
     """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled."""
-    apply(orders.config, place.device)
+    _divide(orders, place)
     _emptying[place.device] = emptying(orders.config, place.device)
     for group in orders.samples:
         _work(orders)(group, orders.short or orders.settings, orders.plan, place.device)
@@ -62,6 +64,8 @@ def prepare(orders: Orders, place: Place) -> Taken:
 
 def do(orders: Orders, group: Group, place: Place) -> Worked:
     """The jobs of a group."""
+    if _sharing.get(place.device) != place.sharing:  # the first worker of a device begins before there are others
+        _divide(orders, place)
     began, cpu = time.perf_counter(), time.process_time()
     outcomes = _work(orders)(group, orders.settings, orders.plan, place.device)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -70,6 +74,11 @@ def do(orders: Orders, group: Group, place: Place) -> Worked:
             after()
     marks.worked()
     return Worked(outcomes, place.name, os.getpid(), seconds, cpu, cores())
+
+
+def _divide(orders: Orders, place: Place) -> None:
+    apply(orders.config, place.device, sharing=place.sharing)
+    _sharing[place.device] = place.sharing
 
 
 def _work(orders: Orders) -> JobWork:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ class Place(NamedTuple):
     """As torch calls it in the worker: cpu, cuda:0, ..."""
     name: str
     """The same, unique among all machines."""
+    sharing: int = 1
+    """Workers that share its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,12 @@ class Placement:
             return 1 if device.name != CPU else cores()
         allowed = self.max_memory * device.total - (device.total - before)
         return max(1, int(allowed / own))
+
+
+def shared(places: Sequence[Place]) -> list[Place]:
+    """The same, each with the number of them that are on its device."""
+    counts = Counter(place.name for place in places)
+    return [place._replace(sharing=counts[place.name]) for place in places]
 
 
 def taken(name: str) -> Taken:

@@ -14,6 +14,8 @@ class Inline:
     """No workers but the one that asks."""
 
     workers = 1
+    redone = 0
+    """A worker that dies is the sweep."""
 
     def __init__(self) -> None:
         self._place = Place("cpu", "cpu")
@@ -24,7 +26,15 @@ class Inline:
         return (self._place.name,)
 
     def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Devices of this machine."""
+        """Devices of this machine.
+
+        :raises TrainerError: none is free, or workers are asked for.
+        """
+        if workers is not None and workers > 1:
+            raise TrainerError(
+                f"--workers {workers} means nothing with engine inline, this process is all there is: "
+                "choose --engine pool, or leave --workers out"
+            )
         return look_around(device, config, workers)
 
     def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:

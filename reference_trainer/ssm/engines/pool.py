@@ -37,10 +37,12 @@ from reference_trainer.ssm.engine import (
     attempt,
     prepared,
 )
-from reference_trainer.ssm.placement import Place, Placement, Taken, look_around
+from reference_trainer.ssm.placement import Place, Placement, Taken, look_around, shared
 
 _MOST_FALSE_STARTS: Final = 3
-"""Processes of a worker that may die in a row before they have a task."""
+"""Processes of a worker that may die, or fail in their first work, in a row."""
+_is_prepared = False
+"""In a worker: its first work is done."""
 _PRELOADED: Final = "reference_trainer.ssm.engines._preloaded"
 
 
@@ -51,6 +53,7 @@ class Pool:
         self._workers: list[_Worker] = []
         self._busy = False
         """Tasks are under way."""
+        self._redone = 0
 
     @property
     def workers(self) -> int:
@@ -62,6 +65,11 @@ class Pool:
         """Of each the device."""
         return tuple(worker.place.name for worker in self._workers)
 
+    @property
+    def redone(self) -> int:
+        """How often a task was begun again, because the process that had it died."""
+        return self._redone
+
     def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """Devices of this machine."""
         return look_around(device, config, workers)
@@ -69,24 +77,30 @@ class Pool:
     def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
         """One worker a device; the memory that each takes says how many more there is place for.
 
+        The first ones have their device for themselves so long, and share it from their next task on.
+
         :raises TrainerError: one could not be started.
         """
         first = placement.first()
-        self._add(placement.rest(self._add(first, prepare)), prepare)
+        places = shared([*first, *placement.rest(self._add(first, prepare))])
+        for worker, place in zip(self._workers, places, strict=False):
+            worker.place = place
+        self._add(places[len(first) :], prepare)
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """A task a worker at a time: who is done first gets the next."""
         waiting = deque(enumerate(tasks))
         idle = deque(self._workers)
-        ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]] = SimpleQueue()
+        ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure | None]]] = SimpleQueue()
         deaths: Counter[int] = Counter()
         under_way = 0
+        last: Failure | None = None
         self._busy = True
         while waiting or under_way:
             while waiting and idle:
                 worker = idle.popleft()
                 number, task = waiting.popleft()
-                future: Future[R | Failure] = worker.submit(work, task)
+                future: Future[R | Failure | None] = worker.submit(work, task)
                 future.add_done_callback(partial(_put, ended, worker, number, task))
                 under_way += 1
             if not under_way:
@@ -99,16 +113,17 @@ class Pool:
                 idle.append(worker)
                 yield task, result
                 continue
-            began = worker.began
+            began, last = worker.began, worker.failed
             if worker.restart():
                 idle.append(worker)
             deaths[number] += began
             if deaths[number] < MOST_DEATHS:
                 waiting.appendleft((number, task))
+                self._redone += began
             else:
                 yield task, Failure.death()
         for _, task in waiting:
-            yield task, Failure("no worker could be started: each died before it had a task", died=True)
+            yield task, Failure.no_worker(last)
         self._busy = False
 
     def close(self) -> None:
@@ -129,17 +144,17 @@ class Pool:
 
 
 def _put(
-    ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]],
+    ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure | None]]],
     worker: _Worker,
     number: int,
     task: T,
-    future: Future[R | Failure],
+    future: Future[R | Failure | None],
 ) -> None:
     ended.put((worker, number, task, future))
 
 
-def _result(future: Future[R | Failure]) -> R | Failure | None:
-    """None: the worker died."""
+def _result(future: Future[R | Failure | None]) -> R | Failure | None:
+    """None: the worker died, or did not take it: its first work had failed."""
     error = future.exception()
     if error is None:
         return future.result()
@@ -171,6 +186,16 @@ class _Worker:
     @property
     def began(self) -> bool:
         """The process came as far as to have tasks."""
+        return self._greeted and self.failed is None
+
+    @property
+    def failed(self) -> Failure | None:
+        """What the first work of the process failed by; None: it did not fail, or the process died of it."""
+        found = self._hello.result()[1] if self._greeted else None
+        return found if isinstance(found, Failure) else None
+
+    @property
+    def _greeted(self) -> bool:
         return self._hello.done() and self._hello.exception() is None
 
     def started(self) -> Taken:
@@ -186,16 +211,16 @@ class _Worker:
             ) from None
         return accepted(found)
 
-    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
+    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure | None]:
         """Have it do a task; of a process that died meanwhile by the next one."""
         try:
-            return self._executor.submit(attempt, work, task, self.place)
+            return self._executor.submit(_attempt, work, task, self.place)
         except BrokenProcessPool:
             self._reopen()
-            return self._executor.submit(attempt, work, task, self.place)
+            return self._executor.submit(_attempt, work, task, self.place)
 
     def restart(self) -> bool:
-        """A new process for one that died; False: they die before they have a task."""
+        """A new process for one that died, or whose first work failed; False: none comes as far as to have a task."""
         self._false_starts = 0 if self.began else self._false_starts + 1
         if self._false_starts >= _MOST_FALSE_STARTS:
             return False
@@ -217,7 +242,7 @@ class _Worker:
     def _kill(self) -> None:
         """At once, whatever it does."""
         self._line.close()  # ends it where it is not up yet
-        if self.began:
+        if self._greeted:
             process, _ = self._hello.result()
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -259,10 +284,18 @@ def _end_with(line: Connection) -> None:
 
 def _hello(prepare: Callable[[Place], Taken], place: Place) -> tuple[int, Taken | Failure]:
     """The process, and its first work."""
+    global _is_prepared
     try:
-        return os.getpid(), prepared(prepare, place)
+        found = prepared(prepare, place)
     except TrainerError as error:
         return os.getpid(), Failure.of(error)
+    _is_prepared = True
+    return os.getpid(), found
+
+
+def _attempt(work: Work[T, R], task: T, place: Place) -> R | Failure | None:
+    """A task; None where the first work failed: the task was queued before that was known."""
+    return attempt(work, task, place) if _is_prepared else None
 
 
 def _open(address: str | None) -> Pool:

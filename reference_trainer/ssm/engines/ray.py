@@ -41,7 +41,7 @@ _STORE: Final = 100 << 20
 """Bytes of the object store of a cluster of our own, near the least that Ray takes: results are small."""
 _MOST_FALSE_STARTS: Final = 3
 _START_S: Final = 120.0
-"""After this a sweep begins with the actors that there are: others may have work on the cluster."""
+"""After this a sweep begins with the actors that there are: others may have work on the cluster. With none it ends."""
 _ANSWER_S: Final = 10.0
 _OF_RAY: Final = {"max_load": "Ray places work on its cluster by cores and GPUs"}
 
@@ -58,11 +58,19 @@ class Cluster:
         self._connected = False
         self._actors: list[_Actor] = []
         self._options: dict[str, float] = {"num_cpus": 1}
+        self._sharing = 1
+        """Actors that have a GPU together."""
+        self._redone = 0
 
     @property
     def workers(self) -> int:
         """Those that were started."""
         return len(self._actors)
+
+    @property
+    def redone(self) -> int:
+        """How often a task was begun again, because the actor that had it died."""
+        return self._redone
 
     def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """What the cluster has.
@@ -85,17 +93,19 @@ class Cluster:
     def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
         """An actor a core, or as many as the GPUs hold by what the first one takes.
 
-        :raises TrainerError: one could not be started.
+        :raises TrainerError: one could not be started, or the cluster has no room for any.
         """
         room = self._has("CPU")
         wanted = min(placement.workers or room, room)
         if placement.kind == CUDA:
             gpus = len(placement.devices)
-            a_gpu = -(-wanted // gpus) if placement.workers else self._fit(placement, prepare)
-            self._options["num_gpus"] = _share(a_gpu)
+            a_gpu = max(1, -(-wanted // gpus))  # more would divide its memory among actors that no core is left for
+            if not placement.workers:
+                a_gpu = min(a_gpu, self._fit(placement, prepare))
+            self._options["num_gpus"], self._sharing = _share(a_gpu), a_gpu
             wanted = min(wanted, gpus * a_gpu)
         self._actors = [self._made(prepare) for _ in range(max(1, wanted))]
-        greetings = {actor.hello: actor for actor in self._actors}
+        greetings = {actor.hello: actor for actor in self._there(self._actors)}
         up, _ = self._ray.wait([*greetings], num_returns=len(greetings), timeout=_START_S)
         up = up or self._ray.wait([*greetings], num_returns=1)[0]
         for hello in up:
@@ -106,6 +116,7 @@ class Cluster:
         """A task an actor at a time: who is done first gets the next."""
         waiting = deque(enumerate(tasks))
         deaths: Counter[int] = Counter()
+        last: Failure | None = None
         doing: dict[Any, tuple[_Actor, int, T]] = {}
         while waiting or doing:
             for actor in self._actors:
@@ -119,7 +130,7 @@ class Cluster:
             with marks.region("workers"):
                 [reference], _ = self._ray.wait([*doing, *starting], num_returns=1)
             if reference in starting:
-                self._look_at_start(starting[reference])
+                last = self._look_at_start(starting[reference])
                 continue
             actor, number, task = doing.pop(reference)
             actor.doing = None
@@ -131,10 +142,11 @@ class Cluster:
             deaths[number] += 1
             if deaths[number] < MOST_DEATHS:
                 waiting.appendleft((number, task))
+                self._redone += 1
             else:
                 yield task, Failure.death()
         for _, task in waiting:
-            yield task, Failure("no worker could be started: each died before it had a task", died=True)
+            yield task, Failure.no_worker(last)
 
     def close(self) -> None:
         """End the actors, whatever they do, and leave the cluster; one of our own ends."""
@@ -148,8 +160,23 @@ class Cluster:
     # ------------------------------------------------------------ actors
 
     def _made(self, prepare: Callable[[Place], Taken]) -> _Actor:
-        handle = self._ray.remote(**self._options)(_Worker).remote()
-        return _Actor(handle, handle.hello.remote(prepare), prepare)
+        handle = self._ray.remote(**self._options)(_Worker).remote(self._sharing)
+        return _Actor(handle, handle.there.remote(), handle.hello.remote(prepare), prepare)
+
+    def _there(self, actors: list[_Actor]) -> list[_Actor]:
+        """Those that a node has room for: their first work may take as long as it does, waiting for a core may not.
+
+        :raises TrainerError: none.
+        """
+        found = {actor.there: actor for actor in actors}
+        there, _ = self._ray.wait([*found], num_returns=len(found), timeout=_START_S)
+        if not there:
+            what = "a core and a share of a GPU" if "num_gpus" in self._options else "a core"
+            raise TrainerError(
+                f"engine ray: no node of the cluster had {what} free for a worker within {_START_S:.0f} s: "
+                "wait until its other work is done, or name another cluster with --address"
+            )
+        return [found[reference] for reference in there]
 
     def _first(self, actor: _Actor) -> Taken | Failure:
         result = self._result(actor.hello)
@@ -159,8 +186,10 @@ class Cluster:
         """Actors that a GPU holds: one has it for itself first."""
         self._options["num_gpus"] = 1
         actor = self._made(prepare)
-        taken = accepted(self._first(actor))
-        self._ray.kill(actor.handle)
+        try:
+            taken = accepted(self._first(*self._there([actor])))
+        finally:
+            self._ray.kill(actor.handle)
         return max(1, floor(1 / placement.share(taken)))
 
     def _result(self, reference: Any) -> Any:
@@ -180,15 +209,19 @@ class Cluster:
         new.false_starts = actor.false_starts
         self._actors[self._actors.index(actor)] = new
 
-    def _look_at_start(self, actor: _Actor) -> None:
-        if self._result(actor.hello) is not None:
+    def _look_at_start(self, actor: _Actor) -> Failure | None:
+        """Whether it is ready; what its first work failed by, if it did and the actor did not die of it."""
+        found = self._result(actor.hello)
+        if found is not None and not isinstance(found, Failure):
             actor.ready, actor.false_starts = True, 0
-            return
+            return None
         actor.false_starts += 1
         if actor.false_starts < _MOST_FALSE_STARTS:
             self._replace(actor)
         else:
             self._actors.remove(actor)
+            self._ray.kill(actor.handle)
+        return found
 
     # ------------------------------------------------------------ the cluster
 
@@ -234,6 +267,8 @@ class _Actor:
     """One actor, as seen from here."""
 
     handle: Any
+    there: Any
+    """Done when a node has room for it."""
     hello: Any
     prepare: Callable[[Place], Taken] = field(repr=False)
     ready: bool = False
@@ -262,11 +297,14 @@ def _imported() -> Any:
 class _Worker:
     """What an actor is."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharing: int) -> None:
         os.environ.update(ONE_THREAD)
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(1)
-        self._place = _here()
+        self._place = _here()._replace(sharing=sharing)
+
+    def there(self) -> None:
+        """It has its core."""
 
     def hello(self, prepare: Callable[[Place], Taken]) -> Taken | Failure:
         """Its first work."""

@@ -16,9 +16,18 @@ from reference_trainer.performance import PerformanceConfig, apply, autocast, em
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Torch's switches as they are, put back afterwards; and what was asked of the GPU that is not here."""
     asked: dict[str, Any] = {"emptied": 0}
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda share, device: asked.update(share=share, device=device)
-    )
+
+    def limited(fraction: object, device: str | torch.device | int) -> None:
+        """As picky as torch's own."""
+        if not isinstance(fraction, float):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        index = device if isinstance(device, int) else torch.device(device).index
+        if index is None:
+            raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+        asked.update(share=fraction, index=index)
+
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limited)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
 
     def emptied() -> None:
         asked["emptied"] += 1
@@ -38,9 +47,15 @@ def state() -> tuple[bool, ...]:
 def test_on_a_gpu_every_switch_is_set_both_ways(switches: dict[str, Any]) -> None:
     apply(PerformanceConfig(cudnn_benchmark=True, tf32=True, max_memory=0.5), "cuda:1")
     assert state() == (True, False, True, True)
-    assert (switches["share"], switches["device"]) == (0.5, torch.device("cuda:1"))
-    apply(PerformanceConfig(cudnn_deterministic=True), "cuda")
+    assert (switches["share"], switches["index"]) == (0.5, 1)
+    apply(PerformanceConfig(cudnn_deterministic=True, max_memory=1), "cuda")
     assert state() == (False, True, False, False)
+    assert (switches["share"], switches["index"]) == (1.0, 3), "the GPU that is current"
+
+
+def test_workers_divide_the_memory_of_a_gpu(switches: dict[str, Any]) -> None:
+    apply(PerformanceConfig(max_memory=0.8), "cuda:0", sharing=4)
+    assert switches["share"] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

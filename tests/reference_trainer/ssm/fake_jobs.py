@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from reference_trainer.ssm.placement import Place, Taken
@@ -138,6 +139,21 @@ def dead_later(folder: Path, place: Place) -> Taken:
     return ready(place)
 
 
+def unlucky_later(folder: Path, when: Collection[int], place: Place) -> Taken:
+    """Of all the processes of a worker those of these numbers fail in their first work."""
+    number = note(folder, "starts", "")
+    (folder / "prepared").write_text(f"{number not in when}")
+    if number in when:
+        unlucky(place)
+    return ready(place)
+
+
+def prepared_only(folder: Path, work: Callable[[int, Place], int], task: int, place: Place) -> int:
+    """A task that needs the first work of its process; of one worker."""
+    assert (folder / "prepared").read_text() == "True", "the first work of this process failed"
+    return work(task, place)
+
+
 def squared(task: int, place: Place) -> int:
     return task * task
 
@@ -168,6 +184,11 @@ def dying(folder: Path, task: int, place: Place) -> int:
     if task == 2 or (task == 1 and times == 1):
         os.kill(os.getpid(), signal.SIGKILL)
     return task
+
+
+def sharing(task: int, place: Place) -> tuple[int, int]:
+    """Which process it is, and how many share its device."""
+    return os.getpid(), place.sharing
 
 
 def process(task: int, place: Place) -> tuple[int, str, str, int]:

@@ -10,7 +10,7 @@ from reference_trainer.devices import cuda_probe
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import placement
-from reference_trainer.ssm.placement import Device, Placement, Taken, cores, kind_of, look_around
+from reference_trainer.ssm.placement import Device, Placement, Taken, cores, kind_of, look_around, shared
 
 GB = 1 << 30
 
@@ -87,7 +87,8 @@ def test_gpus_have_workers_in_turn_as_memory_holds_them() -> None:
     small = [Taken(GB, 80 * GB, 79 * GB), Taken(GB, 80 * GB, 39 * GB)]
     assert len(here.rest(small)) + 2 == cores() == 8, "a worker launches from a core"
     fixed = Placement(devices, workers=3)
-    assert [*fixed.first(), *fixed.rest(taken)] == [("cuda:0",) * 2, ("cuda:1",) * 2, ("cuda:0",) * 2]
+    places = shared([*fixed.first(), *fixed.rest(taken)])
+    assert places == [("cuda:0", "cuda:0", 2), ("cuda:1", "cuda:1", 1), ("cuda:0", "cuda:0", 2)]
     assert len(Placement(devices, workers=1).first()) == 1
     assert here.rest([Taken(None, None), Taken(None, None)]) == [], "one each where nothing is known of it"
 

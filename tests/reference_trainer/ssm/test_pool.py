@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import Engine, Failure, engines, open_engine
 from reference_trainer.ssm.placement import Device, Place, Placement, Taken
 from tests.reference_trainer.ssm import fake_jobs
@@ -90,6 +91,7 @@ def test_what_a_dead_worker_had_is_done_again_and_a_killer_is_a_failure(tmp_path
     assert found == {task: task for task in range(12) if task != 2}
     times = {path.name: len(path.read_text().split()) for path in tmp_path.iterdir()}
     assert times == {str(task): 2 if task in (1, 2) else 1 for task in range(12)}, "and nothing else twice"
+    assert engine.redone == 2
 
 
 def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
@@ -123,6 +125,41 @@ def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path:
         found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
     assert found[0] == 0
     assert {found[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
+
+
+def test_a_new_worker_whose_first_work_fails_gets_no_task(tmp_path: Path) -> None:
+    one = Placement(TWO.devices, workers=1)
+    with closing(open_engine("pool")) as engine:
+        engine.start(one, partial(fake_jobs.unlucky_later, tmp_path, (2, 3)))
+        work = partial(fake_jobs.prepared_only, tmp_path, partial(fake_jobs.dying, tmp_path))
+        assert dict(engine.run(work, (0, 1, 3))) == {0: 0, 1: 1, 3: 3}, "the third start in a row is right"
+        assert engine.redone == 1, "a task that none had begun is not done again"
+
+
+def test_new_workers_whose_first_work_fails_leave_their_tasks_as_failures(tmp_path: Path) -> None:
+    one = Placement(TWO.devices, workers=1)
+    with closing(open_engine("pool")) as engine:
+        engine.start(one, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
+        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
+    assert found[0] == 0
+    said = "no worker could be started: the first work of a new one failed: the workers cannot be used: RuntimeError: "
+    assert {found[task].reason for task in (1, 2)} == {f"{said}no kernel"}
+    assert (tmp_path / "starts").read_text().count("\n") == 4, "three of them were tried"
+
+
+def test_every_worker_knows_how_many_share_its_device() -> None:
+    with started() as engine:
+        found = [result for _, result in engine.run(fake_jobs.sharing, range(20))]
+    assert len(set(found)) == 2
+    assert {sharing for _, sharing in found} == {2}, "also the first, which was started before the other"
+
+
+def test_inline_refuses_workers() -> None:
+    engine = open_engine("inline")
+    with pytest.raises(TrainerError, match=r"--workers 4 means nothing with engine inline, .*: choose --engine pool"):
+        engine.place("cpu", PerformanceConfig(), 4)
+    assert engine.place("cpu", PerformanceConfig(), 1).kind == "cpu"
+    assert engine.redone == 0
 
 
 def test_a_pool_that_is_left_in_the_middle_leaves_no_process(tmp_path: Path) -> None:

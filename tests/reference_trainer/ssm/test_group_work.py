@@ -1,0 +1,30 @@
+"""What workers do before their first group: among them the memory of a device is divided."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference_trainer.performance import PerformanceConfig
+from reference_trainer.ssm import group_work
+from reference_trainer.ssm.group_work import Orders
+from reference_trainer.ssm.placement import Place
+from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.settings import Settings
+from tests.reference_trainer.ssm import fake_jobs
+
+
+def test_memory_is_divided_anew_only_where_others_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(group_work, "_sharing", {})
+    monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: asked.append(sharing))
+    settings = Settings()
+    orders = Orders(settings, Plan(), PerformanceConfig(), work=fake_jobs.work)
+    group, alone = settings.jobs()[:1], Place("cpu", "cpu")
+    group_work.prepare(orders, alone)
+    group_work.do(orders, group, alone)
+    assert asked == [1]
+    for _ in range(3):
+        group_work.do(orders, group, alone._replace(sharing=4))
+    assert asked == [1, 4]
+    group_work.prepare(orders, alone._replace(sharing=4))
+    assert asked == [1, 4, 4], "another sweep may have other settings"
