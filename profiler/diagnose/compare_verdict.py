@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
-from profiler.analyse.stats import median
 from profiler.base.units import count, ratio, seconds, share, significant
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.ladder_verdict import ladder_verdict
