@@ -57,7 +57,7 @@ class Statistics:
     failures: Mapping[str, str]
     """Jobs that failed twice, and why."""
     retried: int
-    """Jobs that were tried a second time."""
+    """Jobs that were tried a second time, and groups that were begun again because their worker died."""
     success_rate: float | None
     """Of the jobs that this sweep did; None: it had none to do."""
     memory_per_job: float | None

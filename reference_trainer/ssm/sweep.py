@@ -267,7 +267,7 @@ class _Sweep:
             done=len(done),
             kept=kept,
             failures=tally.failures,
-            retried=tally.retried,
+            retried=tally.retried + engine.redone,
             success_rate=len(mine) / tried if tried else None,
             memory_per_job=statistics.mean_memory(mine),
             devices=_used(tally.worked, engine, utilisation, wall),

@@ -189,7 +189,7 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
 def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results", num_seeds=1, gnc=False, **POOL)
     found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 1))
-    assert (found.done, found.failures) == (4, {}), "killed once each: done again"
+    assert (found.done, found.failures, found.retried) == (4, {}, 2), "killed once each: done again"
     (tmp_path / "results").unlink()
     for path in tmp_path.glob("gd-*"):
         path.unlink()
