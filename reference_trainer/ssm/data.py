@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -29,19 +29,19 @@ def _on_host(job: Job, measurements: int, length: int) -> tuple[np.ndarray, np.n
     a, b, c = (part[0] for part in draws.host_students(draws.teacher(job), 0, 1, job.rank))
     impulse = np.zeros((1, length))
     impulse[0, 0] = 1
-    response = _simulate(a, b, c, impulse)[0]
+    response = np.stack([(h @ c)[0] for h in _states(a, b, impulse)])
     norm = np.linalg.norm(response)
-    return inputs, _simulate(a, b, c / norm, inputs)[:, -1], response / norm
+    for h in _states(a, b, inputs):  # noqa: B007 - only the end is measured
+        pass
+    return inputs, h @ (c / norm), response / norm
 
 
-def _simulate(a: np.ndarray, b: np.ndarray, c: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """What comes out of a teacher at all times, (N, T)."""
+def _states(a: np.ndarray, b: np.ndarray, inputs: np.ndarray) -> Iterator[np.ndarray]:
+    """What a teacher holds after each time, (N, r)."""
     h = np.zeros((len(inputs), len(a)))
-    outputs = []
     for t in range(inputs.shape[1]):
         h = a * h + b * inputs[:, t, None]
-        outputs.append(h @ c)
-    return np.stack(outputs, axis=1)
+        yield h
 
 
 def _on_device(jobs: Sequence[Job], settings: Settings, device: torch.device) -> Data:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 
@@ -47,7 +49,7 @@ def respond(
     if inputs.stride(0) == 0:
         inputs = inputs[:1]
     if way == LOOP:
-        outputs = _simulate(students, _each(inputs, len(students.a)))[:, :, -1]
+        outputs = _last_outputs(students, _each(inputs, len(students.a)))
         return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
     inputs = inputs.to(students.a.dtype)
     if way == SCAN:
@@ -89,22 +91,33 @@ def _each(inputs: torch.Tensor, students: int) -> torch.Tensor:
     return inputs.repeat_interleave(students // len(inputs), 0) if 1 < len(inputs) < students else inputs
 
 
-def _simulate(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """What comes out at all times, (S, N, T)."""
-    a, b, c = students.a[:, None], students.b[:, None], students.c[:, None]
+def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
+    """(S, N, d) after each time."""
+    a, b = students.a[:, None], students.b[:, None]
     h = torch.zeros(len(students.a), inputs.shape[1], students.a.shape[1], device=inputs.device)
-    outputs = []
     for t in range(inputs.shape[2]):
         h = a * h + b * inputs[:, :, t, None]
-        outputs.append((c * h).sum(-1))
-    return torch.stack(outputs, -1)
+        yield h
+
+
+def _read_out(students: Students, h: torch.Tensor) -> torch.Tensor:
+    """y (S, N) of one time."""
+    return (students.c[:, None] * h).sum(-1)
+
+
+def _last_outputs(students: Students, inputs: torch.Tensor) -> torch.Tensor:
+    """(S, N), read out once: nothing uses what comes out before the end."""
+    for h in _states(students, inputs):  # noqa: B007 - the last one is what it is for
+        pass
+    return _read_out(students, h)
 
 
 def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """By an impulse that is made on the host and moved."""
+    """By an impulse that is made on the host and moved; read out at all times."""
     impulse = torch.zeros(1, 1, inputs.shape[2], dtype=inputs.dtype)
     impulse[:, :, 0] = 1
-    return _simulate(students, impulse.to(inputs.device))[:, 0]
+    states = _states(students, impulse.to(inputs.device))
+    return torch.stack([_read_out(students, h)[:, 0] for h in states], -1)
 
 
 # ------------------------------------------------------------ products
@@ -236,8 +249,11 @@ ROUNDS: Final = 5
 LARGEST_POWERS: Final = 1 << 28
 """Bytes of the powers of a beyond which a way that keeps them is not tried: its gradient takes some times that."""
 AGREE: Final = 1e-3
-"""Of the largest output, or gradient: what two ways may differ by. One that is further off is broken, and reported."""
-_chosen: dict[tuple[str, bool, Shape], str] = {}
+"""Of the largest output, or gradient: what two ways may differ by in fp32. One that is further off is broken, and
+reported."""
+Choices: TypeAlias = dict[tuple[str, bool, Shape], str]
+"""By device, whether with the gradient, and size."""
+_chosen: Choices = {}
 
 
 def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward: bool) -> str:
@@ -251,6 +267,16 @@ def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward:
     if key not in _chosen:
         _chosen[key] = _measure(rounded, device, backward=backward)
     return _chosen[key]
+
+
+def choices() -> Choices:
+    """What was chosen in this process."""
+    return dict(_chosen)
+
+
+def choose(made: Choices) -> None:
+    """Take over what another process of this machine has chosen, and measure none of that again."""
+    _chosen.update(made)
 
 
 def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
@@ -274,22 +300,42 @@ def seconds(
     :raises RuntimeError: the ways do not agree.
     """
     parameters, inputs = _example(shape, device, backward=backward)
-    results: dict[str, torch.Tensor] = {}
+    with _whole_products(device):
+        _agree({way: _pass(parameters, inputs, way, backward=backward) for way in ways}, shape, device)
     times: dict[str, list[float]] = {way: [] for way in ways}
-    for counted in range(rounds + 1):
+    for _ in range(rounds):
         for way in ways:
             began = time.perf_counter()
-            results[way] = _pass(parameters, inputs, way, backward=backward)
+            _pass(parameters, inputs, way, backward=backward)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            if counted:
-                times[way].append(time.perf_counter() - began)
+            times[way].append(time.perf_counter() - began)
+    return times
+
+
+@contextmanager
+def _whole_products(device: torch.device) -> Iterator[None]:
+    """Without TF32, whose products of 10 bits differ by more than AGREE and say nothing about a way.
+
+    The passes that are timed have it again; the first of them may load its kernels, which a median does not see.
+    """
+    if device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
+        yield
+        return
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _agree(results: Mapping[str, torch.Tensor], shape: Shape, device: torch.device) -> None:
+    ways = list(results)
     first = results[ways[0]]
     for way, found in results.items():
         off = float((found - first).abs().max() / first.abs().max())
         if not off <= AGREE:
             raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest value at {shape} on {device}")
-    return times
 
 
 def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
+    from reference_trainer.ssm.forward import Choices
+
 SCHEMA: Final = "ssm-optimizations/1"
 """Of the JSON. Its number rises when a key changes its meaning or goes."""
 SECONDS: Final = 10.0
@@ -251,20 +253,30 @@ def _memory(settings: Settings, cured: Plan, device: str) -> dict[str, Any]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    from reference_trainer.ssm import forward
+
     plans = {"found": Plan(), "cured": cured}
+    chosen = forward.choices()
     taken: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
         for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                taken[name].append(pool.submit(memory_of, settings, plan, device).result())
+                taken[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
     return _row("memory", "bytes", taken["found"], taken["cured"])
 
 
-def memory_of(settings: Settings, plan: Plan, device: str) -> int:
-    """Bytes that all seeds of a combination take at most. In a process of its own."""
+def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> int:
+    """Bytes that all seeds of a combination take at most. In a process of its own.
+
+    :param chosen: forward passes of this size as another process chose them. To try them here would be counted, and
+        before it begins it would leave memory that the work then uses unseen.
+    """
     import torch
 
+    from reference_trainer.ssm import forward
+
     torch.set_num_threads(1)
+    forward.choose(chosen)
     where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
     _Side(small, plan, where).all()  # imports and compiles

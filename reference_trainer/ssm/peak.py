@@ -16,7 +16,8 @@ class Peak:
     """A context; `bytes` after it. What the process had before and uses again is not counted on a CPU.
 
     Linux forgets the largest resident size on request (proc_pid_clear_refs(5)); where it cannot, only growth beyond the
-    largest size that the process ever had is seen.
+    largest size that the process ever had is seen. Who reads that size from outside, as the profiler does, sees that of
+    the last context only.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -207,6 +210,61 @@ def test_ways_that_do_not_agree_are_reported(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(forward, "_convolve", lambda inputs, responses: 1.01 * right(inputs, responses))
     with pytest.raises(RuntimeError, match="fft and scan differ by"):
         forward.fastest((2, 2, 8, 4), CPU, backward=True)
+
+
+class Products:
+    """What torch says of products on a GPU, where there is none."""
+
+    allow_tf32 = True
+
+
+def test_agreement_is_of_whole_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 is off while ways are compared, and what it was afterwards."""
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Products)
+    with forward._whole_products(torch.device("cuda", 0)):
+        assert not Products.allow_tf32
+    assert Products.allow_tf32
+    with forward._whole_products(CPU):
+        assert Products.allow_tf32
+
+
+def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[bool] = []
+    seen: list[bool] = []
+
+    @contextmanager
+    def whole(_: torch.device) -> Iterator[None]:
+        inside.append(True)
+        yield
+        inside.clear()
+
+    run = forward._pass
+    monkeypatch.setattr(forward, "_whole_products", whole)
+    monkeypatch.setattr(forward, "_pass", lambda *given, **named: [seen.append(bool(inside)), run(*given, **named)][1])
+    times = forward.seconds([forward.SCAN, forward.FFT], forward.Shape(2, 2, 8, 4), CPU, backward=False, rounds=2)
+    assert seen == [True] * 2 + [False] * 4
+    assert [len(taken) for taken in times.values()] == [2, 2]
+
+
+def test_a_choice_that_was_taken_over_is_not_measured(clock: list[tuple[forward.Shape, bool]]) -> None:
+    forward.fastest((8, 2, 8, 4), CPU, backward=True)
+    made = forward.choices()
+    forward._chosen.clear()
+    forward.choose(made)
+    assert forward.fastest((8, 2, 8, 4), CPU, backward=True) == forward.SCAN
+    assert len(clock) == 1
+
+
+def test_as_found_outputs_are_read_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And responses at all times."""
+    reads = []
+    read = forward._read_out
+    monkeypatch.setattr(forward, "_read_out", lambda *given: [reads.append(1), read(*given)][1])
+    students, inputs = case((2, 3, 9, 4))
+    forward.respond(students, inputs, forward.LOOP, outputs_only=True)
+    assert len(reads) == 1
+    forward.respond(students, inputs, forward.LOOP)
+    assert len(reads) == 1 + 1 + 9
 
 
 def test_without_a_graph() -> None:

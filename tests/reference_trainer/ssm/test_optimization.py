@@ -119,7 +119,7 @@ def test_memory_of_a_side() -> None:
     """More than nothing where more is kept; what it is in bytes is not ours to say."""
     import torch
 
-    assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu") >= 0
+    assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu", {}) >= 0
     with Peak(torch.device("cpu")) as peak:
         held = torch.ones(32 << 20)
     assert peak.bytes > 100 << 20
@@ -127,6 +127,29 @@ def test_memory_of_a_side() -> None:
     with Peak(torch.device("cpu")) as again:
         pass
     assert again.bytes < 32 << 20
+
+
+def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was chosen before is not tried in the process that is measured."""
+    from reference_trainer.ssm import forward
+
+    asked: list[int] = []
+    measure = forward._measure
+    monkeypatch.setattr(forward, "_chosen", {})
+    monkeypatch.setattr(
+        forward,
+        "_measure",
+        lambda shape, *given, **named: [asked.append(shape.dim), measure(shape, *given, **named)][1],
+    )
+    settings = replace(SMALL, student_dims=(8,))
+    memory_of(settings, CURED, "cpu", {})
+    assert 8 in asked
+    chosen = forward.choices()
+    forward._chosen.clear()
+    asked.clear()
+    memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2].dim == 8})
+    assert asked
+    assert 8 not in asked
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
