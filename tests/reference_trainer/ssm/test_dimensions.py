@@ -59,16 +59,29 @@ def test_growth_is_of_the_same_teacher() -> None:
     grown, level = growth(rows(), GNC, 1), growth(rows(), GD, 2)
     assert grown is not None
     assert level is not None
-    assert (grown.value, grown.low, grown.high, grown.n) == pytest.approx((4, 4, 4, 9))
-    assert level.value == pytest.approx(1)
+    assert (grown.ratio.value, grown.ratio.low, grown.ratio.high) == pytest.approx((4, 4, 4))
+    assert level.ratio.value == pytest.approx(1)
     assert growth(rows((1,)), GNC, 2) is None
+
+
+def test_growth_is_of_students_that_fitted_at_both_ends() -> None:
+    """Of nine teachers seed 0 fits nowhere, and seed 1 not at the largest dimension; both generalise badly there."""
+    made = rows()
+    for row in made:
+        if row["seed"] < 2 and row["dim"] == DIMS[-1]:
+            row |= {"fitted": False, "generalization_loss": "nan" if row["seed"] else 1e9}
+    grown = growth(made, GNC, 1)
+    assert grown is not None
+    assert (grown.ratio.n, grown.teachers) == (7, 9)
+    assert grown.ratio.high == pytest.approx(4)
+    assert growth([{**row, "fitted": False} for row in made], GNC, 1) is None
 
 
 def test_report(outcomes: Path, tmp_path: Path) -> None:
     found = json.loads(json.dumps(document(outcomes, "the command")))
     text = "\n".join(markdown(found, "figure.svg"))
     assert "| guess and check | 2 | 64 | 9 | 8 | 0.01 (0.01 to 0.01) | 0.56 (0.48 to 0.64) | 100 (100 to 100) |" in text
-    assert "- guess and check, rank 1: 4.00 (4.00 to 4.00), 9 teachers" in text
+    assert "- guess and check, rank 1: 4.00 (4.00 to 4.00), 8 of 9 teachers" in text
     drawn = [tmp_path / f"{name}.svg" for name in ("one", "two")]
     for path in drawn:
         draw(found, path)
