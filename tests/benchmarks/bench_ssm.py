@@ -9,6 +9,7 @@ and settings its rounds are; those of others are refused. ROUNDS=0 looks at what
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -88,10 +89,11 @@ def kept(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def commit() -> str:
-    """That of the project; with `+` if files that git knows differ from it."""
-    git = partial(subprocess.run, cwd=Path(__file__).parent, check=True, capture_output=True, text=True)
-    changed = git(["git", "status", "--porcelain", "--untracked-files=no"]).stdout
-    return git(["git", "rev-parse", "HEAD"]).stdout.strip() + ("+" if changed else "")
+    """That of the project, and what tells apart how its programs differ from it."""
+    git = partial(subprocess.run, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    changed = git(["git", "diff", "HEAD", "--", "reference_trainer", "profiler"]).stdout
+    head = git(["git", "rev-parse", "HEAD"]).stdout.decode().strip()
+    return f"{head}+{hashlib.sha256(changed).hexdigest()[:12]}" if changed else head
 
 
 def commands(*ways: Sequence[str]) -> dict[str, Any]:
