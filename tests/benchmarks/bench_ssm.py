@@ -36,7 +36,7 @@ BAR = 20.0
 """Times faster, of all cures."""
 LEAST_JOBS = 400
 SWEEP = ("--num-seeds", "52", "--student-dims", "16", "64", "--gd-loss", "0.007", "--gnc-loss", "0.007")
-"""As found this takes some 100 s, with all cures less than one, and the start of two workers some 4: it is a figure of
+"""As found this takes 2 or 3 minutes, with all cures a second, and the start of two workers 4 to 6: it is a figure of
 the sweep with the start too. Every dimension more is a choice of ways more, which is a part of the start."""
 TWO_WORKERS = 1.7
 CLOSE = 2e-3
