@@ -191,9 +191,9 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
             warm_ups.append(path)
         why = _fault(task, info, path, recorded)
         if why and not task.optional:
-            if task.ours and task.kind == "warmup" and info.exit_code == _BAD_INPUT:
-                why = bad_input(path)
-                take_back(warm_ups, made)
+            if task.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
+                why = bad_input(path)  # a warm-up need not have all options of a measured run
+                take_back([*warm_ups, path], made)
             raise why
         if why:
             said = reason(info.exit_code, path) if info.exit_code else "it recorded no step"

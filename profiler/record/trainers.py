@@ -49,9 +49,10 @@ SSM: Final = Trainer(
     what="the sweep of teacher-student experiments",
     module="reference_trainer.ssm",
     options=("device",),
-    # 60 jobs, and 20: as found some 0.3 s each on a slow core, beside the 4 to 10 s that the start takes
-    pair={"num-seeds": "15", "teacher-ranks": "1", "student-dims": "8,32", "sequence-length": "24"},
-    ladder={"num-seeds": "5", "teacher-ranks": "1", "student-dims": "8,32", "sequence-length": "24"},
+    # 60 jobs, and 24: as found some 0.3 s each on a slow core, beside the 4 to 10 s that the start takes. They are six
+    # steps: a run of fewer than five is doubted.
+    pair={"num-seeds": "10", "teacher-ranks": "1", "student-dims": "8,16,32", "sequence-length": "24"},
+    ladder={"num-seeds": "4", "teacher-ranks": "1", "student-dims": "8,16,32", "sequence-length": "24"},
     warmup=("--num-seeds", "1", "--teacher-ranks", "1", "--student-dims", "8", "--epochs", "2", "--max-guesses", "64"),
     hooked=True,
 )

@@ -235,7 +235,7 @@ def test_an_optional_program_that_fails_is_left_out(
     assert not recorded.interrupted
 
 
-@pytest.mark.parametrize("where", ["warmup-before", "warmup-after"])
+@pytest.mark.parametrize("where", ["warmup-before", "warmup-after", "01-before"])
 def test_bad_input_of_our_own_program_is_passed_on_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -255,13 +255,13 @@ def test_bad_input_takes_back_only_what_was_made_here(tmp_path: Path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(("where", "ours"), [("warmup-before", False), ("01-before", True)])
+@pytest.mark.parametrize(("where", "ours"), [("warmup-before", False), ("02-before", True)])
 def test_other_failures_with_two_keep_what_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, ours: bool
 ) -> None:
     monkeypatch.setattr(pairs, "record", failing(tmp_path, where, 2, "error: no\n"))
     with pytest.raises(ProfilerError, match="before exited with 2: error: no") as caught:
-        record_all(list(schedule([replace(SIDES[0], ours=ours)], 1)), tmp_path, lambda number, task: None)
+        record_all(list(schedule([replace(SIDES[0], ours=ours)], 2)), tmp_path, lambda number, task: None)
     assert caught.value.exit_code == Exit.TARGET_FAILED
     assert (tmp_path / where).exists()
 
