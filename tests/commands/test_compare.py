@@ -183,7 +183,7 @@ def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
     """The sweep's: its jobs have no chunks, and it has no runs with empty kernels."""
     listed = {name: value for name, value in document().items() if name not in ("sweep", "tokens_per_chunk")}
     monkeypatch.setattr(bundled, "_listed", lambda argv: json.dumps(listed))
-    facts = {"device": "cpu", "step": "combination", "unit": "points", "methods": "gd, gnc", "seeds": "0 to 6"}
+    facts = {"device": "cpu", "unit": "points", "trainer": "reference_trainer.ssm", "methods": "gd", "seeds": "0 to 6"}
     fake.always = {"facts": facts}
     done = compare("--trainer", "ssm", "--ladder", "--pairs", "2", "--num-seeds", "7", "--out", "here")
     assert (done.code, rounds_said(done.err, 2)) == (0, [1, 2])
