@@ -70,7 +70,7 @@ def test_every_form_gives_the_same_text(tmp_path: Path, kind: str, suffix: str, 
 def test_folder_is_read_recursively_in_sorted_order(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "one.txt").write_text("third")
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "first"}\n{"text": " "}\n{"text": "second"}\n'))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "first"}\n{"text": " "}\n{"text": "second"}\n', mtime=0))
     (tmp_path / "notes.md").write_text("not taken")
     corpus = load_corpus(tmp_path)
     assert corpus.text == SEPARATOR.join(["first", "second", "third"])
@@ -131,9 +131,9 @@ def test_limit_of_broken_lines(tmp_path: Path, good: int, broken: int, accepted:
         ("none.jsonl", b"{\n{\n", "holds no text; 2 broken lines, the first at"),
         ("binary.txt", b"abc\0def", "zero byte at offset 3"),
         ("latin.txt", b"caf\xe9 noir", "not UTF-8 text: byte 0xe9 at offset 3"),
-        ("short.txt.gz", gzip.compress(b"abcdef" * 99)[:-9], "cut short"),
+        ("short.txt.gz", gzip.compress(b"abcdef" * 99, mtime=0)[:-9], "cut short"),
         ("text.txt.gz", b"no gzip at all", "damaged or not gzip"),
-        ("torn.txt.gz", gzip.compress(b"abcdef" * 99)[:-8] + b"\0" * 8, "damaged or not gzip"),
+        ("torn.txt.gz", gzip.compress(b"abcdef" * 99, mtime=0)[:-8] + b"\0" * 8, "damaged or not gzip"),
         ("short.txt.zst", zstd(b"abcdef" * 99)[:-3], "cut short"),
         ("second.txt.zst", zstd(b"abcdef") + zstd(b"abcdef" * 99)[:-3], "cut short"),
         ("text.txt.zst", b"no zstd at all", "damaged or not zstd"),
