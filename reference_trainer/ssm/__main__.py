@@ -70,8 +70,8 @@ def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None
     numbers("student_dims", "dimensions of students")
     number("sequence_length", "length of sequences and impulse responses")
     number("measurements", "sequences that a student is fitted to")
-    add("--gd", action=switch, default=defaults.gd, help="fit by gradient descent")
-    add("--gnc", action=switch, default=defaults.gnc, help="fit by guess and check")
+    add("--gd", action=switch, default=None, help="fit by gradient descent (default: by both; named alone, by it only)")
+    add("--gnc", action=switch, default=None, help="fit by guess and check (likewise)")
     add("--optimizer", default=defaults.optimizer, help=f"{' or '.join(OPTIMIZERS)} (default: %(default)s)")
     number("lr", "learning rate", float)
     number("init_scale", "what gradient descent begins with, as a share of a guess", float)
@@ -101,6 +101,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             raise TrainerError("--variant means nothing beside --fixes: leave one out")
         names = (name.strip() for name in arguments.fixes.split(","))
         given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
+    gd, gnc = arguments.gd, arguments.gnc
+    given["gd"], given["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
     for name in ("teacher_ranks", "student_dims"):
         given[name] = _numbers(name, getattr(arguments, name))
     of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}

@@ -14,6 +14,7 @@ from reference_trainer.ssm import __main__ as command
 from reference_trainer.ssm import optimization, sweep
 from reference_trainer.ssm.__main__ import main
 from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.problem import GD, GNC
 from reference_trainer.ssm.settings import Settings
 from tests.fakes.programs import ROOT
 from tests.reference_trainer.ssm import fake_jobs
@@ -102,6 +103,21 @@ def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         workers=3,
     )
     assert seen[1] == Settings(device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "methods"),
+    [
+        ("", (GD, GNC)),
+        ("--gd", (GD,)),
+        ("--gnc", (GNC,)),
+        ("--no-gd", (GNC,)),
+        ("--no-gnc", (GD,)),
+        ("--gd --gnc", (GD, GNC)),
+    ],
+)
+def test_a_method_that_is_named_alone_is_the_only_one(words: str, methods: tuple[str, ...]) -> None:
+    assert command._settings(command._parser().parse_args(words.split())).methods == methods
 
 
 def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
