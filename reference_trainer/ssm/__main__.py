@@ -150,17 +150,22 @@ def run(arguments: argparse.Namespace) -> int:
     if result:  # better known before the sweep than after
         check_output("--result", result)
     if arguments.test_optimizations:
+        for name in ("variant", "results", "log", *_OF_ENGINE):
+            if getattr(arguments, name) is not None:
+                raise TrainerError(f"{flag(name)} means nothing with --test-optimizations: leave it out")
         return _test_optimizations(settings, config, result)
     return _sweep(settings, config, result)
 
 
 def _test_optimizations(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
     """As found against the fixes that are named, or all."""
-    from reference_trainer.performance import apply
+    from reference_trainer.performance import apply, refuse
     from reference_trainer.ssm import optimization
     from reference_trainer.ssm.cures import plan, variant_fixes
     from reference_trainer.ssm.placement import look_around
+    from reference_trainer.ssm.sweep import REFUSED
 
+    refuse(config, REFUSED)
     placement = look_around(settings.device, config, 1)
     [place] = placement.first()
     apply(config, place.device)

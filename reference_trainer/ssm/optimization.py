@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from reference_trainer.errors import TrainerError
 from reference_trainer.lm.output import check_output, write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.peak import Peak
@@ -67,13 +68,20 @@ def run(settings: Settings, cured: Plan, *, device: str, result: Path | None = N
 
     :param cured: what is held against as found.
     :param device: cpu, cuda:0, ...
-    :raises TrainerError: the file cannot be written.
+    :raises TrainerError: the file cannot be written, or memory ran out.
     """
+    from concurrent.futures.process import BrokenProcessPool
+
+    import torch
     from rich.console import Console
 
     if result:
         check_output("--result", result)
-    document = measured(settings, cured, device=device, seconds=SECONDS)
+    print(f"as found and cured in turns, {SECONDS:g} s each of four parts, then the memory of both", flush=True)
+    try:
+        document = measured(settings, cured, device=device, seconds=SECONDS)
+    except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
+        raise TrainerError("memory ran out, or a process was killed: smaller --student-dims or --num-seeds") from None
     Console(width=None if sys.stdout.isatty() else 100).print(table(document))
     for line in notes(document):
         print(line)

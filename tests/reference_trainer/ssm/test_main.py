@@ -194,3 +194,9 @@ def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert cured.device_data
     assert named == Plan(quiet=True)
     assert (device, result, none) == ("cpu", tmp_path / "r.json", None)
+
+
+@pytest.mark.parametrize("words", ["--variant fixed", "--results r", "--workers 2", "--engine pool --fixes flat-sweep"])
+def test_options_that_mean_nothing_to_the_optimisation_test(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--test-optimizations", *words.split()]) == 2
+    assert re.match(r"error: --(variant|results|workers|engine)\b.*\n\Z", capsys.readouterr().err)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,3 +164,13 @@ def test_memory_in_processes_of_their_own() -> None:
     assert row["unit"] == "bytes"
     assert row["as_found"] >= 0
     assert row["cured"] >= 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(optimization, "_memory", killed)
+    with pytest.raises(TrainerError, match="memory ran out, or a process was killed: smaller --student-dims"):
+        run(SMALL, CURED, device="cpu")
