@@ -43,6 +43,8 @@ _MOST_FALSE_STARTS: Final = 3
 _START_S: Final = 120.0
 """After this a sweep begins with the actors that there are: others may have work on the cluster. With none it ends."""
 _ANSWER_S: Final = 10.0
+_FRAME_BYTES: Final = 9
+"""Of the head of a frame of HTTP/2."""
 _OF_RAY: Final = {"max_load": "Ray places work on its cluster by cores and GPUs"}
 
 
@@ -246,11 +248,13 @@ class Cluster:
         self._connected = True
 
     def _knock(self) -> None:
-        """Ray itself waits for minutes where nobody answers."""
+        """Ray itself waits for minutes where nobody answers, or something else than Ray does."""
         host, _, port = (self._address or "").rpartition(":")
         if host and port.isdecimal() and "/" not in host:
             try:
-                socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+                with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
+                    if not os.environ.get("RAY_USE_TLS"):
+                        _must_be_grpc(line)
             except (OSError, OverflowError) as error:
                 raise self._unreachable(error) from None
 
@@ -260,6 +264,22 @@ class Cluster:
 
     def _has(self, resource: str) -> int:
         return int(self._ray.cluster_resources().get(resource, 0))
+
+
+def _must_be_grpc(line: socket.socket) -> None:
+    """Whether it answers as servers of gRPC do: with the SETTINGS of HTTP/2 (RFC 9113, 3.4 and 6.5).
+
+    :raises OSError: it does not, or not in time.
+    """
+    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    answer = b""
+    while len(answer) < _FRAME_BYTES:
+        more = line.recv(_FRAME_BYTES - len(answer))
+        if not more:
+            break
+        answer += more
+    if len(answer) < _FRAME_BYTES or answer[3:5] != b"\4\0":
+        raise OSError("what listens there is not Ray")
 
 
 @dataclass(slots=True, eq=False)
