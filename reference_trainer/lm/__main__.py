@@ -15,7 +15,8 @@ from reference_trainer.devices import NAMES
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.output import check_output, write_output
-from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings, flag
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings
+from reference_trainer.options import asked_fixes, path_of
 from reference_trainer.performance import add_options, from_options
 
 if TYPE_CHECKING:
@@ -88,30 +89,16 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    named = Settings.__dataclass_fields__.keys() - _PATHS - {"performance"}
+    named = Settings.__dataclass_fields__.keys() - {*_PATHS, "variant", "fixes", "performance"}
     given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
-    if arguments.variant is None:
-        given.pop("variant")
-    if arguments.fixes is not None:
-        if arguments.variant is not None:
-            raise TrainerError("--variant means nothing beside --fixes: leave one out")
-        names = (name.strip() for name in arguments.fixes.split(","))
-        given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
-    given.update((name, _path(arguments, name)) for name in _PATHS)
+    given.update(asked_fixes(arguments))
+    given.update((name, path_of(arguments, name)) for name in _PATHS)
     return Settings(**given, performance=from_options(arguments))
-
-
-def _path(arguments: argparse.Namespace, name: str) -> Path | None:
-    """An empty text is no path: a shell variable that was not set, and `Path` would take it for the folder here."""
-    text = getattr(arguments, name)
-    if text == "":
-        raise TrainerError(f"{flag(name)} is empty: name a path, or leave {flag(name)} out")
-    return None if text is None else Path(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for; the exit code."""
-    settings, result = _settings(arguments), _path(arguments, "result")
+    settings, result = _settings(arguments), path_of(arguments, "result")
     if arguments.test:
         from reference_trainer.lm.selftest import agree
 

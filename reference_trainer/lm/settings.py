@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.options import flag
 from reference_trainer.performance import PerformanceConfig
 
 EVALUATE_EVERY: Final = 20
@@ -89,11 +90,6 @@ class Settings:
         """Those options that were given and mean something only where the model learns, as on the command line."""
         given = ((name, getattr(self, name)) for name in _LEARNING)
         return [flag(name) for name, value in given if value is not None and value is not False]
-
-
-def flag(name: str) -> str:
-    """The option of a setting."""
-    return f"--{name.replace('_', '-')}"
 
 
 _LEAST: Final = {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.output import check_output, write_output
+from reference_trainer.options import asked_fixes, flag, path_of
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
-from reference_trainer.ssm.settings import OPTIMIZERS, Settings, flag
+from reference_trainer.ssm.settings import OPTIMIZERS, Settings
 
 if TYPE_CHECKING:
     from reference_trainer.ssm.statistics import Statistics
@@ -92,21 +93,15 @@ def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
 def _settings(arguments: argparse.Namespace) -> Settings:
     from reference_trainer.ssm.sweep import chosen
 
-    named = Settings.__dataclass_fields__.keys() - {*_PATHS, *_OF_ENGINE}
+    named = Settings.__dataclass_fields__.keys() - {*_PATHS, *_OF_ENGINE, "variant", "fixes"}
     given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
-    if arguments.variant is None:
-        given.pop("variant")
-    if arguments.fixes is not None:
-        if arguments.variant is not None:
-            raise TrainerError("--variant means nothing beside --fixes: leave one out")
-        names = (name.strip() for name in arguments.fixes.split(","))
-        given["fixes"] = tuple(dict.fromkeys(name for name in names if name))
+    given.update(asked_fixes(arguments))
     gd, gnc = arguments.gd, arguments.gnc
     given["gd"], given["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
     for name in ("teacher_ranks", "student_dims"):
         given[name] = _numbers(name, getattr(arguments, name))
     of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}
-    given.update((name, _path(arguments, name)) for name in _PATHS)
+    given.update((name, path_of(arguments, name)) for name in _PATHS)
     settings = Settings(**given, **of_engine)
     _, plan = chosen(settings)
     if not plan.flat and {**of_engine, "engine": of_engine.get("engine", "inline")} != {"engine": "inline"}:
@@ -130,14 +125,6 @@ def _numbers(name: str, words: tuple[int, ...] | list[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _path(arguments: argparse.Namespace, name: str) -> Path | None:
-    """An empty text is no path: a shell variable that was not set, and `Path` would take it for the folder here."""
-    text = getattr(arguments, name)
-    if text == "":
-        raise TrainerError(f"{flag(name)} is empty: name a path, or leave {flag(name)} out")
-    return None if text is None else Path(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for; the exit code."""
     if arguments.list_fixes:
@@ -146,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(json.dumps(listing(kind_of(arguments.device)[0])))
         return 0
-    settings, config, result = _settings(arguments), from_options(arguments), _path(arguments, "result")
+    settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
     if result:  # better known before the sweep than after
         check_output("--result", result)
     if arguments.test_optimizations:

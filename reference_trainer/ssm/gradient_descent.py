@@ -14,7 +14,7 @@ from profiler import marks
 from reference_trainer.ssm.evaluation import evaluate, training_losses
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import Data, Fit, Job, Students
-from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.report_log import ReportLog, reported
 from reference_trainer.ssm.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _alone(
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if log.due(epoch):
-            log.report([job], [epoch], _reported(losses, outputs, students))
+            log.report([job], [epoch], reported(losses, outputs, students))
         if not loss >= settings.gd_loss or epoch == settings.epochs:
             break
         with marks.region("backward"):
@@ -88,10 +88,6 @@ def _alone(
     marks.count("readouts", epoch + 1)
     ((train_loss, generalization_loss),) = evaluate(students, data, way)
     return Fit(train_loss, generalization_loss, loss < settings.gd_loss, epochs=epoch)
-
-
-def _reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
-    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
 
 
 class _Together:
@@ -155,7 +151,7 @@ class _Together:
             given = self._parameters, self._inputs, self._targets
             losses, outputs, gradient = losses_and_gradient(*given, self._way)
         if self._log.due(epoch):
-            self._report(epoch, _reported(losses, outputs, Students(*self._parameters.unbind())))
+            self._report(epoch, reported(losses, outputs, Students(*self._parameters.unbind())))
         with marks.region("update"):
             self._losses = torch.where(self._running, losses, self._losses)
             self._running &= losses >= self._settings.gd_loss

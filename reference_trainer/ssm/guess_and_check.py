@@ -16,7 +16,7 @@ from profiler import marks
 from reference_trainer.ssm.evaluation import evaluate, training_losses
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import Data, Fit, Job, Students
-from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.report_log import ReportLog, reported
 from reference_trainer.ssm.settings import Settings
 
 if TYPE_CHECKING:
@@ -91,17 +91,13 @@ def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torc
         if best is None or loss < best.loss:
             best = _Best(loss, number, student)
         if log.due(number + 1):
-            log.report([job], [number + 1], _reported(losses, outputs, student))
+            log.report([job], [number + 1], reported(losses, outputs, student))
         if loss < settings.gnc_loss:
             break
     assert best is not None
     marks.count("readouts", number + 1)
     ((train_loss, generalization_loss),) = evaluate(best.student, data, way)
     return Fit(train_loss, generalization_loss, best.loss < settings.gnc_loss, guesses=number + 1)
-
-
-def _reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
-    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
 
 
 class _Search:
@@ -208,7 +204,7 @@ class _Search:
         with marks.region("log"):
             rows = [place * count + at for place, at in seen]
             chosen = Students(students.a[rows], students.b[rows], students.c[rows])
-            tensors = _reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
+            tensors = reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
             self._log.report([jobs[place] for place, _ in seen], [first + at + 1 for _, at in seen], tensors)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from profiler import marks
 from reference_trainer.errors import TrainerError
-from reference_trainer.ssm.problem import Job
+from reference_trainer.ssm.problem import Job, Students
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +81,11 @@ class ReportLog:
         except OSError as error:
             raise TrainerError(f"--log {self._path}: {error.strerror}") from None
         marks.count("logged_bytes", len(line))
+
+
+def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
+    """What a report of a fit says: the losses are (S,), outputs (S, N)."""
+    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
 
 
 def _values(nested: list) -> int:

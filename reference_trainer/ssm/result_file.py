@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.options import flag
 from reference_trainer.ssm.problem import METHODS, Fit, Job, Outcome
-from reference_trainer.ssm.settings import Settings, flag
+from reference_trainer.ssm.settings import Settings
 
 FORMAT: Final = "results of a teacher-student sweep, 1"
 _KEY: Final = "format"

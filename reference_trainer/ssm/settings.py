@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.options import flag
 from reference_trainer.ssm.problem import GD, GNC, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
@@ -98,11 +99,6 @@ class Settings:
             for dim in self.student_dims
             for seed in self.seeds
         )
-
-
-def flag(name: str) -> str:
-    """The option of a setting."""
-    return f"--{name.replace('_', '-')}"
 
 
 _LEAST: Final = {
