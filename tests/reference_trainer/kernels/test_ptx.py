@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -20,13 +20,13 @@ from reference_trainer.kernels.on_cuda import CudaFunction
 ARCHITECTURES = [(8, 0), (9, 0)]  # A100; H100 and H200
 
 
-def cuda_functions() -> Iterator[CudaFunction]:
-    for module in pkgutil.iter_modules(kernels.__path__):
-        values = vars(importlib.import_module(f"{kernels.__name__}.{module.name}")).values()
+def cuda_functions(package: ModuleType) -> Iterator[CudaFunction]:
+    for module in pkgutil.iter_modules(package.__path__):
+        values = vars(importlib.import_module(f"{package.__name__}.{module.name}")).values()
         yield from (value for value in list(values) if isinstance(value, CudaFunction))
 
 
-FUNCTIONS = sorted(cuda_functions(), key=lambda function: function.body.__name__)
+FUNCTIONS = sorted(cuda_functions(kernels), key=lambda function: function.body.__name__)
 
 
 def missing() -> str:

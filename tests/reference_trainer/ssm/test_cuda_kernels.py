@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import json
-import os
-import pkgutil
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 
 import pytest
 
 from reference_trainer.kernels.on_cuda import CudaFunction
 from reference_trainer.ssm import kernels
-from tests.fakes.programs import ROOT
-from tests.reference_trainer.kernels.test_ptx import compiled, each_architecture, missing
+from tests.reference_trainer.kernels.simulated import errors_of
+from tests.reference_trainer.kernels.test_ptx import compiled, cuda_functions, each_architecture, missing
 from tests.reference_trainer.ssm.simulate import CHECKS
 
-
-def cuda_functions() -> Iterator[CudaFunction]:
-    for module in pkgutil.iter_modules(kernels.__path__):
-        values = vars(importlib.import_module(f"{kernels.__name__}.{module.name}")).values()
-        yield from (value for value in list(values) if isinstance(value, CudaFunction))
-
-
-FUNCTIONS = sorted(cuda_functions(), key=lambda function: function.body.__name__)
+FUNCTIONS = sorted(cuda_functions(kernels), key=lambda function: function.body.__name__)
 
 
 def test_all_kernels_are_found() -> None:
@@ -53,18 +39,7 @@ def errors() -> dict[str, str]:
     """Of every check in the simulator its error, empty where it passed."""
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("numba-cuda is not installed")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.reference_trainer.ssm.simulate"],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    return {result["name"]: result["error"] for result in results}
+    return errors_of("tests.reference_trainer.ssm.simulate")
 
 
 @pytest.mark.parametrize("name", CHECKS)
