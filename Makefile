@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+# Neither fit ends before its cap: the counts do not hang on how a processor rounds.
+SMALL_SWEEP := --num-seeds 4 --teacher-ranks 1 --student-dims 4 8 16 --gd-loss 1e-9 --epochs 20 --gnc-loss 1e-9 --max-guesses 64
 
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-installed
@@ -23,18 +25,20 @@ compare: $(RUNTIME) ## measure the bundled trainer as found and fixed; writes re
 ladder: $(RUNTIME) ## measure every cure of the bundled trainer: alone, on top of the others, and left out
 	@$(RUN) -m profiler compare --ladder $(ARGS)
 
-check: $(RUNTIME) ## gate the bundled trainer's counters against .ci/counters-*.json; ARGS='--update --reason ...' writes them
+check: $(RUNTIME) ## gate the bundled trainers' counters against .ci/counters-*.json; ARGS='--update --reason ...' writes them
 	@for variant in as-found fixed; do \
 	    $(RUN) -m profiler check --baseline .ci/counters-$$variant.json --steps 10 --warmup 2 $(ARGS) -- \
 	        $(RUN) -m reference_trainer.lm --variant $$variant --device host --preset tiny \
 	        --corpus .ci/corpus.txt --warmup-seconds 0 --seconds 600 || exit; \
+	    $(RUN) -m profiler check --baseline .ci/counters-sweep-$$variant.json --steps 4 --warmup 1 $(ARGS) -- \
+	        $(RUN) -m reference_trainer.ssm --variant $$variant --device cpu --engine inline $(SMALL_SWEEP) || exit; \
 	done
 
-test: $(DEV) browser ## run the tests, without the slow ones and those that need a GPU
-	@$(RUN) -m pytest $(ARGS)
+test: $(DEV) browser ## run the tests in two processes (ARGS='-n 0': in one), without the slow ones and those that need a GPU
+	@$(RUN) -m pytest -n 2 $(ARGS)
 
-test-all: $(DEV) browser ## run the slow tests too
-	@$(RUN) -m pytest -m 'not gpu' $(ARGS)
+test-all: test ## run the slow tests too, these in one process: many of them measure
+	@$(RUN) -m pytest -m 'slow and not gpu' $(ARGS)
 
 lint: $(DEV) ## ruff (check and format) and mypy
 	@$(BIN)/ruff check .
@@ -45,7 +49,7 @@ bench: $(DEV) ## run the benchmarks: the project's own speed and overhead
 	@$(RUN) -m pytest tests/benchmarks/bench_[!g]*.py -m '' -s $(ARGS)
 	@$(RUN) tests/benchmarks/bench_worker.py
 
-gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmark; PYTHON's own packages; into OUT=reports/gpu
+gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmarks; PYTHON's own packages; into OUT=reports/gpu
 	@$(if $(OUT),OUT='$(OUT)' )scripts/gpu.sh $(PYTHON) $(ARGS)
 
 clean: ## remove caches, builds and the environment; recorded runs in reports/runs/ stay

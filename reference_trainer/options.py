@@ -1,12 +1,20 @@
-"""What the trainers' command lines share: an option's name, its path, and the fixes that are asked for."""
+"""What the trainers' command lines share: their parser, an option's name and path, the fixes that are asked for."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
-from reference_trainer.errors import TrainerError
+from reference_trainer.errors import USAGE, TrainerError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong: the usage of so many options would push it out of sight."""
+
+    def error(self, message: str) -> Never:
+        """End with the exit code of bad input."""
+        self.exit(USAGE, f"error: {message}; --help lists all options\n")
 
 
 def flag(name: str) -> str:

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# On a machine with a CUDA device: the GPU tests, the comparison at preset base, and the GPU benchmark, in 10 minutes.
+# On a machine with a CUDA device: the GPU tests, the comparison at preset base, and the GPU benchmarks, in 10 minutes.
 #
 #     gpu.sh PYTHON [options of compare]
 #
 # Uses that Python's own packages and needs no network. Wheels in $WHEELS (default wheels/: py-spy, say) are unpacked for
 # this run only. Leaves in $OUT (default reports/gpu/): environment.txt, tests.txt, compare.html, .md and .json,
-# bench_gpu.json, and the recorded runs in runs.tar.gz (unpacked: reports/runs/TIME-gpu). A stage that fails does not keep
-# the next from running; the exit code says it.
+# bench_gpu.json, bench_gpu_sweep.json, and the recorded runs in runs.tar.gz (unpacked: reports/runs/TIME-gpu). A stage
+# that fails does not keep the next from running; the exit code says it.
 set -euo pipefail
 
-# Seconds that each stage may take, so that all three fit into 10 minutes.
-tests_limit=170 compare_limit=280 bench_limit=120
+# Seconds that each stage may take, so that all of them fit into 10 minutes.
+tests_limit=170 compare_limit=240 bench_limit=90 sweep_limit=70
 
 python=$1
 shift
@@ -82,6 +82,9 @@ done
 stage benchmark "$bench_limit" "$python" tests/benchmarks/bench_gpu.py --preset base >"$scratch/bench_gpu.json" ||
     failed=1
 [ ! -s "$scratch/bench_gpu.json" ] || cp "$scratch/bench_gpu.json" "$out/"
+
+stage sweep "$sweep_limit" "$python" tests/benchmarks/bench_gpu_sweep.py >"$scratch/bench_gpu_sweep.json" || failed=1
+[ ! -s "$scratch/bench_gpu_sweep.json" ] || cp "$scratch/bench_gpu_sweep.json" "$out/"
 
 echo "results: $out"
 exit "$failed"

@@ -254,7 +254,7 @@ case "$*" in
   *"-m profiler compare"*)
     while [ "$1" != --out ]; do shift; done
     mkdir -p "$2/01-fixed"; for form in html md json; do echo "$@" >"$2/compare.$form"; done ;;
-  *bench_gpu.py*) echo '{}' ;;
+  *bench_gpu.py* | *bench_gpu_sweep.py*) echo '{}' ;;
 esac
 """
 
@@ -270,7 +270,7 @@ def test_gpu_script_goes_on_and_leaves_everything_in_one_folder(tmp_path: Path) 
     assert "tests: exit code 1" in done.stderr
     found = sorted(path.name for path in out.iterdir())
     reports = ["compare.html", "compare.json", "compare.md"]
-    assert found == ["bench_gpu.json", *reports, "environment.txt", "runs.tar.gz", "tests.txt"]
+    assert found == ["bench_gpu.json", "bench_gpu_sweep.json", *reports, "environment.txt", "runs.tar.gz", "tests.txt"]
     assert (out / "tests.txt").read_text(encoding="utf-8") == "1 failed\n"
     assert "--pairs 3" in (out / "compare.json").read_text(encoding="utf-8")
     assert "CPU cores" in (out / "environment.txt").read_text(encoding="utf-8")

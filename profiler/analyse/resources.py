@@ -10,21 +10,24 @@ import numpy.typing as npt
 from profiler.analyse.counters import counter_sums
 from profiler.analyse.device import busy_by_device, no_queue_reason
 from profiler.analyse.timeline import Times, covered_within, times
-from profiler.analyse.window import NO_QUEUE, Window, device_kind, device_window, select
+from profiler.analyse.window import NO_QUEUE, NS_PER_S, Window, device_kind, device_window, select
 from profiler.run.model import Measure, Run, Table
 
 RSS: Final = "process.rss"
 PEAK_RSS: Final = "process.peak_rss"
+CPU_S: Final = "process.cpu_s"
 BUSY: Final = "device_busy_ns"
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "NVML: share of time in which any kernel ran, sampled"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
+LEAST_CPU: Final = 0.005
+"""Cores: what processes that only wait use, those that Python itself starts among them."""
 NO_BUSY_TIME: Final = "this device does not count its busy time, and there were no NVML samples"
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, device_utilization and peak_memory."""
-    found = (*_cpu(window), _utilization(run, window), _peak_memory(run))
+    """host_cpu, device_cpu, children_cpu, device_utilization and peak_memory."""
+    found = (*_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run))
     return {measure.name: measure for measure in found}
 
 
@@ -42,6 +45,27 @@ def _cpu(window: Window) -> tuple[Measure, ...]:
         reason = "no threads of this program are a device"
         return host, Measure("device_cpu", None, "cores", reason=reason)
     return host, Measure("device_cpu", float(device.sum()) / wall, "cores", n=count, source=source)
+
+
+def _children_cpu(run: Run, window: Window) -> Measure:
+    """CPU of the program's processes that make no steps: loader workers, pools, other ranks."""
+    if not len(window):
+        return Measure("children_cpu", None, "cores", reason=window.reason)
+    rows = sample_rows(run, CPU_S)
+    used, seen = 0.0, 0
+    for pid in np.setdiff1d(rows["pid"], window.steps["pid"]).tolist():
+        own = rows[rows["pid"] == pid]
+        at = times(own["time"])
+        inside = covered_within(window.spans, at[:-1], at[1:])
+        passed = np.maximum(np.diff(at), 1)
+        used += float((np.diff(own["value"]) * inside / passed).sum())
+        seen += int((inside > 0).any())
+    cores = used / (window.wall_ns / NS_PER_S)
+    if not seen:
+        return Measure("children_cpu", None, "cores", reason="no other process of the program was seen meanwhile")
+    if cores < LEAST_CPU:
+        return Measure("children_cpu", None, "cores", reason=f"its other processes used less than {LEAST_CPU:g} cores")
+    return Measure("children_cpu", cores, "cores", n=seen, source="CPU times of its other processes, sampled")
 
 
 def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str]:

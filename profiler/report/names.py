@@ -19,6 +19,7 @@ LABELS: Mapping[str, str] = {
     "steps": "Steps measured",
     "device_utilization": "Device busy",
     "host_cpu": "Host CPU",
+    "children_cpu": "CPU of its other processes",
     "device_cpu": "Device CPU",
     "peak_memory": "Peak memory",
     "machine_cpu": "CPU of the machine, all cores",

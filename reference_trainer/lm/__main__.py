@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_trainer.devices import NAMES
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.output import check_output, write_output
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings
-from reference_trainer.options import asked_fixes, path_of
+from reference_trainer.options import Parser, asked_fixes, path_of
+from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import add_options, from_options
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _PATHS: Final = ("corpus", "shards", "metrics", "checkpoint")
 """Settings that are paths."""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm", description=__doc__)
+    parser = Parser(prog="python -m reference_trainer.lm", description=__doc__)
     add = parser.add_argument
     add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")

@@ -71,7 +71,10 @@ class PerformanceConfig:
 
 
 def read_section(path: Path) -> dict[str, Any]:
-    """What the section of a file names; whether the values are right is seen when a config is made of them."""
+    """What the section of a file names.
+
+    :raises TrainerError: the file cannot be read, has no such section, or a setting that is unknown or wrong.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -85,6 +88,10 @@ def read_section(path: Path) -> dict[str, Any]:
     for name in section:
         if name not in known:
             raise TrainerError(f"--performance {path}: unknown setting {name!r}, choose from {', '.join(known)}")
+    try:
+        PerformanceConfig(**section)
+    except TrainerError as error:  # of the command line's values it is said without the file
+        raise TrainerError(f"--performance {path}: {str(error).removeprefix('performance: ')}") from None
     return section
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.output import check_output, write_output
-from reference_trainer.options import asked_fixes, flag, path_of
+from reference_trainer.options import Parser, asked_fixes, flag, path_of
+from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
 from reference_trainer.ssm.settings import OPTIMIZERS, Settings
 
@@ -28,9 +28,9 @@ _MOST_SAID: Final = 10
 """Failures that are printed; the summary has all."""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="python -m reference_trainer.ssm", description=__doc__)
+    parser = Parser(prog="python -m reference_trainer.ssm", description=__doc__)
     add = parser.add_argument
     add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
@@ -195,11 +195,14 @@ def _lines(found: Statistics) -> Iterator[str]:
 
 def _print_cells(found: Statistics) -> None:
     """Losses by combination: medians over seeds."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="medians over seeds")
-    for name in ("method", "rank", "dim", "jobs", "fitted", "train loss", "generalisation", "quartiles", "passes"):
+    title = "medians over seeds; the generalisation loss with its quartiles"
+    look = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}  # fits 80 columns
+    table = Table(title=title, title_justify="left", **look)
+    for name in ("method", "rank", "dim", "jobs", "fitted", "train loss", "gen. loss", "quartiles", "passes"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for cell in found.cells:
         low, high = cell.generalization_quartiles

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from reference_trainer.errors import TrainerError
-from reference_trainer.ssm.problem import Job, Students
+from reference_trainer.ssm.problem import DIMS, RANKS, SEEDS, Job, Students
 
 A_LOW: Final = 0.5
 A_HIGH: Final = 0.95
@@ -36,14 +35,9 @@ class Stream(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Philox's, two of 64 bits.
-
-        :raises TrainerError: a number does not fit.
-        """
-        if self.seed >> 63 or self.rank >> 24 or self.dim >> 31:
-            raise TrainerError(
-                f"seed {self.seed}, rank {self.rank}, dimension {self.dim}: must be below 2^63, 2^24 and 2^31"
-            )
+        """Philox's, two of 64 bits; the settings of a sweep keep its numbers within them."""
+        if not (0 <= self.seed < SEEDS and 0 <= self.rank < RANKS and 0 <= self.dim < DIMS):
+            raise ValueError(f"{self} has no key of its own")
         return self.seed, self.kind | self.rank << 8 | self.dim << 32
 
 

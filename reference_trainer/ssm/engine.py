@@ -11,6 +11,7 @@ import pkgutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from reference_trainer.errors import TrainerError
@@ -65,7 +66,17 @@ class Failure:
         return cls(f"no worker could be started: {why}", died=True)
 
 
+class Lost(Enum):
+    """What stands for the result of a task whose worker died, or never came as far as to begin it."""
+
+    LOST = auto()
+
+
+LOST: Final = Lost.LOST
 Work = Callable[[T, Place], R]
+Learned = tuple[Any, ...]
+Prepare = Callable[[Place, Learned], Taken]
+"""The first work of a worker; it is given the `Taken.learned` of workers of the same machine that were before it."""
 
 
 class Engine(Protocol):
@@ -91,7 +102,7 @@ class Engine(Protocol):
         :raises TrainerError: nothing by that name, or nothing that is free.
         """
 
-    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+    def start(self, placement: Placement, prepare: Prepare) -> None:
         """Start as many as there is place for, and have each do its first work.
 
         :raises TrainerError: none could be started.
@@ -122,12 +133,12 @@ def attempt(work: Work[T, R], task: T, place: Place) -> R | Failure:
         return Failure.of(error)
 
 
-def prepared(prepare: Callable[[Place], Taken], place: Place) -> Taken:
+def prepared(prepare: Prepare, place: Place, learned: Learned = ()) -> Taken:
     """The first work of a worker in this process.
 
     :raises TrainerError: it failed.
     """
-    return accepted(attempt(_prepare, prepare, place))
+    return accepted(attempt(_prepare, (prepare, learned), place))
 
 
 def accepted(found: Taken | Failure) -> Taken:
@@ -140,8 +151,9 @@ def accepted(found: Taken | Failure) -> Taken:
     return found
 
 
-def _prepare(prepare: Callable[[Place], Taken], place: Place) -> Taken:
-    return prepare(place)
+def _prepare(first: tuple[Prepare, Learned], place: Place) -> Taken:
+    prepare, learned = first
+    return prepare(place, learned)
 
 
 def engines() -> dict[str, EnginePlugin]:

@@ -43,7 +43,7 @@ def way_of(jobs: Sequence[Job], data: Data, plan: Plan, device: torch.device) ->
     """Of the forward pass: chosen once, for as many students as there are in the beginning."""
     if plan.recurrence == "loop":
         return "loop"
-    from reference_trainer.ssm.forward import fastest
+    from reference_trainer.ssm.fastest import fastest
 
     together = len(jobs) if plan.batched_seeds else 1
     _, measured, length = data.inputs.shape

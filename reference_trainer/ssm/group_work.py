@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
+from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.placement import Place, Taken, cores, taken
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import Job, Outcome
@@ -52,14 +53,21 @@ class Worked(NamedTuple):
     """That it might have used."""
 
 
-def prepare(orders: Orders, place: Place) -> Taken:
-    """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled."""
+def prepare(orders: Orders, place: Place, learned: Learned = ()) -> Taken:
+    """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled.
+
+    :param learned: the ways of the forward pass that workers before this one have chosen.
+    """
+    from reference_trainer.ssm import fastest
+
     _divide(orders, place)
+    for choices in learned:
+        fastest.choose(choices)
     _emptying[place.device] = emptying(orders.config, place.device)
     for group in orders.samples:
         _work(orders)(group, orders.short or orders.settings, orders.plan, place.device)
     marks.worked()
-    return taken(place.device)
+    return replace(taken(place.device), learned=fastest.choices())
 
 
 def do(orders: Orders, group: Group, place: Place) -> Worked:

@@ -59,7 +59,7 @@ def _way(plan: Plan, data: Data, *, students: int, dim: int, device: torch.devic
     """Of the forward pass: chosen once, at the size of the first batch; larger ones do more of the same."""
     if plan.recurrence == "loop":
         return "loop"
-    from reference_trainer.ssm.forward import fastest
+    from reference_trainer.ssm.fastest import fastest
 
     _, measured, length = data.inputs.shape
     return fastest((students, measured, length, dim), device, backward=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.output import check_output, write_output
+from reference_trainer.output import check_output, write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from reference_trainer.ssm.forward import Choices
+    from reference_trainer.ssm.fastest import Choices
 
 SCHEMA: Final = "ssm-optimizations/1"
 """Of the JSON. Its number rises when a key changes its meaning or goes."""
@@ -261,10 +261,10 @@ def _memory(settings: Settings, cured: Plan, device: str) -> dict[str, Any]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from reference_trainer.ssm import forward
+    from reference_trainer.ssm import fastest
 
     plans = {"found": Plan(), "cured": cured}
-    chosen = forward.choices()
+    chosen = fastest.choices()
     taken: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
         for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
@@ -281,10 +281,10 @@ def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> i
     """
     import torch
 
-    from reference_trainer.ssm import forward
+    from reference_trainer.ssm import fastest
 
     torch.set_num_threads(1)
-    forward.choose(chosen)
+    fastest.choose(chosen)
     where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
     _Side(small, plan, where).all()  # imports and compiles

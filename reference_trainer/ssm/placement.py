@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, get_memory_stats
@@ -35,6 +35,8 @@ class Taken:
     """What that worker holds."""
     total: int | None
     free: int | None = None
+    learned: Any = None
+    """What further workers of the same machine need not find out for themselves; picklable."""
 
 
 @dataclass(frozen=True, slots=True)

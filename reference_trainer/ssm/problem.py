@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     import torch
 
+SEEDS: Final = 1 << 63
+RANKS: Final = 1 << 24
+DIMS: Final = 1 << 31
+"""Seeds, ranks and dimensions are below these: as much of a random number's name they take (draws.Stream)."""
 GD: Final = "gd"
 GNC: Final = "gnc"
 METHODS: Final = (GD, GNC)

@@ -9,9 +9,11 @@ from typing import Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.options import flag
-from reference_trainer.ssm.problem import GD, GNC, Job
+from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
+MOST_JOBS: Final = 1_000_000
+"""Of a method: all of them are held in memory, at some 200 bytes each before and 1 kB after they are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,24 @@ class Settings:
                 raise TrainerError(f"{flag(name)} {min(values)}: must be at least 1")
             if len(set(values)) < len(values):
                 raise TrainerError(f"{flag(name)}: a value is named twice")
+        self._check_size()
         if not (self.gd or self.gnc):
             raise TrainerError("nothing to do: leave --no-gd or --no-gnc out")
         if self.optimizer not in OPTIMIZERS:
             raise TrainerError(f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+
+    def _check_size(self) -> None:
+        if self.seeds.stop > SEEDS:
+            raise TrainerError(f"{flag('num_seeds')} {self.num_seeds}: the last seed must be below {SEEDS:,}")
+        for name, most in (("teacher_ranks", RANKS), ("student_dims", DIMS)):
+            if max(getattr(self, name)) >= most:
+                raise TrainerError(f"{flag(name)} {max(getattr(self, name))}: must be below {most:,}")
+        count = self.num_seeds * len(self.teacher_ranks) * len(self.student_dims)
+        if count > MOST_JOBS:
+            raise TrainerError(
+                f"{flag('num_seeds')} {self.num_seeds}: with all ranks and dimensions these are {count:,} jobs of a "
+                f"method, at most {MOST_JOBS:,} are done in one sweep: do them in several, by --first-seed"
+            )
 
     @property
     def methods(self) -> tuple[str, ...]:

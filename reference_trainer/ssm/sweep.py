@@ -12,7 +12,7 @@ from typing import Any, Final
 from profiler import marks
 from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.output import check_output
+from reference_trainer.output import check_output
 from reference_trainer.performance import PerformanceConfig, refuse
 from reference_trainer.ssm import cures, group_work, statistics
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
@@ -182,7 +182,7 @@ class _Sweep:
             if left:
                 with utilisation:
                     self._do(engine, partial(group_work.do, orders), left, results)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TrainerError):
             with suppress(TrainerError):  # no room: the outcomes before it are there
                 results.conclude(self._statistics(results, kept, engine, utilisation, interrupted=True).as_json())
             raise
@@ -208,6 +208,9 @@ class _Sweep:
             obey()
             if not isinstance(result, Failure):
                 self._keep(result, results)
+            elif result.refused:  # no room for reports: no other job fares better
+                where = f", which are in {results.path}: the same command goes on from there" if results.path else ""
+                raise TrainerError(f"{result.reason}; the sweep ended after {self._tally.done} jobs{where}")
             elif last or (result.died and len(group) == 1):
                 self._give_up(group, result, results)
             else:
@@ -291,6 +294,7 @@ class _Sweep:
             "device_label": ", ".join(device.name for device in placement.devices),
             "work": "teacher-student sweep",
             "unit": "points",
+            "point": "a value of a sequence that went through a student",
             "step": "combination of method, rank and dimension",
             "dtype": "float32 with TF32 products" if self._config.tf32 else "float32",
             "methods": ", ".join(settings.methods),

@@ -116,6 +116,37 @@ def test_host_cpu_leaves_the_devices_threads_out() -> None:
     assert got["device_cpu"].reason == "no threads of this program are a device"
 
 
+def test_cpu_of_other_processes_counts_by_how_much_of_it_was_within_steps() -> None:
+    builder = RunBuilder(level="light")
+    builder.step(1 * S, 3 * S)
+    own = builder.build().steps["pid"][0]
+    for pid, used in ((own, (0.0, 2.0, 4.0)), (71, (0.0, 0.5, 1.5)), (72, (1.0, 1.0, 3.0))):
+        for second, value in zip((0, 2, 4), used, strict=True):
+            builder.sample("process.cpu_s", second * S, value, pid=int(pid))
+    got = measures(builder)["children_cpu"]
+    assert got.value == pytest.approx(((0.5 + 1.0) / 2 + (0.0 + 2.0) / 2) / 2)  # half of every stretch is within
+    assert (got.unit, got.n) == ("cores", 2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        ((), "no other process"),
+        (((0, 0.0), (1, 9.0)), "no other process"),
+        (((2, 1.0),), "no other process"),
+        (((0, 1.0), (4, 1.001)), "less than 0.005"),
+    ],
+)
+def test_other_processes_that_were_not_seen_or_only_wait(samples: tuple[tuple[int, float], ...], why: str) -> None:
+    builder = RunBuilder(level="light")
+    builder.step(1 * S, 3 * S)
+    for second, value in samples:
+        builder.sample("process.cpu_s", second * S, value, pid=71)
+    got = measures(builder)["children_cpu"]
+    assert got.value is None
+    assert why in got.reason
+
+
 def test_device_utilization_prefers_the_devices_own_count() -> None:
     builder = RunBuilder(device="host")
     builder.steps(2, 100)

@@ -19,6 +19,7 @@ _MEASURES: Final = (
     "allocations_per_step",
     "would_sync_per_step",
     "host_cpu",
+    "children_cpu",
     "peak_memory",
     "loss",
     "accuracy",

@@ -54,6 +54,7 @@ _OF_STEPS = (
     "would_sync_per_step",
     "allocations_per_step",
     "host_cpu",
+    "children_cpu",
     "peak_memory",
     "loss",
     "accuracy",

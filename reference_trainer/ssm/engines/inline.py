@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import EnginePlugin, Failure, R, T, Work, attempt, prepared
-from reference_trainer.ssm.placement import Place, Placement, Taken, look_around
+from reference_trainer.ssm.engine import EnginePlugin, Failure, Prepare, R, T, Work, attempt, prepared
+from reference_trainer.ssm.placement import Place, Placement, look_around
 
 
 class Inline:
@@ -37,7 +37,7 @@ class Inline:
             )
         return look_around(device, config, workers)
 
-    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+    def start(self, placement: Placement, prepare: Prepare) -> None:
         """Take the first device.
 
         :raises TrainerError: the first work on it failed.

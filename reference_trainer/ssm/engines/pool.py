@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -26,10 +26,14 @@ from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import (
+    LOST,
     MOST_DEATHS,
     ONE_THREAD,
     EnginePlugin,
     Failure,
+    Learned,
+    Lost,
+    Prepare,
     R,
     T,
     Work,
@@ -74,24 +78,28 @@ class Pool:
         """Devices of this machine."""
         return look_around(device, config, workers)
 
-    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+    def start(self, placement: Placement, prepare: Prepare) -> None:
         """One worker a device; the memory that each takes says how many more there is place for.
+
+        These know then what the first ones have found out, and are ready sooner.
 
         The first ones have their device for themselves so long, and share it from their next task on.
 
         :raises TrainerError: one could not be started.
         """
         first = placement.first()
-        places = shared([*first, *placement.rest(self._add(first, prepare))])
+        taken = self._add(first, prepare)
+        learned = tuple(one.learned for one in taken)
+        places = shared([*first, *placement.rest(taken)])
         for worker, place in zip(self._workers, places, strict=False):
-            worker.place = place
-        self._add(places[len(first) :], prepare)
+            worker.place, worker.learned = place, learned
+        self._add(places[len(first) :], prepare, learned)
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """A task a worker at a time: who is done first gets the next."""
         waiting = deque(enumerate(tasks))
         idle = deque(self._workers)
-        ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure | None]]] = SimpleQueue()
+        ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]] = SimpleQueue()
         deaths: Counter[int] = Counter()
         under_way = 0
         last: Failure | None = None
@@ -100,7 +108,7 @@ class Pool:
             while waiting and idle:
                 worker = idle.popleft()
                 number, task = waiting.popleft()
-                future: Future[R | Failure | None] = worker.submit(work, task)
+                future: Future[R | Failure] = worker.submit(work, task)
                 future.add_done_callback(partial(_put, ended, worker, number, task))
                 under_way += 1
             if not under_way:
@@ -109,7 +117,7 @@ class Pool:
                 worker, number, task, future = ended.get()
             under_way -= 1
             result = _result(future)
-            if result is not None:
+            if result is not LOST:
                 idle.append(worker)
                 yield task, result
                 continue
@@ -132,10 +140,10 @@ class Pool:
             worker.close(kill=self._busy)
         self._workers = []
 
-    def _add(self, places: Sequence[Place], prepare: Callable[[Place], Taken]) -> list[Taken]:
+    def _add(self, places: Sequence[Place], prepare: Prepare, learned: Learned = ()) -> list[Taken]:
         added = []
         for place in places:
-            added.append(_Worker(place, prepare))
+            added.append(_Worker(place, prepare, learned))
             self._workers.append(added[-1])
         self._busy = True
         taken = [worker.started() for worker in added]
@@ -144,28 +152,33 @@ class Pool:
 
 
 def _put(
-    ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure | None]]],
+    ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]],
     worker: _Worker,
     number: int,
     task: T,
-    future: Future[R | Failure | None],
+    future: Future[R | Failure],
 ) -> None:
     ended.put((worker, number, task, future))
 
 
-def _result(future: Future[R | Failure | None]) -> R | Failure | None:
-    """None: the worker died, or did not take it: its first work had failed."""
+def _result(future: Future[R | Failure]) -> R | Failure | Lost:
+    """Lost: the worker died, or did not take it: its first work had failed."""
     error = future.exception()
     if error is None:
         return future.result()
-    return None if isinstance(error, BrokenProcessPool) else Failure.of(error)
+    return LOST if isinstance(error, (BrokenProcessPool, _UnpreparedError)) else Failure.of(error)
+
+
+class _UnpreparedError(Exception):
+    """The task was queued before it was known that the first work of the worker failed."""
 
 
 class _Worker:
     """A process, and the next one where it died."""
 
-    def __init__(self, place: Place, prepare: Callable[[Place], Taken]) -> None:
+    def __init__(self, place: Place, prepare: Prepare, learned: Learned) -> None:
         self.place = place
+        self.learned = learned
         self._prepare = prepare
         self._false_starts = 0
         self._open()
@@ -181,7 +194,7 @@ class _Worker:
         theirs, self._line = context.Pipe(duplex=False)
         with theirs, _environment(ONE_THREAD):
             self._executor = ProcessPoolExecutor(1, context, _begin, (theirs,))
-            self._hello = self._executor.submit(_hello, self._prepare, self.place)
+            self._hello = self._executor.submit(_hello, self._prepare, self.place, self.learned)
 
     @property
     def began(self) -> bool:
@@ -211,7 +224,7 @@ class _Worker:
             ) from None
         return accepted(found)
 
-    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure | None]:
+    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
         """Have it do a task; of a process that died meanwhile by the next one."""
         try:
             return self._executor.submit(_attempt, work, task, self.place)
@@ -282,20 +295,22 @@ def _end_with(line: Connection) -> None:
     os._exit(1)
 
 
-def _hello(prepare: Callable[[Place], Taken], place: Place) -> tuple[int, Taken | Failure]:
+def _hello(prepare: Prepare, place: Place, learned: Learned) -> tuple[int, Taken | Failure]:
     """The process, and its first work."""
     global _is_prepared
     try:
-        found = prepared(prepare, place)
+        found = prepared(prepare, place, learned)
     except TrainerError as error:
         return os.getpid(), Failure.of(error)
     _is_prepared = True
     return os.getpid(), found
 
 
-def _attempt(work: Work[T, R], task: T, place: Place) -> R | Failure | None:
-    """A task; None where the first work failed: the task was queued before that was known."""
-    return attempt(work, task, place) if _is_prepared else None
+def _attempt(work: Work[T, R], task: T, place: Place) -> R | Failure:
+    """A task."""
+    if not _is_prepared:
+        raise _UnpreparedError
+    return attempt(work, task, place)
 
 
 def _open(address: str | None) -> Pool:

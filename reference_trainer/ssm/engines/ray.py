@@ -7,15 +7,10 @@ alone or with their node, are made anew wherever there is room, and their task i
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
-import signal
-import socket
 import sys
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import floor
 from typing import Any, Final
@@ -24,10 +19,12 @@ from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, refuse
 from reference_trainer.ssm.engine import (
+    LOST,
     MOST_DEATHS,
     ONE_THREAD,
     EnginePlugin,
     Failure,
+    Prepare,
     R,
     T,
     Work,
@@ -35,16 +32,12 @@ from reference_trainer.ssm.engine import (
     attempt,
     prepared,
 )
-from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, Place, Placement, Taken, cores
+from reference_trainer.ssm.engines._ray_cluster import Membership, imported
+from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, Place, Placement, Taken
 
-_STORE: Final = 100 << 20
-"""Bytes of the object store of a cluster of our own, near the least that Ray takes: results are small."""
 _MOST_FALSE_STARTS: Final = 3
 _START_S: Final = 120.0
 """After this a sweep begins with the actors that there are: others may have work on the cluster. With none it ends."""
-_ANSWER_S: Final = 10.0
-_FRAME_BYTES: Final = 9
-"""Of the head of a frame of HTTP/2."""
 _OF_RAY: Final = {"max_load": "Ray places work on its cluster by cores and GPUs"}
 
 
@@ -55,9 +48,8 @@ class Cluster:
 
     def __init__(self, address: str | None) -> None:
         """:raises TrainerError: Ray is not installed."""
-        self._ray = _imported()
-        self._address = address
-        self._connected = False
+        self._ray = imported()
+        self._cluster = Membership(self._ray, address)
         self._actors: list[_Actor] = []
         self._options: dict[str, float] = {"num_cpus": 1}
         self._sharing = 1
@@ -82,8 +74,8 @@ class Cluster:
         if device not in (AUTO, CPU, CUDA):
             raise TrainerError(f"device {device}: a cluster chooses among its GPUs, name cuda, cpu or auto")
         refuse(config, _OF_RAY)
-        self._connect(workers)
-        gpus = self._has("GPU")
+        self._cluster.join(workers)
+        gpus = self._cluster.has("GPU")
         if device == CUDA and not gpus:
             raise TrainerError("device cuda: no node of the cluster has a GPU")
         if device == CPU or not gpus:
@@ -92,12 +84,12 @@ class Cluster:
             devices = [f"{CUDA}:{number}" for number in range(min(gpus, config.num_devices or gpus))]
         return Placement(tuple(Device(name, None, None, None) for name in devices), config.max_memory, workers)
 
-    def start(self, placement: Placement, prepare: Callable[[Place], Taken]) -> None:
+    def start(self, placement: Placement, prepare: Prepare) -> None:
         """An actor a core, or as many as the GPUs hold by what the first one takes.
 
         :raises TrainerError: one could not be started, or the cluster has no room for any.
         """
-        room = self._has("CPU")
+        room = self._cluster.has("CPU")
         wanted = min(placement.workers or room, room)
         if placement.kind == CUDA:
             gpus = len(placement.devices)
@@ -137,7 +129,7 @@ class Cluster:
             actor, number, task = doing.pop(reference)
             actor.doing = None
             result = self._result(reference)
-            if result is not None:
+            if result is not LOST:
                 yield task, result
                 continue
             self._replace(actor)
@@ -155,13 +147,11 @@ class Cluster:
         for actor in self._actors:
             self._ray.kill(actor.handle)
         self._actors = []
-        if self._connected:
-            self._connected = False
-            self._ray.shutdown()
+        self._cluster.leave()
 
     # ------------------------------------------------------------ actors
 
-    def _made(self, prepare: Callable[[Place], Taken]) -> _Actor:
+    def _made(self, prepare: Prepare) -> _Actor:
         handle = self._ray.remote(**self._options)(_Worker).remote(self._sharing)
         return _Actor(handle, handle.there.remote(), handle.hello.remote(prepare), prepare)
 
@@ -182,9 +172,9 @@ class Cluster:
 
     def _first(self, actor: _Actor) -> Taken | Failure:
         result = self._result(actor.hello)
-        return Failure("an actor died while it started: killed, or out of memory") if result is None else result
+        return Failure("an actor died while it started: killed, or out of memory") if result is LOST else result
 
-    def _fit(self, placement: Placement, prepare: Callable[[Place], Taken]) -> int:
+    def _fit(self, placement: Placement, prepare: Prepare) -> int:
         """Actors that a GPU holds: one has it for itself first."""
         self._options["num_gpus"] = 1
         actor = self._made(prepare)
@@ -195,14 +185,14 @@ class Cluster:
         return max(1, floor(1 / placement.share(taken)))
 
     def _result(self, reference: Any) -> Any:
-        """None: the actor died."""
+        """LOST: the actor died."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(reference)
         except errors.RayTaskError as error:  # before or after the task: what it takes or gives cannot be sent
             return Failure.of(error.cause or error)
         except errors.RayError:
-            return None
+            return LOST
 
     def _replace(self, actor: _Actor) -> None:
         """Another in its place, which is ready when a node has room for it."""
@@ -214,7 +204,7 @@ class Cluster:
     def _look_at_start(self, actor: _Actor) -> Failure | None:
         """Whether it is ready; what its first work failed by, if it did and the actor did not die of it."""
         found = self._result(actor.hello)
-        if found is not None and not isinstance(found, Failure):
+        if found is not LOST and not isinstance(found, Failure):
             actor.ready, actor.false_starts = True, 0
             return None
         actor.false_starts += 1
@@ -223,63 +213,7 @@ class Cluster:
         else:
             self._actors.remove(actor)
             self._ray.kill(actor.handle)
-        return found
-
-    # ------------------------------------------------------------ the cluster
-
-    def _connect(self, workers: int | None) -> None:
-        if self._connected:
-            return
-        self._knock()
-        usual = signal.getsignal(signal.SIGTERM)
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address is None:
-            own = {"num_cpus": workers or cores(), "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1"}
-            options |= {"address": "local", "include_dashboard": False, **own}
-        else:
-            options["address"] = self._address
-        try:
-            self._ray.init(**options)
-        except (self._ray.exceptions.RayError, ValueError, RuntimeError, OSError) as error:
-            raise self._unreachable(error) from None
-        finally:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, usual)  # Ray takes it
-        self._connected = True
-
-    def _knock(self) -> None:
-        """Ray itself waits for minutes where nobody answers, or something else than Ray does."""
-        host, _, port = (self._address or "").rpartition(":")
-        if host and port.isdecimal() and "/" not in host:
-            try:
-                with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
-                    if not os.environ.get("RAY_USE_TLS"):
-                        _must_be_grpc(line)
-            except (OSError, OverflowError) as error:
-                raise self._unreachable(error) from None
-
-    def _unreachable(self, error: Exception) -> TrainerError:
-        where = "engine ray" if self._address is None else f"--address {self._address}"
-        return TrainerError(f"{where}: no cluster could be reached: {' '.join(str(error).split())}")
-
-    def _has(self, resource: str) -> int:
-        return int(self._ray.cluster_resources().get(resource, 0))
-
-
-def _must_be_grpc(line: socket.socket) -> None:
-    """Whether it answers as servers of gRPC do: with the SETTINGS of HTTP/2 (RFC 9113, 3.4 and 6.5).
-
-    :raises OSError: it does not, or not in time.
-    """
-    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-    answer = b""
-    while len(answer) < _FRAME_BYTES:
-        more = line.recv(_FRAME_BYTES - len(answer))
-        if not more:
-            break
-        answer += more
-    if len(answer) < _FRAME_BYTES or answer[3:5] != b"\4\0":
-        raise OSError("what listens there is not Ray")
+        return found if isinstance(found, Failure) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -290,7 +224,7 @@ class _Actor:
     there: Any
     """Done when a node has room for it."""
     hello: Any
-    prepare: Callable[[Place], Taken] = field(repr=False)
+    prepare: Prepare = field(repr=False)
     ready: bool = False
     doing: Any = None
     false_starts: int = 0
@@ -299,16 +233,6 @@ class _Actor:
 def _share(a_gpu: int) -> float:
     """Of a GPU for each of so many actors: Ray counts ten-thousandths, and all of them must fit."""
     return 1.0 if a_gpu == 1 else floor(10_000 / a_gpu) / 10_000
-
-
-def _imported() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise TrainerError(
-            "engine ray: Ray is not installed: pip install ray (or the extra ray of this project)"
-        ) from None
 
 
 # ---------------------------------------------------------------- in the actor
@@ -326,7 +250,7 @@ class _Worker:
     def there(self) -> None:
         """It has its core."""
 
-    def hello(self, prepare: Callable[[Place], Taken]) -> Taken | Failure:
+    def hello(self, prepare: Prepare) -> Taken | Failure:
         """Its first work."""
         try:
             return prepared(prepare, self._place)
@@ -339,7 +263,7 @@ class _Worker:
 
 
 def _here() -> Place:
-    ray = _imported()
+    ray = imported()
     node = ray.get_runtime_context().get_node_id()[:8]
     numbers = ray.get_gpu_ids()
     if not numbers:

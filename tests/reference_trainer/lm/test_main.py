@@ -109,7 +109,8 @@ def test_a_word_where_a_number_belongs(options: tuple[str, ...], capsys: pytest.
     with pytest.raises(SystemExit) as caught:
         main([*options, "--max-chunks", "many"])
     assert caught.value.code == 2
-    assert "invalid int value: 'many'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err == "error: argument --max-chunks: invalid int value: 'many'; --help lists all options\n"
 
 
 def test_the_result_is_written_whole(

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from reference_trainer.errors import TrainerError
+from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.placement import Place, Taken
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, Fit, Job, Outcome
@@ -96,6 +98,13 @@ def always_failing(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device
     raise ValueError("no luck")
 
 
+def refusing(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
+    """From the third on no job has room for its reports."""
+    if not is_first_work(settings) and note(folder, "refusing", jobs[0].name) > 2:
+        raise TrainerError("--log x: No space left on device")
+    return work(jobs, settings, plan, device)
+
+
 def unprepared(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
     raise ImportError("no such library")
 
@@ -116,36 +125,46 @@ def gone(process: int) -> bool:
 # ---------------------------------------------------------------- tasks of an engine
 
 
-def ready(place: Place) -> Taken:
+def ready(place: Place, learned: Learned = ()) -> Taken:
     """The first work of a worker that has none."""
     return Taken(1, 1 << 40, 1 << 40)
 
 
-def dead(place: Place) -> Taken:
+def dead(place: Place, learned: Learned = ()) -> Taken:
     """The first work of a worker that does not survive it."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
-def unlucky(place: Place) -> Taken:
+def unlucky(place: Place, learned: Learned = ()) -> Taken:
     """The first work of a worker that fails."""
     raise RuntimeError("no kernel")
 
 
-def dead_later(folder: Path, place: Place) -> Taken:
+def dead_later(folder: Path, place: Place, learned: Learned = ()) -> Taken:
     """Only the first process of a worker survives its first work."""
     if note(folder, "starts", "") > 1:
         dead(place)
     return ready(place)
 
 
-def unlucky_later(folder: Path, when: Collection[int], place: Place) -> Taken:
+def unlucky_later(folder: Path, when: Collection[int], place: Place, learned: Learned = ()) -> Taken:
     """Of all the processes of a worker those of these numbers fail in their first work."""
     number = note(folder, "starts", "")
     (folder / "prepared").write_text(f"{number not in when}")
     if number in when:
         unlucky(place)
     return ready(place)
+
+
+def learning(folder: Path, place: Place, learned: Learned) -> Taken:
+    """Notes what was learned before, and learns who it is."""
+    note(folder, "learned", repr(learned))
+    return Taken(1, 1 << 40, 1 << 40, os.getpid())
+
+
+def nothing(task: int, place: Place) -> None:
+    """A task without a result."""
 
 
 def prepared_only(folder: Path, work: Callable[[int, Place], int], task: int, place: Place) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -40,12 +41,20 @@ class FakeRay:
         self.asked: list[dict[str, float]] = []
         """Of each actor the options."""
         self.killed = 0
+        self.joined = False
+        self.meanwhile: list[int] = []
+        """Signals that come while it is joined."""
 
     def init(self, **options: object) -> None:
-        """Joined."""
+        """Joined, after what is to happen meanwhile; Ray takes SIGTERM."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in self.meanwhile:
+            signal.raise_signal(number)
+        self.joined = True
 
     def shutdown(self) -> None:
         """Left."""
+        self.joined = False
 
     def cluster_resources(self) -> dict[str, float]:
         return {name: float(count) for name, count in self._has.items() if count}

@@ -43,6 +43,11 @@ def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--student-dims", "8,8"), "--student-dims: a value is named twice"),
         (("--teacher-ranks", "0"), "--teacher-ranks 0: must be at least 1"),
         (("--no-gd", "--no-gnc"), "nothing to do: leave --no-gd or --no-gnc out"),
+        (("--first-seed", str(2**63 - 2), "--num-seeds", "3"), "--num-seeds 3: the last seed must be below 9,223,"),
+        (("--teacher-ranks", str(2**24)), "--teacher-ranks 16777216: must be below 16,777,216"),
+        (("--student-dims", str(2**31)), "--student-dims 2147483648: must be below 2,147,483,648"),
+        (("--num-seeds", "10000000"), "--num-seeds 10000000: with all ranks and dimensions these are 20,000,000 jobs"),
+        (("--performance", "wrong.toml"), "--performance wrong.toml: max_load is 7, it must be a share"),
         (("--optimizer", "nope"), "unknown optimizer 'nope': choose one of adam, sgd"),
         (("--lr", "nan"), "--lr nan: must be a number above 0"),
         (("--engine", "pool"), "--engine means nothing without fix 'flat-sweep', one job follows another then: add it"),
@@ -73,12 +78,20 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("mine\n")
+    (tmp_path / "wrong.toml").write_text("[performance]\nmax_load = 7\n")
     assert main([*QUICK, *arguments]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1, err
     assert err.startswith("error: ")
     assert said in err
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "wrong.toml"]
+
+
+def test_what_is_no_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--seeds", "3"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: unrecognized arguments: --seeds 3; --help lists all options\n"
 
 
 def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,21 +132,21 @@ def test_memory_of_a_side() -> None:
 
 def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen before is not tried in the process that is measured."""
-    from reference_trainer.ssm import forward
+    from reference_trainer.ssm import fastest
 
     asked: list[int] = []
-    measure = forward._measure
-    monkeypatch.setattr(forward, "_chosen", {})
+    measure = fastest._measure
+    monkeypatch.setattr(fastest, "_chosen", {})
     monkeypatch.setattr(
-        forward,
+        fastest,
         "_measure",
         lambda shape, *given, **named: [asked.append(shape.dim), measure(shape, *given, **named)][1],
     )
     settings = replace(SMALL, student_dims=(8,))
     memory_of(settings, CURED, "cpu", {})
     assert 8 in asked
-    chosen = forward.choices()
-    forward._chosen.clear()
+    chosen = fastest.choices()
+    fastest._chosen.clear()
     asked.clear()
     memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2].dim == 8})
     assert asked

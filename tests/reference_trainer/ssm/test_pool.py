@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import Engine, Failure, engines, open_engine
-from reference_trainer.ssm.placement import Device, Place, Placement, Taken
+from reference_trainer.ssm.engine import Engine, Failure, Prepare, engines, open_engine
+from reference_trainer.ssm.placement import Device, Placement
 from tests.reference_trainer.ssm import fake_jobs
 
 LOCAL = ("inline", "pool")
@@ -23,7 +23,7 @@ TWO = Placement((Device("cpu", None, None, None),), workers=2)
 
 
 @contextmanager
-def started(name: str = "pool", prepare: Callable[[Place], Taken] = fake_jobs.ready) -> Iterator[Engine]:
+def started(name: str = "pool", prepare: Prepare = fake_jobs.ready) -> Iterator[Engine]:
     with closing(open_engine(name)) as engine:
         engine.start(TWO, prepare)
         yield engine
@@ -46,6 +46,27 @@ def test_every_task_has_its_result(name: str) -> None:
         assert sorted(engine.run(fake_jobs.squared, range(50))) == [(task, task * task) for task in range(50)]
         assert list(engine.run(fake_jobs.squared, ())) == []
         assert [*engine.run(fake_jobs.squared, [3])] == [(3, 9)], "again"
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_task_without_a_result_is_done(name: str) -> None:
+    with started(name) as engine:
+        assert sorted(engine.run(fake_jobs.nothing, [1, 2])) == [(1, None), (2, None)]
+        assert engine.redone == 0
+
+
+def test_workers_after_the_first_know_what_it_learned(tmp_path: Path) -> None:
+    with started(prepare=partial(fake_jobs.learning, tmp_path)) as engine:
+        processes = {result[0] for _, result in engine.run(fake_jobs.process, range(20))}
+        for process in processes:
+            os.kill(process, 9)
+            assert fake_jobs.gone(process)
+        assert len({result[0] for _, result in engine.run(fake_jobs.process, range(20))}) == 2
+    before, *others = (tmp_path / "learned").read_text().splitlines()
+    assert before == "()"
+    [told] = set(others)
+    assert len(others) == 3, "the second, and the two that came in the place of both"
+    assert told in {f"({process},)" for process in processes}
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -112,7 +133,7 @@ def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
         (fake_jobs.unlucky, "the workers cannot be used: RuntimeError: no kernel"),
     ],
 )
-def test_workers_that_cannot_be_started(prepare: Callable[[Place], Taken], said: str) -> None:
+def test_workers_that_cannot_be_started(prepare: Prepare, said: str) -> None:
     with pytest.raises(TrainerError) as caught, started(prepare=prepare):
         raise AssertionError
     assert str(caught.value) == said

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -129,6 +131,27 @@ def test_a_cluster_of_its_own(tmp_path: Path) -> None:
     import ray
 
     assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1, 2, 3, 4, 5, 7])
+def test_ctrl_c_at_any_moment_is_one_line(seconds: int) -> None:
+    """Ray dies by SIGSEGV where its start is torn apart."""
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    command = [sys.executable, "-m", "reference_trainer.ssm", "--device", "cpu", "--fixes", "flat-sweep"]
+    with subprocess.Popen(
+        [*command, "--engine", "ray", "--workers", "2", "--num-seeds", "200"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        time.sleep(seconds)
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=120)
+    assert program.returncode == 130, said
+    assert "interrupted" in said.splitlines()[-1]
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("says", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import Engine, open_engine
+from reference_trainer.ssm.engine import Engine, Prepare, open_engine
 from reference_trainer.ssm.placement import Place, Taken
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_ray import FakeRay, Killed
@@ -35,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return made
 
 
-def start(engine: Engine, prepare: Callable[[Place], Taken], device: str = "cpu", workers: int | None = 1) -> None:
+def start(engine: Engine, prepare: Prepare, device: str = "cpu", workers: int | None = 1) -> None:
     engine.start(engine.place(device, PerformanceConfig(), workers), prepare)
 
 
@@ -45,6 +46,19 @@ def killing(folder: Path, task: int, place: Place) -> int:
     if task == 2 or (task == 1 and times == 1):
         raise Killed
     return task
+
+
+def test_ctrl_c_waits_until_the_cluster_is_joined(opened: Opened) -> None:
+    usual = signal.getsignal(signal.SIGTERM)
+    engine, ray = opened(actors=2)
+    ray.meanwhile = [signal.SIGINT]
+    with pytest.raises(KeyboardInterrupt):
+        engine.place("cpu", PerformanceConfig(), 1)
+    assert ray.joined
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is usual
+    engine.close()
+    assert not ray.joined, "and is left"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +114,7 @@ def test_actors_that_share_a_gpu_know_how_many_they_are(
     opened: Opened, cores: int, own: int, workers: int | None, sharing: int
 ) -> None:
     engine, ray = opened(actors=8, gpus=1, cores=cores)
-    start(engine, lambda _: Taken(own, 80 * GB), "cuda", workers)
+    start(engine, lambda *_: Taken(own, 80 * GB), "cuda", workers)
     assert engine.workers == sharing
     assert ray.asked[-1]["num_gpus"] == pytest.approx(1 / sharing, abs=1e-4)
     assert {place.sharing for _, place in engine.run(lambda _, place: place, range(5))} == {sharing}

@@ -186,6 +186,21 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
     assert outcomes(settings) == expected(settings)
 
 
+@pytest.mark.parametrize("way", ["as found", "flat"])
+def test_no_room_for_reports_ends_the_sweep_at_once(way: str, tmp_path: Path) -> None:
+    settings = small(results=tmp_path / "results", **WAYS[way])
+    with pytest.raises(TrainerError) as caught:
+        sweep(settings, work=partial(fake_jobs.refusing, tmp_path))
+    done = len(outcomes(settings))
+    assert 1 <= done < 24
+    assert str(caught.value) == (
+        f"--log x: No space left on device; the sweep ended after {done} jobs, which are in {settings.results}: "
+        "the same command goes on from there"
+    )
+    assert done <= len((tmp_path / "refusing").read_text().splitlines()) <= done + 2, "no job is tried twice"
+    assert sweep(settings, work=fake_jobs.work).kept == done
+
+
 def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results", num_seeds=1, gnc=False, **POOL)
     found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 1))

@@ -1,0 +1,144 @@
+"""Which way of the forward pass is fastest for a size, on a device: measured once, and told to other workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+from typing import Final, NamedTuple, TypeAlias
+
+import torch
+
+from reference_trainer.ssm import forward
+from reference_trainer.ssm.forward import FFT, POWERS, SCAN
+from reference_trainer.ssm.problem import Students
+
+
+class Shape(NamedTuple):
+    """What the choice of a way depends on."""
+
+    students: int
+    measurements: int
+    length: int
+    dim: int
+
+
+ROUNDS: Final = 5
+"""Times that each way is measured, at most."""
+ENOUGH_S: Final = 0.1
+"""Of these times together, after which no further round begins: it is a part of the start of every sweep, and what
+takes long differs by more than chance."""
+LARGEST_POWERS: Final = 1 << 28
+"""Bytes of the powers of a beyond which a way that keeps them is not tried: its gradient takes some times that."""
+AGREE: Final = 1e-3
+"""Of the largest output, or gradient: what two ways may differ by in fp32. One that is further off is broken, and
+reported."""
+Choices: TypeAlias = dict[tuple[str, bool, Shape], str]
+"""By device, whether with the gradient, and size."""
+_chosen: Choices = {}
+
+
+def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward: bool) -> str:
+    """The fastest way for students, measurements, length, dim (S, N, T, d), measured once a process and size.
+
+    :param shape: taken to the nearest powers of two.
+    :param backward: with the gradient and a set of sequences for each student, else without and one set for all.
+    """
+    rounded = Shape(*(1 << round(math.log2(value)) for value in shape))
+    key = str(device), backward, rounded
+    if key not in _chosen:
+        _chosen[key] = _measure(rounded, device, backward=backward)
+    return _chosen[key]
+
+
+def choices() -> Choices:
+    """What was chosen in this process."""
+    return dict(_chosen)
+
+
+def choose(made: Choices) -> None:
+    """Take over what another process of this machine has chosen, and measure none of that again."""
+    _chosen.update(made)
+
+
+def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
+    times = seconds(_candidates(shape, device), shape, device, backward=backward)
+    return min(times, key=lambda way: median(times[way]))
+
+
+def _candidates(shape: Shape, device: torch.device) -> list[str]:
+    from reference_trainer.ssm.kernels import launch
+
+    ways = [SCAN] if device.type == "cpu" or launch.available() else []
+    kept = 4 * shape.students * shape.length * shape.dim
+    return [*ways, POWERS, FFT] if kept <= LARGEST_POWERS or not ways else ways
+
+
+def seconds(
+    ways: list[str], shape: Shape, device: torch.device, *, backward: bool, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """How long each way takes, measured in turns after a first pass that is not counted.
+
+    :param rounds: at most; fewer where they take ENOUGH_S.
+    :raises RuntimeError: the ways do not agree.
+    """
+    parameters, inputs = _example(shape, device, backward=backward)
+    with _whole_products(device):
+        _agree({way: _pass(parameters, inputs, way, backward=backward) for way in ways}, shape, device)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    start = time.perf_counter()
+    for number in range(rounds):
+        if number and time.perf_counter() - start >= ENOUGH_S:
+            break
+        for way in ways:
+            began = time.perf_counter()
+            _pass(parameters, inputs, way, backward=backward)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times[way].append(time.perf_counter() - began)
+    return times
+
+
+@contextmanager
+def _whole_products(device: torch.device) -> Iterator[None]:
+    """Without TF32, whose products of 10 bits differ by more than AGREE and say nothing about a way.
+
+    The passes that are timed have it again; the first of them may load its kernels, which a median does not see.
+    """
+    if device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
+        yield
+        return
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def _agree(results: Mapping[str, torch.Tensor], shape: Shape, device: torch.device) -> None:
+    ways = list(results)
+    first = results[ways[0]]
+    for way, found in results.items():
+        off = float((found - first).abs().max() / first.abs().max())
+        if not off <= AGREE:
+            raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest value at {shape} on {device}")
+
+
+def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Parameters (3, S, d) and sequences of that shape, made without a random number of anyone's."""
+    line = torch.linspace(0, 1, shape.students * shape.dim, device=device).view(shape.students, shape.dim)
+    parameters = torch.stack((0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim))
+    size = shape.students if backward else 1, shape.measurements, shape.length
+    inputs = torch.cos(torch.arange(math.prod(size), device=device, dtype=torch.float32)).view(size)
+    return parameters, inputs
+
+
+def _pass(parameters: torch.Tensor, inputs: torch.Tensor, way: str, *, backward: bool) -> torch.Tensor:
+    if not backward:
+        with torch.no_grad():
+            return forward.respond(Students(*parameters.unbind()), inputs, way, outputs_only=True)
+    targets = torch.zeros(inputs.shape[:2], device=inputs.device)
+    _, _, gradient = forward.losses_and_gradient(parameters, inputs, targets, way)
+    return gradient

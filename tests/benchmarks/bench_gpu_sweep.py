@@ -1,0 +1,98 @@
+"""The sweep on a GPU at large students: as found against all cures, and how busy the device was with each.
+
+    python tests/benchmarks/bench_gpu_sweep.py [--student-dims 512 1024] [--pairs 3] > bench_gpu_sweep.json
+
+prints one JSON object; interrupted, of the pairs that it has by then. Every sweep is the trainer as a program, by
+turns. Fits end at their caps, so that both do the same work, and as found it ends in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks.measure import Interval, ratio
+
+SCHEMA = "ssm-gpu/1"
+BUDGET = ("--gd-loss", "1e-9", "--epochs", "100", "--gnc-loss", "1e-9", "--max-guesses", "512")
+KEPT = ("jobs", "done", "workers", "wall_s", "total_s", "jobs_per_s", "points", "memory_per_job", "devices")
+
+
+def sweep(folder: Path, variant: str, options: tuple[str, ...]) -> dict[str, Any]:
+    """What it says of itself."""
+    result = folder / "result.json"
+    command = [sys.executable, "-m", "reference_trainer.ssm", "--variant", variant, *options, "--result", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"error: {' '.join(command)}: {done.stderr.strip()[-400:]}")
+    summary = json.loads(result.read_text())
+    return {name: summary[name] for name in KEPT}
+
+
+def measure(pairs: int, options: tuple[str, ...], found: dict[str, Any]) -> None:
+    """Fills in pair by pair."""
+    found |= {"schema": SCHEMA, "options": list(options), "pairs": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(pairs):
+            order = ("as-found", "fixed") if number % 2 else ("fixed", "as-found")
+            found["pairs"].append({variant: sweep(Path(scratch), variant, options) for variant in order})
+            found |= summed_up(found["pairs"])
+
+
+def summed_up(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Times faster, without and with the start of workers, and the median utilisation of each device."""
+    shown: dict[str, Any] = {}
+    for name, key in (("times_faster", "wall_s"), ("times_faster_with_start", "total_s")):
+        shown[name] = _plain(ratio([pair["as-found"][key] for pair in pairs], [pair["fixed"][key] for pair in pairs]))
+    for variant in ("as-found", "fixed"):
+        devices = pairs[0][variant]["devices"]
+        shown[f"utilisation_{variant}"] = {
+            name: _median([pair[variant]["devices"][name]["utilisation"] for pair in pairs]) for name in devices
+        }
+    return shown
+
+
+def _plain(interval: Interval) -> dict[str, float | None]:
+    """One pair has no interval."""
+    known = interval.n > 1
+    return {
+        "value": interval.value,
+        "low": interval.low if known else None,
+        "high": interval.high if known else None,
+        "pairs": interval.n,
+    }
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--num-seeds", default="8")
+    parser.add_argument("--student-dims", nargs="+", default=["512", "1024"])
+    parser.add_argument("--pairs", type=int, default=3)
+    arguments = parser.parse_args()
+    sizes = ("--num-seeds", arguments.num_seeds, "--teacher-ranks", "1", "--student-dims", *arguments.student_dims)
+    found: dict[str, Any] = {}
+    try:
+        measure(arguments.pairs, ("--device", arguments.device, *sizes, *BUDGET), found)
+    except KeyboardInterrupt:
+        found["interrupted"] = True
+    if found.get("pairs"):
+        print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Which way of the forward pass is taken: the one that is measured to be fastest, once a size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from reference_trainer.ssm import fastest, forward
+from tests.reference_trainer.ssm.forward_reference import CPU
+
+CURED = [way for way in forward.WAYS if way != forward.LOOP]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[tuple[fastest.Shape, bool]]:
+    """Measurements that were asked for; powers are the fastest without a gradient, scan with."""
+    asked = []
+
+    def seconds(ways: list[str], shape: fastest.Shape, device: torch.device, *, backward: bool) -> dict:
+        asked.append((shape, backward))
+        quick = forward.SCAN if backward else forward.POWERS
+        # a pass that something else disturbed does not decide
+        return {way: [1.0, 1.0, 9.0] if way == quick else [2.0, 2.0, 0.5] for way in ways}
+
+    monkeypatch.setattr(fastest, "seconds", seconds)
+    monkeypatch.setattr(fastest, "_chosen", {})
+    return asked
+
+
+def test_the_fastest_is_measured_once(clock: list[tuple[fastest.Shape, bool]]) -> None:
+    assert [fastest.fastest((10, 4, 24, 128), CPU, backward=True) for _ in range(3)] == [forward.SCAN] * 3
+    assert clock == [((8, 4, 32, 128), True)]
+
+
+def test_sizes_of_the_same_power_of_two_share_it(clock: list[tuple[fastest.Shape, bool]]) -> None:
+    fastest.fastest((10, 4, 24, 128), CPU, backward=True)
+    fastest.fastest((9, 4, 30, 100), CPU, backward=True)
+    assert len(clock) == 1
+    fastest.fastest((100, 4, 24, 128), CPU, backward=True)
+    assert len(clock) == 2
+
+
+def test_with_and_without_the_gradient_are_two(clock: list[tuple[fastest.Shape, bool]]) -> None:
+    assert fastest.fastest((10, 4, 24, 128), CPU, backward=False) == forward.POWERS
+    assert fastest.fastest((10, 4, 24, 128), CPU, backward=True) == forward.SCAN
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool) -> None:
+    """Of all ways but the one as found, in turns, and of nothing that another draws from."""
+    monkeypatch.setattr(fastest, "_chosen", {})
+    monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
+    asked = []
+    run = forward.respond
+    monkeypatch.setattr(forward, "respond", lambda *given, **named: [asked.append(given[2]), run(*given, **named)][1])
+    state = torch.get_rng_state()
+    assert fastest.fastest((2, 2, 8, 4), CPU, backward=backward) in CURED
+    ways = [forward.POWERS, forward.FFT] if backward else [forward.SCAN, forward.POWERS, forward.FFT]
+    assert asked == ways * (fastest.ROUNDS + 1)  # with the gradient, scan goes another way
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_passes_that_take_long_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
+    times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=True)
+    assert [len(taken) for taken in times.values()] == [1, 1]
+
+
+def test_what_would_take_too_much_memory_is_not_tried(
+    clock: list[tuple[fastest.Shape, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fastest, "LARGEST_POWERS", 4 * 8 * 8 * 4 - 1)
+    assert fastest.fastest((8, 2, 8, 4), CPU, backward=False) == forward.SCAN
+    assert fastest.fastest((4, 2, 8, 4), CPU, backward=False) == forward.POWERS
+
+
+def test_ways_that_do_not_agree_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "_chosen", {})
+    right = forward._convolve
+    monkeypatch.setattr(forward, "_convolve", lambda inputs, responses: 1.01 * right(inputs, responses))
+    with pytest.raises(RuntimeError, match="fft and scan differ by"):
+        fastest.fastest((2, 2, 8, 4), CPU, backward=True)
+
+
+class Products:
+    """What torch says of products on a GPU, where there is none."""
+
+    allow_tf32 = True
+
+
+def test_agreement_is_of_whole_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 is off while ways are compared, and what it was afterwards."""
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Products)
+    with fastest._whole_products(torch.device("cuda", 0)):
+        assert not Products.allow_tf32
+    assert Products.allow_tf32
+    with fastest._whole_products(CPU):
+        assert Products.allow_tf32
+
+
+def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[bool] = []
+    seen: list[bool] = []
+
+    @contextmanager
+    def whole(_: torch.device) -> Iterator[None]:
+        inside.append(True)
+        yield
+        inside.clear()
+
+    run = fastest._pass
+    monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
+    monkeypatch.setattr(fastest, "_whole_products", whole)
+    monkeypatch.setattr(fastest, "_pass", lambda *given, **named: [seen.append(bool(inside)), run(*given, **named)][1])
+    times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=False, rounds=2)
+    assert seen == [True] * 2 + [False] * 4
+    assert [len(taken) for taken in times.values()] == [2, 2]
+
+
+def test_a_choice_that_was_taken_over_is_not_measured(clock: list[tuple[fastest.Shape, bool]]) -> None:
+    fastest.fastest((8, 2, 8, 4), CPU, backward=True)
+    made = fastest.choices()
+    fastest._chosen.clear()
+    fastest.choose(made)
+    assert fastest.fastest((8, 2, 8, 4), CPU, backward=True) == forward.SCAN
+    assert len(clock) == 1

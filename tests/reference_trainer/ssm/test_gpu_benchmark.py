@@ -1,0 +1,42 @@
+"""The GPU's benchmark of the sweep, on a CPU and small: its figures are of what the sweeps said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.benchmarks.bench_gpu_sweep import summed_up
+from tests.fakes.programs import ROOT
+
+
+def side(wall: float, total: float, used: float | None) -> dict:
+    return {"wall_s": wall, "total_s": total, "devices": {"cuda:0": {"utilisation": used}}}
+
+
+def test_pairs_are_summed_up() -> None:
+    pairs = [
+        {"as-found": side(20, 30, 0.1), "fixed": side(2, 10, 0.5)},
+        {"as-found": side(20, 30, 0.3), "fixed": side(2, 10, None)},
+    ]
+    found = summed_up(pairs)
+    ten = pytest.approx(10)
+    assert found["times_faster"] == {"value": ten, "low": ten, "high": ten, "pairs": 2}
+    assert found["times_faster_with_start"]["value"] == pytest.approx(3)
+    assert found["utilisation_as-found"] == {"cuda:0": pytest.approx(0.2)}
+    assert found["utilisation_fixed"] == {"cuda:0": 0.5}
+    assert summed_up(pairs[:1])["times_faster"] == {"value": ten, "low": None, "high": None, "pairs": 1}
+
+
+@pytest.mark.slow
+def test_it_runs_on_a_cpu_too() -> None:
+    options = ("--device", "cpu", "--student-dims", "4", "--num-seeds", "2", "--pairs", "1")
+    command = [sys.executable, "tests/benchmarks/bench_gpu_sweep.py", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    [pair] = found["pairs"]
+    assert {one["done"] for one in pair.values()} == {4}
+    assert pair["as-found"]["points"] == pair["fixed"]["points"] > 0
+    assert found["times_faster"]["value"] > 0
