@@ -247,6 +247,14 @@ def test_gpu_script_with_a_python_that_lacks_packages(tmp_path: Path) -> None:
     assert "cannot run the trainer: No module named numpy" in done.stderr
 
 
+def test_baselines_of_the_makefile_are_there() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for name in ("counters-", "counters-sweep-"):
+        assert f"--baseline .ci/{name}$$" in text
+        for variant in ("as-found", "fixed"):
+            assert (ROOT / ".ci" / f"{name}{variant}.json").is_file()
+
+
 GPU_STAGES = """
 case "$*" in
   *cuda_probe*) echo ;;

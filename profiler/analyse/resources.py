@@ -65,7 +65,13 @@ def _children_cpu(run: Run, window: Window) -> Measure:
         return Measure("children_cpu", None, "cores", reason="no other process of the program was seen meanwhile")
     if cores < LEAST_CPU:
         return Measure("children_cpu", None, "cores", reason=f"its other processes used less than {LEAST_CPU:g} cores")
-    return Measure("children_cpu", cores, "cores", n=seen, source="CPU times of its other processes, sampled")
+    return Measure(
+        "children_cpu",
+        cores,
+        "cores",
+        n=seen,
+        source="sampled CPU times of its other processes, without what they used before their first sample",
+    )
 
 
 def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str]:

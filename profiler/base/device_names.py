@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 HOST_DEVICE: Final = "host device (CPU)"
-_NAMES: Final = {"host": HOST_DEVICE, "cpu": "CPU, which has no queue"}
+_NAMES: Final = {"host": HOST_DEVICE, "cpu": "CPU"}
 
 
 def device_name(kind: str, labels: Iterable[str] = ()) -> str:

@@ -9,13 +9,12 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.gate.model import BASE, CANDIDATE
+from profiler.record.trainers import TRAINERS
 from profiler.record.turns.resident import Program
 
 if TYPE_CHECKING:
     from profiler.record.revisions.prepare import Side
 
-_OURS: Final = "reference_trainer"
-"""The bundled trainer, which marks itself."""
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python whose value may be the next word."""
 CHANGED: Final = "+changes"
@@ -60,8 +59,10 @@ def _program(side: str, of: Side, *, inside: bool, hint: str) -> Program:
 
 
 def marks_itself(argv: Sequence[str]) -> bool:
-    """Whether it is `python -m` of the bundled trainer; a folder, a file or an argument of that name is none."""
-    return (_module(argv) or "").partition(".")[0] == _OURS
+    """Whether it is `python -m` of a bundled trainer that marks all it does; a folder or an argument is none."""
+    module = _module(argv) or ""
+    complete = (trainer.module for trainer in TRAINERS.values() if not trainer.hooked)
+    return any(module == one or module.startswith(f"{one}.") for one in complete)
 
 
 def _module(argv: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.base.errors import Exit, ProfilerError
 from profiler.record.trainers import LM, TRAINERS
@@ -25,34 +25,37 @@ _OPTIONS: Final = {
     "preset": "size of the model: tiny, small or base",
     "corpus": "text",
     "seconds": "measured time of a run",
-    "device": "auto, cuda, or the CPU: host of lm, cpu of ssm",
+    "device": "auto, cuda, or the CPU: host (lm) or cpu (ssm)",
     "num-seeds": "seeds of each combination",
-    "teacher-ranks": "ranks of the teachers, separated by commas",
-    "student-dims": "dimensions of the students, separated by commas",
+    "teacher-ranks": "ranks of the teachers",
+    "student-dims": "dimensions of the students",
     "sequence-length": "of the measured sequences",
 }
-"""Options of the bundled trainers, and what they say. Which trainer understands which: `profiler.record.trainers`."""
+_LISTS: Final = ("teacher-ranks", "student-dims")
+"""Options of the bundled trainers and what they say; those with several values. Which trainer understands which:
+`profiler.record.trainers`."""
 
 
 class Compare:
     """Runs are interleaved in pairs; ratios come from light recordings, causes from a separate detailed pass."""
 
     name = "compare"
-    help = "record two programs side by side (by default the bundled trainer, as found and fixed) and say what differs"
+    help = "record two programs side by side (by default a bundled trainer, as found and fixed) and say what differs"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
-        add("--before", metavar="CMD", help="command of the baseline, in quotes; it must use profiler.marks")
+        add("--before", metavar="CMD", help="command of the baseline, in quotes; steps are found as by `run`")
         add("--after", metavar="CMD", help="command to compare with it")
         add("--trainer", choices=tuple(TRAINERS), help=f"which bundled trainer ({_trainers()})")
-        add("--ladder", action="store_true", help="measure every fix of the bundled trainer too, alone and left out")
+        add("--ladder", action="store_true", help="measure every fix of a bundled trainer too, alone and left out")
         add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
         add("--anyway", action="store_true", help="compare what is not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         bundled = parser.add_argument_group("the bundled trainers").add_argument
         for name, text in _OPTIONS.items():
-            bundled(f"--{name}", type=float if name == "seconds" else str, help=f"{text} ({_whose(name)})")
+            kind: dict[str, Any] = {"nargs": "+"} if name in _LISTS else {"type": float if name == "seconds" else str}
+            bundled(f"--{name}", **kind, help=f"{text} ({_whose(name)})")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.pairs is None:
@@ -116,13 +119,15 @@ def _check(args: argparse.Namespace) -> None:
     given = [f"--{option}" for option in ("trainer", "ladder") if getattr(args, option)]
     given += [f"--{option}" for option in _given(args)]
     if given and (args.runs or commands):
-        raise ProfilerError(f"{', '.join(given)}: only for the bundled trainer")
+        raise ProfilerError(f"{', '.join(given)}: only for the bundled trainers")
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
     """Options of the bundled trainers that the command line names."""
     named = ((name, getattr(args, name.replace("-", "_"))) for name in _OPTIONS)
-    return {name: str(value) for name, value in named if value is not None}
+    return {
+        name: ",".join(value) if isinstance(value, list) else str(value) for name, value in named if value is not None
+    }
 
 
 def _pair(args: argparse.Namespace) -> tuple[Sequence[SideCommand], Sequence[Task], None]:

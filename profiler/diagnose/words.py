@@ -25,8 +25,8 @@ WHILE: Final[Mapping[str, str]] = {
 
 
 def device_of(info: RunInfo) -> str:
-    """`host device (CPU)`, the name of the GPU, `CPU`: that this has no queue explains only why nothing is idle."""
-    return "CPU" if info.facts.get("device") == "cpu" else stated_device(info.facts, info.devices)
+    """`host device (CPU)`, the name of the GPU, `CPU`."""
+    return stated_device(info.facts, info.devices)
 
 
 def place(site: Site | None) -> str:

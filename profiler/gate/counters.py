@@ -106,7 +106,7 @@ def _check_names(base: Sequence[Counted], candidate: Sequence[Counted], limits: 
         for name in names:
             if name != EVERY and name not in there and name not in GATED and name not in UNGATED:
                 near = suggestion(name, sorted(there.union(GATED, UNGATED)))
-                raise ProfilerError(f"[tool.profiler.check] {key}: nothing counts {name}{near}")
+                raise ProfilerError(f"{key} (an option, or [tool.profiler.check]): nothing counts {name}{near}")
 
 
 def overall(lines: Sequence[CounterLine]) -> str:

@@ -216,8 +216,8 @@ def _fault(task: Task, info: RunInfo, path: Path, recorded: Recorded) -> Profile
     first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[task.label])
     if first and not any(any(path.glob(steps)) for steps in STEPS_FILES):  # after all pairs it would be late to say so
         return ProfilerError(
-            f"{task.label} ({shlex.join(task.argv)}) recorded no step to compare: mark its steps with "
-            f"profiler.marks.step (run and output are kept in {path})"
+            f"{task.label} ({shlex.join(task.argv)}) recorded no step to compare, no optimizer or loader was seen: "
+            f"mark its steps with profiler.step() (run and output are kept in {path})"
         )
     return None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_trainer.devices import NAMES
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, Settings
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, UNUSED, Settings
 from reference_trainer.options import Parser, asked_fixes, path_of
 from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import add_options, from_options
@@ -57,7 +57,7 @@ def _parser() -> Parser:
         "metrics, every step, every 16 with quiet-logging",
     )
     _add_learning(parser.add_argument_group("learning, with the fix learn"))
-    add_options(parser)
+    add_options(parser, UNUSED)
     add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
     add("--test", action="store_true", help="check that as-found and fixed agree on three short chunks, and stop")
     add("--result", help="write the summary to this file as JSON")

@@ -11,7 +11,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
-from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.settings import UNUSED, Settings
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from reference_trainer.performance import PerformanceConfig, refuse
 
@@ -26,14 +26,6 @@ _OPTIONS: Final = {
     "largest_norm": "clip_norm",
 }
 """Setting of the optimizer -> that of the command line."""
-_NOT_OURS: Final = {
-    "max_load": "the language model runs on the one device that it is given, however busy that is",
-    "num_devices": "the language model runs on one device",
-    "cudnn_benchmark": "nothing of the language model is computed by cuDNN",
-    "cudnn_deterministic": "nothing of the language model is computed by cuDNN",
-    "precision": "the kernels of the language model are compiled for fp32",
-}
-"""Setting of `PerformanceConfig` -> why this trainer has no use for it."""
 _CUDA_ONLY: Final = dict.fromkeys(("max_memory", "empty_cache_frequency", "tf32"), "it is for device cuda")
 
 
@@ -80,7 +72,7 @@ def check_performance(config: PerformanceConfig, kind: str) -> None:
     :raises TrainerError: such a setting.
     """
     alone = replace(config, num_devices=None) if config.num_devices == 1 else config
-    refuse(alone, _NOT_OURS if kind == "cuda" else _NOT_OURS | _CUDA_ONLY)
+    refuse(alone, UNUSED if kind == "cuda" else {**UNUSED, **_CUDA_ONLY})
 
 
 def optimizer(settings: Settings) -> Optimizer:

@@ -20,13 +20,14 @@ from reference_trainer.lm.shard_check import finished_shards
 from reference_trainer.lm.shard_index import Index, Origin, counted
 from reference_trainer.lm.shard_writer import SHARD_TOKENS, locked, write_shards
 from reference_trainer.lm.tokenizer import train_or_load
+from reference_trainer.options import Parser
 
 _REFRESH_S = 0.1  # of the progress bar
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm.pretokenize", description=__doc__)
+    parser = Parser(prog="python -m reference_trainer.lm.pretokenize", description=__doc__)
     add = parser.add_argument
     add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
     add("--out", type=Path, required=True, help="folder of the shards; what is finished in it is kept")

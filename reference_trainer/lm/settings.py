@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,14 @@ EVALUATE_EVERY: Final = 20
 """Steps: held-out text of 30,000 tokens takes as long as some three steps of 3,000, beside the measured time."""
 CHECKPOINT_EVERY: Final = 100
 """Steps: what kill -9 can lose."""
+UNUSED: Final[Mapping[str, str]] = {
+    "max_load": "the language model runs on the one device that it is given, however busy that is",
+    "num_devices": "the language model runs on one device",
+    "cudnn_benchmark": "nothing of the language model is computed by cuDNN",
+    "cudnn_deterministic": "nothing of the language model is computed by cuDNN",
+    "precision": "the kernels of the language model are compiled for fp32",
+}
+"""Setting of `PerformanceConfig` -> why this trainer has no use for it."""
 
 
 @dataclass(frozen=True, slots=True)

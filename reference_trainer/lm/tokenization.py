@@ -20,6 +20,7 @@ from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.tokenization_rounds import Measured, Spread, measure
 from reference_trainer.lm.tokenization_ways import Case, Way, ways
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+from reference_trainer.options import Parser
 
 SCHEMA: Final = "tokenization/1"
 """Of the JSON. Its number rises when a key changes its meaning or goes."""
@@ -30,9 +31,9 @@ LEAST_TOKENS: Final = 16
 SECONDS: Final = 10.0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="python -m reference_trainer.lm.tokenization", description=__doc__)
+    parser = Parser(prog="python -m reference_trainer.lm.tokenization", description=__doc__)
     add = parser.add_argument
     add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
     size = parser.add_mutually_exclusive_group()

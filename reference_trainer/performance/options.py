@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,18 @@ from reference_trainer.performance.config import PRECISIONS, SECTION, Performanc
 _NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add a group of options, one a setting, and `--performance FILE`."""
-    add = parser.add_argument_group("performance").add_argument
+def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -> None:
+    """Add a group of options, one a setting, and `--performance FILE`.
+
+    :param unused: settings that a program always refuses: they are understood, for that, and not listed.
+    """
+    group = parser.add_argument_group("performance")
+
+    def add(option: str, **how: Any) -> None:
+        if option.removeprefix("--").replace("-", "_") in unused:
+            how["help"] = argparse.SUPPRESS
+        group.add_argument(option, **how)
+
     default = PerformanceConfig()
     switch = argparse.BooleanOptionalAction
     add("--performance", metavar="FILE", help=f"take these settings from the section [{SECTION}] of a TOML file")

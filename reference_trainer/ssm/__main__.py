@@ -14,7 +14,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.options import Parser, asked_fixes, flag, path_of
 from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
-from reference_trainer.ssm.settings import OPTIMIZERS, Settings
+from reference_trainer.ssm.settings import OPTIMIZERS, UNUSED, Settings
 
 if TYPE_CHECKING:
     from reference_trainer.ssm.statistics import Statistics
@@ -43,14 +43,18 @@ def _parser() -> Parser:
     add("--log", metavar="FILE", help="write the reports of all fits to this file (default: made and thrown away)")
     _add_experiments(parser.add_argument_group("experiments"), defaults)
     _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
-    add_options(parser)
+    add_options(parser, UNUSED)
     add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
     add(
         "--test-optimizations",
         action="store_true",
         help="measure data generation, forward pass, training and memory as found and cured, and stop",
     )
-    add("--result", metavar="FILE", help="write the summary to this file as JSON")
+    add(
+        "--result",
+        metavar="FILE",
+        help="write the summary to this file as JSON, over what is there (outcomes: --results)",
+    )
     return parser
 
 
@@ -63,7 +67,7 @@ def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None
     def numbers(name: str, help: str) -> None:  # noqa: A002
         values = getattr(defaults, name)
         said = " ".join(map(str, values))
-        add(flag(name), nargs="+", default=values, metavar="N", help=f"{help}, by blanks or commas (default: {said})")
+        add(flag(name), nargs="+", default=values, metavar="N", help=f"{help}, by spaces or commas (default: {said})")
 
     number("num_seeds", "seeds of every combination")
     number("first_seed", "the first of them")
@@ -87,7 +91,7 @@ def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
     add = group.add_argument
     add("--engine", help=f"inline, pool or ray (default: {defaults.engine})")
     add("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: one of its own on this machine)")
-    add("--workers", type=int, metavar="N", help="default: as many as cores and memory hold")
+    add("--workers", type=int, metavar="N", help="processes or actors (default: as many as cores and memory hold)")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -115,6 +119,22 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
+def _keep_results(settings: Settings, result: Path | None) -> None:
+    """Refuse what would be written over outcomes: `--result` and `--results` differ by a letter.
+
+    :raises TrainerError: it would.
+    """
+    from reference_trainer.ssm.result_file import is_one
+
+    for option, path in (("--result", result), ("--log", settings.log)):
+        if path is None:
+            continue
+        if settings.results is not None and path.resolve() == settings.results.resolve():
+            raise TrainerError(f"{option} {path}: that is the file of --results, name another")
+        if path.is_file() and is_one(path):
+            raise TrainerError(f"{option} {path}: there are results of a sweep in it (--results): name another")
+
+
 def _numbers(name: str, words: tuple[int, ...] | list[str]) -> tuple[int, ...]:
     found = []
     for word in (part for whole in words for part in str(whole).split(",") if part):
@@ -134,6 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(listing(kind_of(arguments.device)[0])))
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
+    _keep_results(settings, result)
     if result:  # better known before the sweep than after
         check_output("--result", result)
     if arguments.test_optimizations:
@@ -150,14 +171,13 @@ def _test_optimizations(settings: Settings, config: PerformanceConfig, result: P
     from reference_trainer.ssm import optimization
     from reference_trainer.ssm.cures import plan, variant_fixes
     from reference_trainer.ssm.placement import look_around
-    from reference_trainer.ssm.sweep import REFUSED
 
-    refuse(config, REFUSED)
+    refuse(config, UNUSED)
     placement = look_around(settings.device, config, 1)
     [place] = placement.first()
     apply(config, place.device)
     names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
-    return optimization.run(settings, plan(names, placement.kind), device=place.device, result=result)
+    return optimization.run(settings, plan(names, placement.kind), device=place.device, result=result, config=config)
 
 
 def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
@@ -200,8 +220,9 @@ def _print_cells(found: Statistics) -> None:
     from rich.table import Table
 
     title = "medians over seeds; the generalisation loss with its quartiles"
-    look = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}  # fits 80 columns
-    table = Table(title=title, title_justify="left", **look)
+    # fits 80 columns
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.padding = (0, 1, 0, 0)
     for name in ("method", "rank", "dim", "jobs", "fitted", "train loss", "gen. loss", "quartiles", "passes"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for cell in found.cells:

@@ -60,9 +60,9 @@ class Failure:
     def no_worker(cls, last: Failure | None) -> Self:
         """None is left to do it.
 
-        :param last: what the first work of the last one gave; None: it died.
+        :param last: why the last one could not; None: it died.
         """
-        why = "each died before it had a task" if last is None else f"the first work of a new one failed: {last.reason}"
+        why = "each died before it had a task" if last is None else last.reason
         return cls(f"no worker could be started: {why}", died=True)
 
 

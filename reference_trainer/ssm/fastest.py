@@ -35,8 +35,9 @@ LARGEST_POWERS: Final = 1 << 28
 AGREE: Final = 1e-3
 """Of the largest output, or gradient: what two ways may differ by in fp32. One that is further off is broken, and
 reported."""
-Choices: TypeAlias = dict[tuple[str, bool, Shape], str]
-"""By device, whether with the gradient, and size."""
+Choices: TypeAlias = dict[tuple[str, bool, tuple[int, ...]], str]
+"""By device, whether with the gradient, and size as `Shape` has it: plain values, which a process without torch can
+take and hand on."""
 _chosen: Choices = {}
 
 
@@ -47,7 +48,7 @@ def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward:
     :param backward: with the gradient and a set of sequences for each student, else without and one set for all.
     """
     rounded = Shape(*(1 << round(math.log2(value)) for value in shape))
-    key = str(device), backward, rounded
+    key = str(device), backward, tuple(rounded)
     if key not in _chosen:
         _chosen[key] = _measure(rounded, device, backward=backward)
     return _chosen[key]
@@ -87,6 +88,10 @@ def seconds(
     parameters, inputs = _example(shape, device, backward=backward)
     with _whole_products(device):
         _agree({way: _pass(parameters, inputs, way, backward=backward) for way in ways}, shape, device)
+    if device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        for way in ways:  # other kernels than those above: they are loaded now
+            _pass(parameters, inputs, way, backward=backward)
+        torch.cuda.synchronize(device)
     times: dict[str, list[float]] = {way: [] for way in ways}
     start = time.perf_counter()
     for number in range(rounds):
@@ -105,7 +110,7 @@ def seconds(
 def _whole_products(device: torch.device) -> Iterator[None]:
     """Without TF32, whose products of 10 bits differ by more than AGREE and say nothing about a way.
 
-    The passes that are timed have it again; the first of them may load its kernels, which a median does not see.
+    The passes that are timed have it again.
     """
     if device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
         yield

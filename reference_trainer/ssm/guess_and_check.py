@@ -120,7 +120,7 @@ class _Search:
         self._best: dict[int, _Best] = {}
         dim = jobs[0].dim
         self._batches = _Batches(_bytes_of_a_guess(dim, data), device) if plan.batched_draws else None
-        count = FIRST_BATCH if plan.batched_draws else 1
+        count = min(self._batches.size(len(jobs)), settings.max_guesses) if self._batches else 1
         self._way = _way(plan, data, students=len(jobs) * count, dim=dim, device=device)
 
     def run(self) -> list[Fit]:

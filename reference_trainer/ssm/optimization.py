@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.output import check_output, write_output
+from reference_trainer.performance import PerformanceConfig, apply
 from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, METHODS, Data, Fit, Job, Students
 from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.statistics import plain
 
 if TYPE_CHECKING:
     import torch
@@ -63,11 +65,19 @@ class Part:
     cured: Callable[[], object]
 
 
-def run(settings: Settings, cured: Plan, *, device: str, result: Path | None = None) -> int:
+def run(
+    settings: Settings,
+    cured: Plan,
+    *,
+    device: str,
+    result: Path | None = None,
+    config: PerformanceConfig | None = None,
+) -> int:
     """Measure, print the table, write the JSON; the exit code.
 
     :param cured: what is held against as found.
     :param device: cpu, cuda:0, ...
+    :param config: as this process has applied it; processes that measure memory apply it too.
     :raises TrainerError: the file cannot be written, or memory ran out.
     """
     from concurrent.futures.process import BrokenProcessPool
@@ -77,20 +87,23 @@ def run(settings: Settings, cured: Plan, *, device: str, result: Path | None = N
 
     if result:
         check_output("--result", result)
-    print(f"as found and cured in turns, {SECONDS:g} s each of four parts, then the memory of both", flush=True)
+    least = f"some {SECONDS:g} s a part and {LEAST_ROUNDS} turns at least, then the memory of both"
+    print(f"as found and cured in turns, {least}", flush=True)
     try:
-        document = measured(settings, cured, device=device, seconds=SECONDS)
+        document = measured(settings, cured, device=device, seconds=SECONDS, config=config)
     except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
         raise TrainerError("memory ran out, or a process was killed: smaller --student-dims or --num-seeds") from None
     Console(width=None if sys.stdout.isatty() else 100).print(table(document))
     for line in notes(document):
         print(line)
     if result:
-        write_output("--result", result, json.dumps(document, indent=2) + "\n")
+        write_output("--result", result, json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
     return 0
 
 
-def measured(settings: Settings, cured: Plan, *, device: str, seconds: float) -> dict[str, Any]:
+def measured(
+    settings: Settings, cured: Plan, *, device: str, seconds: float, config: PerformanceConfig | None = None
+) -> dict[str, Any]:
     """All figures, as values for JSON.
 
     :param settings: the largest student and the first rank of these, and their first seeds.
@@ -115,7 +128,8 @@ def measured(settings: Settings, cured: Plan, *, device: str, seconds: float) ->
     ]
     wanted = {"training": one.gd, "guess and check": one.gnc}
     rows = [_times(part, where, seconds) for part in parts if wanted.get(part.name, True)]
-    rows.append(_memory(one, cured, device))
+    config = config or PerformanceConfig()
+    rows.append(_memory(one, cured, device, config))
     return {
         "schema": SCHEMA,
         "device": device,
@@ -126,6 +140,7 @@ def measured(settings: Settings, cured: Plan, *, device: str, seconds: float) ->
         "measurements": one.measurements,
         "sequence_length": one.sequence_length,
         "cured": asdict(cured),
+        "performance": asdict(config),
         "rows": rows,
         "results": _agreement(found, fixed),
     }
@@ -256,7 +271,7 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
     return Ratio(statistics.median(ordered), ordered[left_out], ordered[n - 1 - left_out], n)
 
 
-def _memory(settings: Settings, cured: Plan, device: str) -> dict[str, Any]:
+def _memory(settings: Settings, cured: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
     """A row of bytes: at most, beyond what a process has that did a small job before; both methods, all seeds."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -268,7 +283,7 @@ def _memory(settings: Settings, cured: Plan, device: str) -> dict[str, Any]:
     taken: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
         for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            with ProcessPoolExecutor(1, get_context("spawn"), apply, (config, device)) as pool:
                 taken[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
     return _row("memory", "bytes", taken["found"], taken["cured"])
 

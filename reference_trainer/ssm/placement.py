@@ -113,6 +113,8 @@ class Placement:
     """That were asked for."""
     left_out: tuple[str, ...] = ()
     """Devices that get no work, and why."""
+    most: int | None = None
+    """Workers that would have work; more are not started."""
 
     @property
     def kind(self) -> str:
@@ -121,8 +123,7 @@ class Placement:
 
     def first(self) -> list[Place]:
         """One worker a device: what it takes is not known yet."""
-        devices = self.devices if self.workers is None else self.devices[: self.workers]
-        return [Place(device.name, device.name) for device in devices]
+        return [Place(device.name, device.name) for device in self.devices[: self._at_most(self.workers)]]
 
     def rest(self, taken: Sequence[Taken]) -> list[Place]:
         """The other workers, device by device in turn.
@@ -130,18 +131,23 @@ class Placement:
         :param taken: by the first worker of each device.
         """
         if self.workers is not None:
-            more = self.workers - len(taken)
+            more = (self._at_most(self.workers) or 0) - len(taken)
             names = (self.devices[number % len(taken)].name for number in range(more))
             return [Place(name, name) for name in names]
-        left = [self._fit(device, one) - 1 for device, one in zip(self.devices, taken, strict=True)]
+        left = [self._fit(device, one) - 1 for device, one in zip(self.devices, taken, strict=False)]
         places: list[Place] = []
         # each worker takes a core to launch from, on whichever device
-        while len(places) + len(taken) < cores() and any(count > 0 for count in left):
-            for number, device in enumerate(self.devices):
-                if left[number] > 0 and len(places) + len(taken) < cores():
+        room = self._at_most(cores()) or 0
+        while len(places) + len(taken) < room and any(count > 0 for count in left):
+            for number, device in enumerate(self.devices[: len(taken)]):
+                if left[number] > 0 and len(places) + len(taken) < room:
                     left[number] -= 1
                     places.append(Place(device.name, device.name))
         return places
+
+    def _at_most(self, workers: int | None) -> int | None:
+        known = [count for count in (workers, self.most) if count is not None]
+        return min(known) if known else None
 
     def share(self, taken: Taken) -> float:
         """Of a device that a worker gets by its memory, above 0 and at most 1."""

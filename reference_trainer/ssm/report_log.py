@@ -6,6 +6,7 @@ the host and made a list of Python numbers, whatever its size, and a device that
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,9 +78,11 @@ class ReportLog:
 
     def _write(self, line: bytes) -> None:
         try:
-            os.write(self._file, line)  # one call a line: others append to the same file
+            written = os.write(self._file, line)  # one call a line: others append to the same file
         except OSError as error:
             raise TrainerError(f"--log {self._path}: {error.strerror}") from None
+        if written < len(line):  # a nearly full disk takes a part
+            raise TrainerError(f"--log {self._path}: {os.strerror(errno.ENOSPC)}, its last line is cut off")
         marks.count("logged_bytes", len(line))
 
 

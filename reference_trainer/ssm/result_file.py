@@ -198,7 +198,18 @@ class ResultFile:
         self._size = size
 
     def _fault(self, error: OSError) -> TrainerError:
-        return TrainerError(f"--results {self.path}: {error.strerror}; what is in it is whole, and is gone on from")
+        return TrainerError(
+            f"--results {self.path}: {error.strerror}; what is in it is whole; make room and start again"
+        )
+
+
+def is_one(path: Path) -> bool:
+    """Whether there is a file of results, which nothing else may write to."""
+    try:
+        with open(path, "rb") as file:
+            return path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
 
 
 def _opened(path: Path) -> int:

@@ -12,6 +12,8 @@ from reference_trainer.options import flag
 from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
+UNUSED: Final = {"precision": "students, losses and responses are of fp32 in every variant"}
+"""Settings of performance that mean nothing here, and why."""
 MOST_JOBS: Final = 1_000_000
 """Of a method: all of them are held in memory, at some 200 bytes each before and 1 kB after they are done."""
 

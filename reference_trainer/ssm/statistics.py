@@ -86,14 +86,15 @@ class Statistics:
 
     def as_json(self) -> dict[str, Any]:
         """Values that JSON has words for: what is not finite is null."""
-        return _plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
+        return plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same in values that JSON has words for: what is not finite is null."""
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: plain(one) for name, one in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

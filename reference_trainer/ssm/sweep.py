@@ -21,7 +21,7 @@ from reference_trainer.ssm.placement import CPU, Placement, cores, kind_of
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
-from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.settings import UNUSED, Settings
 from reference_trainer.ssm.statistics import Statistics, Used
 from reference_trainer.ssm.steps import Steps
 from reference_trainer.ssm.utilisation import Utilisation
@@ -30,8 +30,6 @@ Say = Callable[[str], None]
 
 _SAY_S: Final = 1.0
 _PASSES_OF_AN_UPDATE: Final = 3  # forward, and twice that backward
-REFUSED: Final = {"precision": "students, losses and responses are of fp32 in every variant"}
-"""Settings of performance that mean nothing here."""
 
 
 def sweep(
@@ -124,7 +122,7 @@ class _Sweep:
     """One run."""
 
     def __init__(self, settings: Settings, config: PerformanceConfig, say: Say, work: JobWork | None) -> None:
-        refuse(config, REFUSED)
+        refuse(config, UNUSED)
         self._settings, self._config, self._say, self._work = settings, config, say, work
         self._names, self._plan = chosen(settings)
         self._engine_name = engine_name(settings, self._plan)
@@ -161,6 +159,7 @@ class _Sweep:
         engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
         workers = self._settings.workers if self._plan.flat else None
         placement = engine.place(self._settings.device, self._config, workers)
+        placement = replace(placement, most=len(left))
         self._kind = placement.kind
         for why in placement.left_out:
             self._say(f"left out: {why}")

@@ -15,7 +15,7 @@ GPUS = ({"name": "NVIDIA H200"}, {"name": "NVIDIA H200"})
     ("facts", "devices", "expected"),
     [
         ({"device": "host", "device_label": "one core"}, GPUS, "host device (CPU)"),
-        ({"device": "cpu"}, (), "CPU, which has no queue"),
+        ({"device": "cpu"}, (), "CPU"),
         ({"device": "cuda", "device_label": "NVIDIA L4"}, GPUS, "NVIDIA L4"),
         ({"device": "cuda"}, GPUS, "NVIDIA H200"),
         ({"device": "cuda"}, (), "cuda"),

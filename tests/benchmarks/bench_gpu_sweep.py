@@ -1,9 +1,10 @@
 """The sweep on a GPU at large students: as found against all cures, and how busy the device was with each.
 
-    python tests/benchmarks/bench_gpu_sweep.py [--student-dims 512 1024] [--pairs 3] > bench_gpu_sweep.json
+    python tests/benchmarks/bench_gpu_sweep.py [--student-dims 512 1024] [--seconds 60] > bench_gpu_sweep.json
 
-prints one JSON object; interrupted, of the pairs that it has by then. Every sweep is the trainer as a program, by
-turns. Fits end at their caps, so that both do the same work, and as found it ends in time.
+prints one JSON object: of as many pairs as fit into that time, one at least; interrupted, of those that it has. Every
+sweep is the trainer as a program, by turns. Fits end at their caps, so that both do the same work, and as found it ends
+in time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,17 @@ def sweep(folder: Path, variant: str, options: tuple[str, ...]) -> dict[str, Any
     return {name: summary[name] for name in KEPT}
 
 
-def measure(pairs: int, options: tuple[str, ...], found: dict[str, Any]) -> None:
-    """Fills in pair by pair."""
+def measure(seconds: float, options: tuple[str, ...], found: dict[str, Any]) -> None:
+    """Fills in pair by pair; none is begun for which the last one says that there is no time."""
     found |= {"schema": SCHEMA, "options": list(options), "pairs": []}
+    start, longest, pairs = time.monotonic(), 0.0, found["pairs"]
     with tempfile.TemporaryDirectory() as scratch:
-        for number in range(pairs):
-            order = ("as-found", "fixed") if number % 2 else ("fixed", "as-found")
-            found["pairs"].append({variant: sweep(Path(scratch), variant, options) for variant in order})
-            found |= summed_up(found["pairs"])
+        while not pairs or time.monotonic() - start + longest < seconds:
+            began = time.monotonic()
+            order = ("as-found", "fixed") if len(pairs) % 2 else ("fixed", "as-found")
+            pairs.append({variant: sweep(Path(scratch), variant, options) for variant in order})
+            found |= summed_up(pairs)
+            longest = max(longest, time.monotonic() - began)
 
 
 def summed_up(pairs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -54,9 +59,10 @@ def summed_up(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     for name, key in (("times_faster", "wall_s"), ("times_faster_with_start", "total_s")):
         shown[name] = _plain(ratio([pair["as-found"][key] for pair in pairs], [pair["fixed"][key] for pair in pairs]))
     for variant in ("as-found", "fixed"):
-        devices = pairs[0][variant]["devices"]
+        used = [pair[variant]["devices"] for pair in pairs]  # as found the least busy one, which may change
+        names = sorted({name for devices in used for name in devices})
         shown[f"utilisation_{variant}"] = {
-            name: _median([pair[variant]["devices"][name]["utilisation"] for pair in pairs]) for name in devices
+            name: _median([devices[name]["utilisation"] for devices in used if name in devices]) for name in names
         }
     return shown
 
@@ -80,18 +86,19 @@ def _median(values: list[float | None]) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--num-seeds", default="8")
+    parser.add_argument("--num-seeds", default="4")
     parser.add_argument("--student-dims", nargs="+", default=["512", "1024"])
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0)
     arguments = parser.parse_args()
     sizes = ("--num-seeds", arguments.num_seeds, "--teacher-ranks", "1", "--student-dims", *arguments.student_dims)
     found: dict[str, Any] = {}
     try:
-        measure(arguments.pairs, ("--device", arguments.device, *sizes, *BUDGET), found)
+        measure(arguments.seconds, ("--device", arguments.device, *sizes, *BUDGET), found)
     except KeyboardInterrupt:
         found["interrupted"] = True
-    if found.get("pairs"):
-        print(json.dumps(found, indent=2))
+    finally:
+        if found.get("pairs"):
+            print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

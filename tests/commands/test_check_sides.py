@@ -20,7 +20,10 @@ from profiler.record.revisions.prepare import Side
     ("command", "itself"),
     [
         ("python -m reference_trainer.lm --steps 5", True),
-        ("/usr/bin/python3.11 -u -W error -m reference_trainer", True),
+        ("/usr/bin/python3.11 -u -W error -m reference_trainer.lm", True),
+        ("python -m reference_trainer.lm.pretokenize", True),
+        ("python -m reference_trainer.lmx", False),
+        ("python -m reference_trainer.ssm", False),
         ("python -um reference_trainer.lm", True),
         ("python -mreference_trainer.lm", True),
         ("taskset -c 0 python -X dev -m reference_trainer.lm", True),
@@ -34,7 +37,7 @@ from profiler.record.revisions.prepare import Side
         ("reference_trainer", False),
     ],
 )
-def test_only_the_bundled_trainer_started_as_a_module_marks_itself(command: str, itself: bool) -> None:
+def test_only_the_bundled_language_model_started_as_a_module_marks_all_it_does(command: str, itself: bool) -> None:
     assert marks_itself(command.split()) is itself
 
 

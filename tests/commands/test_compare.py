@@ -285,7 +285,7 @@ def test_a_target_that_is_killed(compare: Callable[..., Done]) -> None:
 def test_a_target_without_steps(compare: Callable[..., Done]) -> None:
     done = compare("--before", "true", "--after", "true", "--out", "here")
     assert done.code == 2
-    assert done.err.startswith("error: before (true) recorded no step to compare: mark its steps with profiler.marks")
+    assert done.err.startswith("error: before (true) recorded no step to compare, no optimizer or loader was seen: ")
     assert done.err.count("\n") == 1
 
 

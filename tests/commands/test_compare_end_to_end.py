@@ -161,7 +161,7 @@ def test_the_pair_of_the_sweep(tmp_path: Path) -> None:
     report, printed = compare(tmp_path, "--trainer", "ssm", "--pairs", "1", "--device", "cpu", *size)
     check_keys(report)
     assert report["comparable"] is True, report["reasons"]
-    assert report["device"] == "CPU, which has no queue"
+    assert report["device"] == "CPU"
     assert report["floor"] is None
     assert report["throughput_ratio"]["value"] > 1, report["throughput_ratio"]
     assert "the points/s of as-found" in report["verdict"]

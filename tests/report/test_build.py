@@ -158,7 +158,7 @@ def test_verdict_comes_first_with_ratio_interval_and_device() -> None:
             "Of the fixes, each left out of the full set: async gives 9.20×.",
         ),
         (
-            "b runs 1.23× (one pair: no interval. Or so) the steps/s of a on the CPU, which has no queue,",
+            "b runs 1.23× (one pair: no interval. Or so) the steps/s of a on the CPU, without hooks,",
             "with the time of optimizer from 330 µs to 189 µs a step (most at: plain.py:21, 330 µs).",
         ),
     ],

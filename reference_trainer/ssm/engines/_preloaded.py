@@ -4,15 +4,30 @@ A worker would need 1.5 s for torch, 0.5 s for Numba and 0.7 s for the types tha
 kernel, each of them.
 """
 
+import signal
+import sys
 from contextlib import suppress
+from types import TracebackType
 
-import torch
+# Ctrl-C is the sweep's own; the server ignores it only after this, and its children take from it what they do.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-import reference_trainer.ssm.job
 
-__all__ = ["reference_trainer", "torch"]
+def _but_for_orphans(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Nothing of a process that a sweep had asked for before Ctrl-C ended it: what they were to share is gone.
+
+    A sweep that is there says itself that its worker died.
+    """
+    if not issubclass(kind, (OSError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _but_for_orphans
 
 with suppress(Exception):  # else there is no server to fork from; a worker meets the same error and reports it
+    import torch
+
+    import reference_trainer.ssm.job  # noqa: F401
     import reference_trainer.ssm.kernels.scan  # noqa: F401
     from reference_trainer.ssm.draws import INPUTS, Stream, fill_normals
 

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,7 +66,7 @@ class Membership:
         with _uninterrupted():
             try:
                 self._ray.init(**options)
-            except (self._ray.exceptions.RayError, ValueError, RuntimeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - of Ray, which raises plain ones too: it is reported
                 raise self._unreachable(error) from None
             self._joined = True
 
@@ -99,20 +100,31 @@ class Membership:
 def _uninterrupted() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait until Ray is there: torn out of its start it dies by SIGSEGV, and leaves its processes.
 
-    Ray takes SIGTERM meanwhile; the handlers that were there before are again at the end.
+    The second one does not wait: where an address does not answer as Ray does, that may take minutes. Ray takes SIGTERM
+    meanwhile; the handlers that were there before are again at the end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     asked: list[int] = []
-    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    taken: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    usual = {number: signal.getsignal(number) for number in taken}
+
+    def put_back() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    def wait(number: int, _: object) -> None:
+        asked.append(number)
+        put_back()
+        print("waiting until Ray has started; once more, and it ends at once", file=sys.stderr)
+
     for number in usual:
-        signal.signal(number, lambda number, _: asked.append(number))
+        signal.signal(number, wait)
     try:
         yield
     finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
+        put_back()
         for number in asked:
             signal.raise_signal(number)
 

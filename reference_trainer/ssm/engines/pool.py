@@ -58,6 +58,8 @@ class Pool:
         self._busy = False
         """Tasks are under way."""
         self._redone = 0
+        self._last: Failure | None = None
+        """What the worker that was last to start failed by."""
 
     @property
     def workers(self) -> int:
@@ -102,7 +104,6 @@ class Pool:
         ended: SimpleQueue[tuple[_Worker, int, T, Future[R | Failure]]] = SimpleQueue()
         deaths: Counter[int] = Counter()
         under_way = 0
-        last: Failure | None = None
         self._busy = True
         while waiting or under_way:
             while waiting and idle:
@@ -121,7 +122,7 @@ class Pool:
                 idle.append(worker)
                 yield task, result
                 continue
-            began, last = worker.began, worker.failed
+            began, self._last = worker.began, worker.failed
             if worker.restart():
                 idle.append(worker)
             deaths[number] += began
@@ -131,7 +132,7 @@ class Pool:
             else:
                 yield task, Failure.death()
         for _, task in waiting:
-            yield task, Failure.no_worker(last)
+            yield task, Failure.no_worker(self._last)
         self._busy = False
 
     def close(self) -> None:
@@ -191,10 +192,14 @@ class _Worker:
             context.set_forkserver_preload([_PRELOADED])
         else:
             context = multiprocessing.get_context("spawn")
-        theirs, self._line = context.Pipe(duplex=False)
-        with theirs, _environment(ONE_THREAD):
-            self._executor = ProcessPoolExecutor(1, context, _begin, (theirs,))
-            self._hello = self._executor.submit(_hello, self._prepare, self.place, self.learned)
+        try:
+            theirs, self._line = context.Pipe(duplex=False)
+            with theirs, _environment(ONE_THREAD):
+                self._executor = ProcessPoolExecutor(1, context, _begin, (theirs,))
+                self._hello = self._executor.submit(_hello, self._prepare, self.place, self.learned)
+        except (OSError, EOFError) as error:  # of files, of processes, or the server from which they are forked died
+            said = str(error) or type(error).__name__
+            raise TrainerError(f"a worker could not be started: {said}; fewer --workers may do") from None
 
     @property
     def began(self) -> bool:
@@ -220,7 +225,7 @@ class _Worker:
             _, found = self._hello.result()
         except BrokenProcessPool:
             raise TrainerError(
-                f"a worker on {self.place.name} died while it started: killed, or out of memory; see --workers"
+                f"a worker on {self.place.name} died while it started: killed, or out of memory; try fewer --workers"
             ) from None
         return accepted(found)
 
@@ -282,6 +287,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 def _begin(line: Connection) -> None:
     """Ctrl-C is the sweep's own; and when that is gone, this is too, whatever it is doing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = sys.__excepthook__  # the server's own knows why it may not start
     os.environ.update(ONE_THREAD)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)

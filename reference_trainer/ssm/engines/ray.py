@@ -55,6 +55,8 @@ class Cluster:
         self._sharing = 1
         """Actors that have a GPU together."""
         self._redone = 0
+        self._last: Failure | None = None
+        """What the actor that was last to start failed by."""
 
     @property
     def workers(self) -> int:
@@ -90,7 +92,7 @@ class Cluster:
         :raises TrainerError: one could not be started, or the cluster has no room for any.
         """
         room = self._cluster.has("CPU")
-        wanted = min(placement.workers or room, room)
+        wanted = min(placement.workers or room, placement.most or room, room)
         if placement.kind == CUDA:
             gpus = len(placement.devices)
             a_gpu = max(1, -(-wanted // gpus))  # more would divide its memory among actors that no core is left for
@@ -110,7 +112,6 @@ class Cluster:
         """A task an actor at a time: who is done first gets the next."""
         waiting = deque(enumerate(tasks))
         deaths: Counter[int] = Counter()
-        last: Failure | None = None
         doing: dict[Any, tuple[_Actor, int, T]] = {}
         while waiting or doing:
             for actor in self._actors:
@@ -122,9 +123,15 @@ class Cluster:
             if not doing and not starting:
                 break
             with marks.region("workers"):
-                [reference], _ = self._ray.wait([*doing, *starting], num_returns=1)
+                found, _ = self._ray.wait([*doing, *starting], num_returns=1, timeout=_START_S)
+            if not found:
+                if doing or self._ray.wait([one.there for one in starting.values()], num_returns=1, timeout=0)[0]:
+                    continue
+                self._last = Failure(f"no node of the cluster had room for a new one within {_START_S:.0f} s")
+                break
+            [reference] = found
             if reference in starting:
-                last = self._look_at_start(starting[reference])
+                self._last = self._look_at_start(starting[reference])
                 continue
             actor, number, task = doing.pop(reference)
             actor.doing = None
@@ -140,7 +147,7 @@ class Cluster:
             else:
                 yield task, Failure.death()
         for _, task in waiting:
-            yield task, Failure.no_worker(last)
+            yield task, Failure.no_worker(self._last)
 
     def close(self) -> None:
         """End the actors, whatever they do, and leave the cluster; one of our own ends."""

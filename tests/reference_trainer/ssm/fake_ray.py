@@ -52,6 +52,10 @@ class FakeRay:
             signal.raise_signal(number)
         self.joined = True
 
+    def lose_room(self) -> None:
+        """No actor that is made from now on finds a place."""
+        self._free -= 1_000
+
     def shutdown(self) -> None:
         """Left."""
         self.joined = False

@@ -120,6 +120,13 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
     assert [len(taken) for taken in times.values()] == [2, 2]
 
 
+def test_choices_are_plain_values(clock: list[tuple[fastest.Shape, bool]]) -> None:
+    """A process that hands them on need not load torch for that."""
+    fastest.fastest((8, 2, 8, 4), CPU, backward=True)
+    [key] = fastest.choices()
+    assert [type(part) for part in key] == [str, bool, tuple]
+
+
 def test_a_choice_that_was_taken_over_is_not_measured(clock: list[tuple[fastest.Shape, bool]]) -> None:
     fastest.fastest((8, 2, 8, 4), CPU, backward=True)
     made = fastest.choices()

@@ -32,7 +32,7 @@ def test_pairs_are_summed_up() -> None:
 
 @pytest.mark.slow
 def test_it_runs_on_a_cpu_too() -> None:
-    options = ("--device", "cpu", "--student-dims", "4", "--num-seeds", "2", "--pairs", "1")
+    options = ("--device", "cpu", "--student-dims", "4", "--num-seeds", "2", "--seconds", "1")
     command = [sys.executable, "tests/benchmarks/bench_gpu_sweep.py", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)

@@ -61,6 +61,8 @@ def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--log", ""), "--log is empty"),
         (("--result", ""), "--result is empty"),
         (("--result", "no/x.json"), "--result no/x.json: there is no folder no"),
+        (("--results", "a", "--result", "./a"), "--result a: that is the file of --results, name another"),
+        (("--results", "a", "--log", "a"), "--log a: that is the file of --results, name another"),
         (("--results", "no/x"), "--results no/x: there is no folder no"),
         (("--results", "notes.txt"), "--results notes.txt: this is no file of results, or of another version"),
         (("--log", "no/x"), "--log no/x: there is no folder no"),
@@ -85,6 +87,18 @@ def test_bad_input_is_one_line(
     assert err.startswith("error: ")
     assert said in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "wrong.toml"]
+
+
+@pytest.mark.parametrize("option", ["--result", "--log"])
+def test_results_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    results = tmp_path / "results.jsonl"
+    assert main([*QUICK, "--results", str(results)]) == 0
+    before = results.read_bytes()
+    capsys.readouterr()
+    assert main([*QUICK, option, str(results)]) == 2
+    said = f"error: {option} {results}: there are results of a sweep in it (--results): name another\n"
+    assert capsys.readouterr().err == said
+    assert results.read_bytes() == before
 
 
 def test_what_is_no_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +212,7 @@ def test_help_and_the_list_load_no_heavy_library() -> None:
 def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        optimization, "run", lambda settings, cured, device, result: seen.append((cured, device, result)) or 0
+        optimization, "run", lambda settings, cured, device, result, config: seen.append((cured, device, result)) or 0
     )
     assert main([*QUICK, "--test-optimizations", "--result", str(tmp_path / "r.json")]) == 0
     assert main([*QUICK, "--test-optimizations", "--fixes", "quiet-logging"]) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import optimization
 from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, notes, run, table
 from reference_trainer.ssm.peak import Peak
@@ -148,7 +149,7 @@ def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -
     chosen = fastest.choices()
     fastest._chosen.clear()
     asked.clear()
-    memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2].dim == 8})
+    memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2][-1] == 8})
     assert asked
     assert 8 not in asked
 
@@ -160,7 +161,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_in_processes_of_their_own() -> None:
-    row = optimization._memory(replace(SMALL, student_dims=(8,)), CURED, "cpu")
+    row = optimization._memory(replace(SMALL, student_dims=(8,)), CURED, "cpu", PerformanceConfig())
     assert row["unit"] == "bytes"
     assert row["as_found"] >= 0
     assert row["cured"] >= 0

@@ -93,6 +93,20 @@ def test_gpus_have_workers_in_turn_as_memory_holds_them() -> None:
     assert here.rest([Taken(None, None), Taken(None, None)]) == [], "one each where nothing is known of it"
 
 
+@pytest.mark.usefixtures("eight_cores")
+def test_no_more_workers_than_have_work() -> None:
+    cpu = Device("cpu", 100 * GB, 60 * GB, 0.1)
+    taken = [Taken(GB, 100 * GB, 59 * GB)]
+    assert len(Placement((cpu,), most=3).rest(taken)) == 2
+    assert len(Placement((cpu,), workers=8, most=3).rest(taken)) == 2
+    assert len(Placement((cpu,), workers=2, most=3).rest(taken)) == 1
+    assert Placement((cpu,), most=1).rest(taken) == []
+    gpus = tuple(Device(f"cuda:{number}", 80 * GB, 80 * GB, 0.0) for number in range(4))
+    here = Placement(gpus, most=2)
+    assert [place.name for place in here.first()] == ["cuda:0", "cuda:1"]
+    assert here.rest([Taken(GB, 80 * GB, 79 * GB)] * 2) == []
+
+
 def test_a_share_of_a_gpu() -> None:
     here = Placement((Device("cuda:0", None, None, None),), max_memory=0.5)
     assert here.share(Taken(10 * GB, 80 * GB)) == 0.25

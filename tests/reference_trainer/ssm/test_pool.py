@@ -69,6 +69,15 @@ def test_workers_after_the_first_know_what_it_learned(tmp_path: Path) -> None:
     assert told in {f"({process},)" for process in processes}
 
 
+def test_a_machine_without_room_for_a_worker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(self: object, duplex: bool = True) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("multiprocessing.context.BaseContext.Pipe", none_left)
+    with pytest.raises(TrainerError, match=r"a worker could not be started: .*Too many open files; fewer --workers"):
+        open_engine("pool").start(TWO, fake_jobs.ready)
+
+
 @pytest.mark.parametrize("name", LOCAL)
 def test_what_a_task_raises_is_its_result(name: str) -> None:
     tasks = (0, 1, 4) if name == "inline" else range(6)  # the others end this process, or need not be sent
@@ -129,7 +138,10 @@ def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (fake_jobs.dead, "a worker on cpu died while it started: killed, or out of memory; see --workers"),
+        (
+            fake_jobs.dead,
+            "a worker on cpu died while it started: killed, or out of memory; try fewer --workers",
+        ),
         (fake_jobs.unlucky, "the workers cannot be used: RuntimeError: no kernel"),
     ],
 )
@@ -163,7 +175,7 @@ def test_new_workers_whose_first_work_fails_leave_their_tasks_as_failures(tmp_pa
         engine.start(one, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
         found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
     assert found[0] == 0
-    said = "no worker could be started: the first work of a new one failed: the workers cannot be used: RuntimeError: "
+    said = "no worker could be started: the workers cannot be used: RuntimeError: "
     assert {found[task].reason for task in (1, 2)} == {f"{said}no kernel"}
     assert (tmp_path / "starts").read_text().count("\n") == 4, "three of them were tried"
 

@@ -61,6 +61,39 @@ def test_ctrl_c_waits_until_the_cluster_is_joined(opened: Opened) -> None:
     assert not ray.joined, "and is left"
 
 
+def test_a_second_ctrl_c_does_not_wait(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
+    engine, ray = opened(actors=2)
+    ray.meanwhile = [signal.SIGINT, signal.SIGINT]
+    with pytest.raises(KeyboardInterrupt):
+        engine.place("cpu", PerformanceConfig(), 1)
+    assert not ray.joined
+    assert capsys.readouterr().err == "waiting until Ray has started; once more, and it ends at once\n"
+    engine.close()
+
+
+def test_whatever_ray_raises_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, ray = opened(actors=2)
+
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nSee its logs.")
+
+    monkeypatch.setattr(ray, "init", init)
+    said = r"^engine ray: no cluster could be reached: The current node timed out during startup\. See its logs\.$"
+    with pytest.raises(TrainerError, match=said):
+        engine.place("cpu", PerformanceConfig(), 1)
+    engine.close()
+
+
+def test_a_cluster_that_lost_all_its_room_ends_the_tasks(opened: Opened, tmp_path: Path) -> None:
+    engine, ray = opened(actors=1)
+    start(engine, fake_jobs.ready)
+    tasks = engine.run(partial(killing, tmp_path), (0, 1, 3))
+    assert next(tasks) == (0, 0)
+    ray.lose_room()
+    said = "no worker could be started: no node of the cluster had room for a new one within 120 s"
+    assert {result.reason for _, result in tasks} == {said}
+
+
 @pytest.mark.parametrize(
     ("device", "gpus", "workers", "what"),
     [("cpu", 0, 2, "a core"), ("cuda", 1, 2, "a core and a share of a GPU"), ("cuda", 1, None, "a core and a share")],
@@ -102,7 +135,7 @@ def test_actors_whose_first_work_fails_leave_their_tasks_as_failures(opened: Ope
     start(engine, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
     found = dict(engine.run(partial(killing, tmp_path), (0, 1, 3)))
     assert found[0] == 0
-    said = "no worker could be started: the first work of a new one failed: the workers cannot be used: RuntimeError: "
+    said = "no worker could be started: the workers cannot be used: RuntimeError: "
     assert {found[task].reason for task in (1, 3)} == {f"{said}no kernel"}
     assert ray.killed == len(ray.asked) == 4
 

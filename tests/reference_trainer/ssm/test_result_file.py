@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(result_file.os, "write", short)
     if room < 1000:
-        said = f"--results {path}: No space left on device; what is in it is whole, and is gone on from"
+        said = f"--results {path}: No space left on device; what is in it is whole; make room and start again"
         with pytest.raises(TrainerError) as caught:
             file.add([outcome(job) for job in JOBS[1:3]], "as-found")
         assert str(caught.value) == said

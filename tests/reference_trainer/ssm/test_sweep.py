@@ -333,10 +333,30 @@ def test_ctrl_c_on_a_terminal_reaches_the_workers_too_and_is_one_line(tmp_path: 
     assert re.fullmatch(r"interrupted: \d+ of 16 jobs are in .*/results, the same command goes on from there\n", err)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1, 1.5, 2, 3, 4, 5])
+def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) -> None:
+    """It reaches the server too from which they are forked, while that loads its libraries."""
+    command = [sys.executable, "-m", "reference_trainer.ssm", "--variant", "fixed", "--device", "cpu"]
+    process = subprocess.Popen(
+        [*command, "--num-seeds", "2000"],
+        cwd=ROOT,
+        process_group=0,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count("\n")) == (130, 1), err
+    assert err.startswith("interrupted after ")
+
+
 def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
     process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
     _, err = process.communicate(timeout=120)
-    said = f"error: --results {tmp_path}/results: File too large; what is in it is whole, and is gone on from\n"
+    said = f"error: --results {tmp_path}/results: File too large; what is in it is whole; make room and start again\n"
     assert (process.returncode, err) == (2, said)
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
