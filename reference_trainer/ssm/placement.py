@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Memory of a device after the first work of a worker on it, bytes; None: not known."""
+    """What the first work of a worker left: memory of its device in bytes, None: not known; and what it found out."""
 
     own: int | None
     """What that worker holds."""

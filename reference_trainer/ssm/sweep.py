@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,21 +15,23 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.output import check_output
 from reference_trainer.performance import PerformanceConfig, refuse
 from reference_trainer.ssm import cures, group_work, statistics
+from reference_trainer.ssm.devices_used import used
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
+from reference_trainer.ssm.facts import facts
 from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked
-from reference_trainer.ssm.placement import CPU, Placement, cores, kind_of
+from reference_trainer.ssm.grouping import first_work, groups
+from reference_trainer.ssm.placement import kind_of
 from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import GD, GNC, Job
+from reference_trainer.ssm.problem import Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
-from reference_trainer.ssm.statistics import Statistics, Used
+from reference_trainer.ssm.statistics import Statistics
 from reference_trainer.ssm.steps import Steps
 from reference_trainer.ssm.utilisation import Utilisation
 
 Say = Callable[[str], None]
 
 _SAY_S: Final = 1.0
-_PASSES_OF_AN_UPDATE: Final = 3  # forward, and twice that backward
 
 
 def sweep(
@@ -68,37 +70,6 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
 def engine_name(settings: Settings, plan: Plan) -> str:
     """As found jobs are done in this process: only a flat sweep has an engine."""
     return settings.engine if plan.flat else "inline"
-
-
-def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, ...]:
-    """Jobs that are done together, in the order in which they are begun.
-
-    As found that is the order of the jobs. In a pool those come first that may take longest: one that begins last
-    would leave all other workers without work.
-    """
-    jobs = tuple(jobs)
-    if plan.batched_seeds:
-        together: dict[tuple[str, int, int], list[Job]] = {}
-        for job in jobs:
-            together.setdefault(job[:3], []).append(job)
-        found = [tuple(group) for group in together.values()]
-    else:
-        found = [(job,) for job in jobs]
-    if plan.flat:
-        most = {GD: _PASSES_OF_AN_UPDATE * settings.epochs, GNC: settings.max_guesses}
-        found.sort(key=lambda group: -most[group[0].method] * group[0].dim)
-    return tuple(found)
-
-
-def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
-    """What a worker does before it is measured: a group of every method and dimension, cut short.
-
-    Kernels are compiled by that, and the ways of the recurrence measured at the sizes that are to come.
-    """
-    samples = {group[0][::2]: group for group in jobs}  # (method, dim)
-    guesses = 64 if plan.batched_draws else 2
-    epochs, guesses = min(2, settings.epochs), min(guesses, settings.max_guesses)
-    return tuple(samples.values()), replace(settings, log=None, epochs=epochs, max_guesses=guesses)
 
 
 def _silent(line: str) -> None:
@@ -169,7 +140,16 @@ class _Sweep:
             engine.start(placement, partial(group_work.prepare, orders))
         orders = replace(orders, samples=(), short=None)  # it goes to a worker with every group
         start_s = time.perf_counter() - self._began
-        marks.describe(**self._facts(engine, placement), jobs_kept=kept, jobs_to_do=len(todo), start_s=start_s)
+        about = {
+            "variant": self._label,
+            "jobs": len(self._jobs),
+            "jobs_kept": kept,
+            "jobs_to_do": len(todo),
+            "engine": self._engine_name,
+            "workers": engine.workers,
+            "start_s": start_s,
+        }
+        marks.describe(**facts(self._settings, self._config, placement, fixes=self._names, **about))
         self._say(
             f"{self._label} on {placement.kind}: {sum(map(len, left))} jobs in {len(left)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
@@ -272,7 +252,7 @@ class _Sweep:
             retried=tally.retried + engine.redone,
             success_rate=len(mine) / tried if tried else None,
             memory_per_job=statistics.mean_memory(mine),
-            devices=_used(tally.worked, engine, utilisation, wall),
+            devices=used(tally.worked, engine, utilisation, wall),
             wall_s=wall,
             start_s=self._measured - self._began,
             jobs_per_s=len(mine) / wall if mine else None,
@@ -281,63 +261,6 @@ class _Sweep:
             cells=statistics.cells(done.values()),
         )
 
-    def _facts(self, engine: Engine, placement: Placement) -> dict[str, Any]:
-        """What the profiler is told of the sweep: what it is, and by what it may be compared."""
-        settings = self._settings
-        stated = {name: str(value) if name in _PATHS else value for name, value in asdict(settings).items()}
-        return {
-            "trainer": "reference_trainer.ssm",
-            "variant": self._label,
-            "fixes": list(self._names),
-            "device": placement.kind,
-            "device_label": ", ".join(device.name for device in placement.devices),
-            "work": "teacher-student sweep",
-            "unit": "points",
-            "point": "a value of a sequence that went through a student",
-            "step": "combination of method, rank and dimension",
-            "dtype": "float32 with TF32 products" if self._config.tf32 else "float32",
-            "methods": ", ".join(settings.methods),
-            "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",
-            "teacher_ranks": ", ".join(map(str, settings.teacher_ranks)),
-            "student_dims": ", ".join(map(str, settings.student_dims)),
-            "sequence_length": settings.sequence_length,
-            "measurements": settings.measurements,
-            "budget": f"{settings.optimizer} {settings.lr} from {settings.init_scale} to {settings.gd_loss} in "
-            f"{settings.epochs} updates, guesses to {settings.gnc_loss} in {settings.max_guesses}",
-            "jobs": len(self._jobs),
-            "engine": self._engine_name,
-            "workers": engine.workers,
-            "settings": stated,
-            "performance": asdict(self._config),
-        }
-
-
-_PATHS: Final = ("results", "log")
-
 
 def _named(group: Group) -> str:
     return group[0].name if len(group) == 1 else f"{group[0].name} and {len(group) - 1} more of its group"
-
-
-def _used(worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
-    found: dict[str, Used] = {}
-    names = dict.fromkeys([*engine.places, *(one.place for one in worked)])
-    for name in names:
-        here = [one for one in worked if one.place == name]
-        workers = engine.places.count(name) or len({one.process for one in here})
-        share, why_not = _utilisation(name, here, engine, utilisation, wall)
-        jobs = sum(len(one.outcomes) for one in here)
-        found[name] = Used(jobs, sum(one.seconds for one in here) / (wall * workers), share, why_not)
-    return found
-
-
-def _utilisation(
-    name: str, worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float
-) -> tuple[float | None, str]:
-    if name.endswith(CPU):
-        there = worked[0].cores if worked else cores()
-        return sum(one.cpu_seconds for one in worked) / (wall * there), ""
-    if name not in engine.places:
-        return None, "it is of a cluster, and is not sampled from here"
-    share = utilisation.mean(name)
-    return share, "" if share is not None else utilisation.why or "no sample was taken"

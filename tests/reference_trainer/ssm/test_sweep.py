@@ -22,12 +22,13 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import group_work
 from reference_trainer.ssm.cures import plan
+from reference_trainer.ssm.grouping import first_work, groups
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import Statistics
-from reference_trainer.ssm.sweep import first_work, groups, sweep
+from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_jobs import BAD_RANK, gone
