@@ -27,6 +27,7 @@ from reference_trainer.ssm.cures import fixes
 from tests.benchmarks.bench_pretokenize import BUSY, others
 from tests.benchmarks.measure import ratio
 
+pytestmark = pytest.mark.timeout(3600)  # as found a round takes minutes
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 DEVICE = os.environ.get("DEVICE", "cpu")
 KEEP = os.environ.get("KEEP")
