@@ -131,7 +131,7 @@ def _keep_results(settings: Settings, result: Path | None) -> None:
             continue
         if settings.results is not None and path.resolve() == settings.results.resolve():
             raise TrainerError(f"{option} {path}: that is the file of --results, name another")
-        if path.is_file() and is_one(path):
+        if is_one(path):
             raise TrainerError(f"{option} {path}: there are results of a sweep in it (--results): name another")
 
 

@@ -205,9 +205,11 @@ class ResultFile:
 
 def is_one(path: Path) -> bool:
     """Whether there is a file of results, which nothing else may write to."""
+    if not path.is_file():  # to open a pipe would wait for its writer
+        return False
     try:
         with open(path, "rb") as file:
-            return path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING
+            return file.read(len(_BEGINNING)) == _BEGINNING
     except OSError:
         return False
 
