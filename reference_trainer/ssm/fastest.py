@@ -88,7 +88,7 @@ def seconds(
     parameters, inputs = _example(shape, device, backward=backward)
     with _whole_products(device):
         _agree({way: _pass(parameters, inputs, way, backward=backward) for way in ways}, shape, device)
-    if device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+    if _narrow_products(device):
         for way in ways:  # other kernels than those above: they are loaded now
             _pass(parameters, inputs, way, backward=backward)
         torch.cuda.synchronize(device)
@@ -106,13 +106,18 @@ def seconds(
     return times
 
 
+def _narrow_products(device: torch.device) -> bool:
+    """Whether products of fp32 are made by TF32 there."""
+    return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+
+
 @contextmanager
 def _whole_products(device: torch.device) -> Iterator[None]:
     """Without TF32, whose products of 10 bits differ by more than AGREE and say nothing about a way.
 
     The passes that are timed have it again.
     """
-    if device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
+    if not _narrow_products(device):
         yield
         return
     torch.backends.cuda.matmul.allow_tf32 = False
