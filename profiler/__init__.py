@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from profiler.analyse.model import Analysis, Comparison
     from profiler.analyse.ratios import SideRuns
-    from profiler.base.errors import ProfilerError
+    from profiler.core.errors import ProfilerError
     from profiler.marks import count, describe, gauge, open_step, region, step
     from profiler.record.session import record
-    from profiler.run.model import Analysis, Comparison, Run
+    from profiler.run.model import Run
 
 __all__ = [
     "ProfilerError",
@@ -41,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name == "record":  # a package that can be called; see there
         return import_module("profiler.record")
     if name == "ProfilerError":
-        return import_module("profiler.base.errors").ProfilerError
+        return import_module("profiler.core.errors").ProfilerError
     if name in _MARKS:
         function = globals()[name] = getattr(import_module("profiler.marks"), name)
         return function
@@ -72,7 +73,7 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     """
     from dataclasses import replace
 
-    from profiler.analyse import analyse
+    from profiler.analyse.analysis import analyse
     from profiler.diagnose.verdict import verdict
 
     run = load(path)
@@ -98,7 +99,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from dataclasses import replace
 
     from profiler.analyse.comparison import compare as compare_sides
-    from profiler.base.errors import Exit, ProfilerError
+    from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.verdict import compare_verdict
 
     comparison = compare_sides([_side(label, paths) for label, paths in sides.items()], anyway=anyway)
@@ -112,7 +113,7 @@ def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
     import shlex
 
     from profiler.analyse.ratios import SideRuns
-    from profiler.base.errors import ProfilerError
+    from profiler.core.errors import ProfilerError
 
     runs = [read(path) for path in paths]
     if not runs:

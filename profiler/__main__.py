@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from profiler import __doc__ as purpose
 from profiler import __version__
-from profiler.base.errors import Exit, ProfilerError
-from profiler.base.plugins import discover
-from profiler.base.requirements import explained, missing
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.plugins import discover
+from profiler.core.requirements import explained, missing
 
 DEBUG = "PROFILER_DEBUG"
 """Environment variable: when set, an internal error shows its traceback."""

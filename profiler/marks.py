@@ -21,7 +21,7 @@ import os
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from profiler.inside.recorder import Recorder, Region, now, start
+from profiler.agent.recorder import Recorder, Region, now, start
 
 __all__ = ["Recorder", "count", "describe", "gauge", "now", "open_step", "recorder", "region", "step", "worked"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
 

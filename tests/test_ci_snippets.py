@@ -323,7 +323,7 @@ def test_the_page_names_every_report_and_exit_code() -> None:
 
 def test_the_baseline_of_the_page_is_one(tmp_path: Path) -> None:
     """Its checksum fits, and it has no counter that a run without a device has not."""
-    from profiler.gate import baseline
+    from profiler.check import baseline
 
     text = (ROOT / "docs" / "baseline.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^    \{\n(?:    .*\n|\n)*?    \}\n", text, re.MULTILINE)

@@ -18,7 +18,7 @@ def tree() -> dict[str, Module]:
 
 def test_the_tree_is_read(tree: dict[str, Module]) -> None:
     assert {"profiler", "profiler.marks", "profiler.run.model", "reference_trainer.lm.corpus"} <= tree.keys()
-    assert "profiler.inside.recorder" in {imported.target for imported in tree["profiler.marks"].imports}
+    assert "profiler.agent.recorder" in {imported.target for imported in tree["profiler.marks"].imports}
 
 
 def test_directions(tree: dict[str, Module]) -> None:
@@ -86,19 +86,19 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
             "imports profiler.run.store: profiler.analyse may",
         ),
         ("profiler__diagnose__rank", "from profiler.analyse import stats", "imports profiler.analyse.stats"),
-        ("profiler__run__load", "from profiler.analyse import stats", "profiler.run may import profiler.base"),
-        ("profiler__run__model", "import profiler.base", "profiler.run.model may import nothing of ours"),
-        ("profiler__base__plugins", "from profiler.run import model", "profiler.base may import nothing of ours"),
+        ("profiler__run__load", "from profiler.analyse import stats", "profiler.run may import profiler.core"),
+        ("profiler__run__model", "import profiler.core", "profiler.run.model may import nothing of ours"),
+        ("profiler__core__plugins", "from profiler.run import model", "profiler.core may import nothing of ours"),
         ("profiler__record__launch", "from profiler.commands import run", "imports profiler.commands"),
         ("profiler__record__launch", "from ..commands import run", "imports profiler.commands"),
         ("profiler__record__launch", "from profiler.run import load", "launch.py:1 imports profiler.run"),
-        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.inside.recorder"),
+        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.agent.recorder"),
         (
             "profiler__commands__compare",
             "def f():\n    import reference_trainer.lm",
             "compare.py:2 imports reference_trainer",
         ),
-        ("profiler__base__plugins", "import_module('reference_trainer.lm')", "plugins.py:1 imports reference_trainer"),
+        ("profiler__core__plugins", "import_module('reference_trainer.lm')", "plugins.py:1 imports reference_trainer"),
         (
             "reference_trainer__lm__loop",
             "from profiler.run import tables",

@@ -10,7 +10,7 @@ import pytest
 
 from profiler import __main__ as edge
 from profiler import __version__
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from tests.fakes.programs import ROOT, command_line
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy", "jinja2", "rich", "psutil", "scipy", "numba")

@@ -280,7 +280,7 @@ def test_a_full_disk_does_not_hurt_the_program(
     steps = marks.recorder()._steps
     marks.step()
     steps.flush()
-    monkeypatch.setattr("profiler.inside.appended.os.write", full_after(3 * tables.packer("steps").size + 5))
+    monkeypatch.setattr("profiler.agent.appended.os.write", full_after(3 * tables.packer("steps").size + 5))
     for _ in range(10):
         marks.step()
         marks.recorder().flush()

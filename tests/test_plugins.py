@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from profiler.base.plugins import discover
+from profiler.core.plugins import discover
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "stacks",
         "torch",
     ),
-    "profiler.inside.hooks": (
+    "profiler.agent.hooks": (
         "backward",
         "checkpoints",
         "cuda_syncs",

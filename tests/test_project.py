@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import profiler
-from profiler.base.errors import Exit
+from profiler.core.errors import Exit
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("profiler", "reference_trainer")

@@ -1,5 +1,1 @@
-"""Right of the wall: pure functions from a `Run` to values, one question a file; `analyse` puts them together."""
-
-from profiler.analyse.analysis import analyse
-
-__all__ = ["analyse"]
+"""Analysis of recorded runs: pure functions from a `Run` to values. `analysis.analyse` combines them all."""

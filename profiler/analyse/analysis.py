@@ -17,6 +17,7 @@ from profiler.analyse.host import HostTimeline, host_timeline
 from profiler.analyse.hot import hot_sites
 from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.lines import line_costs
+from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing
 from profiler.analyse.outside import outside
 from profiler.analyse.phases import phases
 from profiler.analyse.quality import doubts
@@ -26,7 +27,7 @@ from profiler.analyse.stacks import activity, flame
 from profiler.analyse.throughput import throughput, unit_of
 from profiler.analyse.utilisation import series
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
-from profiler.run.model import Analysis, IdleBlame, Measure, Missing, Run
+from profiler.run.model import Run
 
 
 def analyse(run: Run) -> Analysis:

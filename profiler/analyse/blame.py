@@ -9,9 +9,10 @@ import numpy as np
 from profiler.analyse.categories import CODE
 from profiler.analyse.gaps import Doing, Near, idle_pieces
 from profiler.analyse.host import HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES, RECORDING_ITSELF, IdleBlame
 from profiler.analyse.timeline import Indices
 from profiler.analyse.window import Window
-from profiler.run.model import HOST_CATEGORIES, RECORDING_ITSELF, IdleBlame, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 

@@ -27,10 +27,10 @@ import numpy.typing as npt
 
 from profiler.analyse.categories import CODE
 from profiler.analyse.host import HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, Measure
 from profiler.analyse.stacks import Activity
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import LEVEL_LIGHT, Window
-from profiler.run.model import HOST_CATEGORIES, MIN_SAMPLES, Measure
 
 SUBSTANTIAL: Final = 0.002
 """Share of wall below which uncovered time is left unattributed: the samples of a few seconds cannot tell it from 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.run.model import HOST_CATEGORIES
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.run.tables import CallKind
 
 REGION_CATEGORIES: Final[Mapping[str, str]] = {

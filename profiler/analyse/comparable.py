@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
+from profiler.analyse.model import Analysis
 from profiler.analyse.ratios import SideRuns
-from profiler.run.model import Analysis, RunInfo
+from profiler.run.model import RunInfo
 
 MUST_BE_EQUAL: Final[Mapping[str, str]] = {
     "device": "another device does the same work at another speed",

@@ -9,10 +9,10 @@ from profiler.analyse.environment import environment
 from profiler.analyse.flamediff import flame_difference
 from profiler.analyse.ladder import ladder_method
 from profiler.analyse.method import method
+from profiler.analyse.model import Comparison, FlameDiff, Ladder, Measure, Side
 from profiler.analyse.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.stats import median
-from profiler.base.errors import ProfilerError
-from profiler.run.model import Comparison, FlameDiff, Ladder, Measure, Side
+from profiler.core.errors import ProfilerError
 
 __all__ = ["SideRuns", "compare"]
 

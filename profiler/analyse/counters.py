@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.model import Measure
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, of_process, select
-from profiler.run.model import Measure, Run, Table
+from profiler.run.model import Run, Table
 from profiler.run.tables import ValueKind
 
 EXPECTED_COUNTERS: Final = ("syncs", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "allocations", "launches")

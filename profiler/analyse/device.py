@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.model import DEVICE_CATEGORIES, Measure
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, of_process
 from profiler.run.groups import grouped
-from profiler.run.model import DEVICE_CATEGORIES, Measure, Run
+from profiler.run.model import Run
 from profiler.run.tables import ActivityKind
 
 NO_ACTIVITIES: Final = "no activities of a device were recorded"

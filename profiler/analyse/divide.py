@@ -19,8 +19,9 @@ from profiler.analyse.covers import POOLS, Floats, Numbers, exact_covers
 from profiler.analyse.evidence import NO_GIL, Evidence, on_cuda
 from profiler.analyse.gil import wilson
 from profiler.analyse.host import HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
 from profiler.analyse.window import Window
-from profiler.run.model import HOST_CATEGORIES, MIN_SAMPLES, Run
+from profiler.run.model import Run
 
 FEW: Final = 5
 """Samples of one stretch below which those of all of them divide it: its own would give whole categories by chance."""

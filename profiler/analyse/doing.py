@@ -13,12 +13,13 @@ from profiler.analyse.activities import IDLE, Evidence, what
 from profiler.analyse.blocks import MOST, effective, in_blocks
 from profiler.analyse.frames import Stack, read_stack
 from profiler.analyse.gil import wilson
+from profiler.analyse.model import Doing, LineCost
 from profiler.analyse.places import places_of
 from profiler.analyse.timeline import covered_within, times, union
 from profiler.analyse.window import NS_PER_S, select
-from profiler.base.samples import SOURCE_LINE, THREAD_NAME
+from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run.groups import by_number
-from profiler.run.model import Doing, LineCost, Run, Site, Table
+from profiler.run.model import Run, Site, Table
 
 _WORKER: Final = "/torch/utils/data/_utils/worker.py"
 _TORCH: Final = "/torch/"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler.base.device_names import stated_device
-from profiler.base.facts import flat
+from profiler.core.device_names import stated_device
+from profiler.core.facts import flat
 from profiler.run.model import RunInfo
 
 Row = tuple[str, tuple[str, ...]]

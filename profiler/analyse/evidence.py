@@ -32,12 +32,13 @@ from profiler.analyse.covers import (
 from profiler.analyse.frames import CALL, Stack
 from profiler.analyse.gil import USUAL_PERIOD_S, Chance, gil_windows, holder_samples, paired, period_s
 from profiler.analyse.host import HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.reading import LEAVES, OF_TORCH, Reader, reader_of
 from profiler.analyse.recorded import KINDS, of_calls, region_at
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, Times
 from profiler.analyse.window import NS_PER_S, Window, device_kind
-from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 _WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")

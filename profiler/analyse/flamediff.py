@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.run.model import FlameDiff, FlameNode
+from profiler.analyse.model import FlameDiff, FlameNode
 
 
 def flame_difference(before: FlameNode, after: FlameNode) -> FlameDiff:

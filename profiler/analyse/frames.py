@@ -25,7 +25,7 @@ COPY: Final = "copy"
 """The same around one that may copy."""
 FORWARD, BETWEEN = "forward", "between"
 
-_HOOKS: Final = "/inside/hooks/"
+_HOOKS: Final = ("/agent/hooks/", "/inside/hooks/")  # the second one in runs recorded by version 0.1
 _DOING: Final = (
     ("log", re.compile(r"(^|/)(logging|tqdm|tensorboard|tensorboardX|wandb|mlflow|comet_ml|neptune|aim|clearml)/")),
     ("log", re.compile(r"^(torch/utils/tensorboard/|(pytorch_lightning|lightning/pytorch|lightning/fabric)/loggers/)")),
@@ -104,7 +104,7 @@ def _frame(file: str, function: str, places: Places) -> _Frame:
 def _cover(kind: str, path: str, function: str) -> str:
     name = function.rpartition(".")[2]
     if kind == OURS:
-        stem = PurePosixPath(path).stem if _HOOKS in path else ""
+        stem = PurePosixPath(path).stem if any(folder in path for folder in _HOOKS) else ""
         return _HOOK_COVERS.get(stem) or _HOOK_COVERS.get(f"{stem}.{function.partition('.')[0]}", "")
     if path == "torch/utils/data/dataloader.py" and name in ("__next__", "__iter__"):
         return DATA

@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.covers import hooked
+from profiler.analyse.model import HotSite
 from profiler.analyse.timeline import times
 from profiler.analyse.window import Window, of_process
-from profiler.run.model import HotSite, Run, Table
+from profiler.run.model import Run, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
 
 MAX_SITES: Final = 100

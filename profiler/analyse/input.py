@@ -14,23 +14,21 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.covers import HOOKS_WERE_IN
-from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
-from profiler.analyse.window import Window, of_process, select
-from profiler.run.groups import grouped
-from profiler.run.model import (
+from profiler.analyse.model import (
     IN_MAIN,
     IN_WORKERS,
     INLINE,
-    MARKED,
     OWN_THREAD,
     RECEIVE,
     WAITING_FOR_WORK,
     WAITING_FOR_WORKERS,
     InputPart,
     Measure,
-    Run,
-    Table,
 )
+from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
+from profiler.analyse.window import Window, of_process, select
+from profiler.run.groups import grouped
+from profiler.run.model import MARKED, Run, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
 THE_LOADER: Final = "the loader itself"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.comparable import differences
+from profiler.analyse.model import Ladder, LadderRow, PlannedRow, Ratio
 from profiler.analyse.ratios import SideRuns, over_runs, paired_ratio
-from profiler.run.model import Ladder, LadderRow, PlannedRow, Ratio
 
 SPEED: Final = "tokens_per_s"
 OTHER_WORK: Final = "does other work: no like-for-like ratio"

@@ -14,8 +14,9 @@ from profiler.analyse.covers import COVERS, NUMBER, STRATA, Floats, Numbers
 from profiler.analyse.evidence import Evidence
 from profiler.analyse.frames import Stack
 from profiler.analyse.gil import wilson
+from profiler.analyse.model import HOST_CATEGORIES, LineCost
 from profiler.analyse.window import NS_PER_S
-from profiler.run.model import HOST_CATEGORIES, LineCost, Run, Site
+from profiler.run.model import Run, Site
 
 LEAST: Final = 0.0005
 """Share of the time below which a line is left out: 1/2000, as in a flame graph."""

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Final
 
 from profiler.analyse.comparable import unstated
+from profiler.analyse.model import Analysis
 from profiler.analyse.ratios import SideRuns
 from profiler.analyse.stats import median
 from profiler.analyse.throughput import unit_of
-from profiler.base.units import ratio, seconds
-from profiler.run.model import Analysis
+from profiler.core.units import ratio, seconds
 
 _SAME_SIZE: Final = 1.1
 """Steps of which one has up to so many times the other's tokens count as alike."""

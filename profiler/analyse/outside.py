@@ -11,10 +11,11 @@ import numpy.typing as npt
 from profiler.analyse.frames import read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
 from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.model import LineCost, Outside
 from profiler.analyse.places import places_of
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_process, of_thread
-from profiler.run.model import LineCost, Outside, Run, Site, Table
+from profiler.run.model import Run, Site, Table
 
 BEFORE: Final = "before the first step"
 WARM_UP: Final = "warm-up steps, in no other figure"

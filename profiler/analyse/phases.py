@@ -19,11 +19,12 @@ from profiler.analyse.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER,
 from profiler.analyse.gil import wilson
 from profiler.analyse.host import HostTimeline
 from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.model import Phase
 from profiler.analyse.places import Places, places_of
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import NS_PER_S, Window
-from profiler.run.model import MARKED, Phase, Run, Site
+from profiler.run.model import MARKED, Run, Site
 
 AFTER, ELSEWHERE = "after the optimizer", "elsewhere"
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER, ELSEWHERE)

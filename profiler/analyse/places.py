@@ -18,8 +18,8 @@ USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
 COMPILED: Final = "/torchinductor_"
 """Folder of the code that torch.compile writes."""
 
-_OURS: Final = ("inside/", "marks.py")
-"""What of our package runs in the program."""
+_OURS: Final = ("agent/", "inside/", "marks.py")
+"""What of our package runs in the program; `inside/` is the name of `agent/` in runs recorded by version 0.1."""
 _PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD: Final = re.compile(r".*/lib(?:64)?/(?:python3(?:\.\d+)?|pypy3(?:\.\d+)?)/(?:lib-dynload/)?")
 _TYPED: Final = ("<stdin>", "<string>", "<ipython-input", "<python-input", "<console>", "<input>", "<command-", "<cell")

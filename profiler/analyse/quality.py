@@ -9,11 +9,12 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.categories import RECORDING
+from profiler.analyse.model import OTHER_MACHINES, OTHER_PROGRAMS
 from profiler.analyse.resources import process_tree_sum, sample_rows
 from profiler.analyse.stats import variation
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import NS_PER_S, Window, of_thread
-from profiler.run.model import OTHER_MACHINES, OTHER_PROGRAMS, Run
+from profiler.run.model import Run
 
 MIN_STEPS: Final = 5
 """Below this a mean of steps has no useful interval (t > 2.7 standard errors)."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from profiler.analyse.model import Analysis, Measure, Ratio
 from profiler.analyse.stats import mean_interval, median
-from profiler.run.model import Analysis, Measure, Ratio
 
 ONE_PAIR = "one pair: no interval"
 

@@ -12,9 +12,10 @@ from profiler.analyse.categories import CODE
 from profiler.analyse.covers import NUMBER, Numbers, cover_of, per_stack
 from profiler.analyse.frames import CALL, OURS, Stack, kind_of, read_stack
 from profiler.analyse.host import HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.places import Places, places_of
 from profiler.analyse.recorded import own_regions
-from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 LEAVES: Final = (OTHER := 0, OF_TORCH := 1, OF_HOOK := 2)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from profiler.analyse.categories import CODE, RECORDING
 from profiler.analyse.covers import COVERS, POOLS, Floats, Numbers, cover_number
 from profiler.analyse.host import REGION, HostTimeline
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import Window
-from profiler.run.model import HOST_CATEGORIES, Run, Site
+from profiler.run.model import Run, Site
 
 _Mix = Mapping[tuple[str, int], Floats]
 

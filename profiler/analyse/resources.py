@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from profiler.analyse.counters import counter_sums
 from profiler.analyse.device import busy_by_device, no_queue_reason
+from profiler.analyse.model import Measure
 from profiler.analyse.timeline import Times, covered_within, times
 from profiler.analyse.window import NO_QUEUE, NS_PER_S, Window, device_kind, device_window, select
-from profiler.run.model import Measure, Run, Table
+from profiler.run.model import Run, Table
 
 RSS: Final = "process.rss"
 PEAK_RSS: Final = "process.peak_rss"

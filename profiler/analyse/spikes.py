@@ -15,10 +15,11 @@ import numpy.typing as npt
 from profiler.analyse.frames import USER, kind_of, read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
 from profiler.analyse.lines import folder_of, shown
+from profiler.analyse.model import SpikeLine, Spikes
 from profiler.analyse.places import places_of
 from profiler.analyse.timeline import overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_thread
-from profiler.run.model import Run, Site, SpikeLine, Spikes
+from profiler.run.model import Run, Site
 
 LONG: Final = 2.0
 """Times the median from which a step is long: other work than usual, and more than batches of other sizes differ by."""

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.frames import OURS, kind_of
+from profiler.analyse.model import FlameNode
 from profiler.analyse.places import Places, places_of
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import LEVEL_LIGHT, Window, measured_window, of_thread
-from profiler.run.model import FlameNode, Run, Site, Table
+from profiler.run.model import Run, Site, Table
 from profiler.run.tables import CallKind
 
 MAX_DEPTH: Final = 100

@@ -10,9 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.model import Measure
 from profiler.analyse.stats import mean_interval
 from profiler.analyse.window import NS_PER_S, Window
-from profiler.run.model import Measure, RunInfo
+from profiler.run.model import RunInfo
 
 SOURCE = "step boundaries"
 _UNITS = {

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.counters import gauge_per_step
+from profiler.analyse.model import Series
 from profiler.analyse.resources import RSS, busy_per_step, process_tree_sum, sample_rows
 from profiler.analyse.throughput import unit_of
 from profiler.analyse.timeline import Times, times
 from profiler.analyse.window import NS_PER_S, Window, device_window
-from profiler.run.model import Run, Series
+from profiler.run.model import Run
 
 MAX_POINTS: Final = 240
 """What a plot of a report's width can show."""

@@ -1,4 +1,4 @@
-"""The commands, one module each: a parser and a short `run`. Wiring only; found by `profiler.base.plugins`."""
+"""The commands, one module each: a parser and a short `run`. Wiring only; found by `profiler.core.plugins`."""
 
 from __future__ import annotations
 

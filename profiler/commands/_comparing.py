@@ -12,14 +12,14 @@ from pathlib import Path
 from profiler import read
 from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.ladder import ladder as analyse_ladder
-from profiler.base.errors import Exit, ProfilerError
+from profiler.analyse.model import Analysis, Comparison, Ladder
+from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.verdict import compare_verdict
 from profiler.record.ladder import LadderPlan
 from profiler.record.pairs import Recorded, SideCommand
 from profiler.report.render.console import print_comparison
 from profiler.report.write import write_comparison
 from profiler.run.latest import point_latest
-from profiler.run.model import Analysis, Comparison, Ladder
 
 LATEST = Path("reports") / "runs" / "latest"
 """Always the newest comparison, wherever it lies."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from profiler.base.errors import ProfilerError
-from profiler.base.live import Watched
+from profiler.core.errors import ProfilerError
+from profiler.core.live import Watched
 
 if TYPE_CHECKING:
     from profiler.record.live import Live

@@ -7,11 +7,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.base.errors import Exit
 from profiler.commands.run import RUNS
+from profiler.core.errors import Exit
 
 if TYPE_CHECKING:
-    from profiler.run.model import Analysis, Run
+    from profiler.analyse.model import Analysis
+    from profiler.run.model import Run
 
 _MOST: Final = 12
 """Processes that are listed."""

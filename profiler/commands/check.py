@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 
 RUNS = Path("reports") / "runs"
 _CODES = (
@@ -83,8 +83,8 @@ class Check:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.commands._gate_job import told
-        from profiler.commands._gate_stops import code_of, stoppable
+        from profiler.check.command.job import told
+        from profiler.check.command.stops import code_of, stoppable
 
         try:
             with stoppable():
@@ -98,10 +98,10 @@ class Check:
 
 
 def _checked(args: argparse.Namespace) -> int:
-    from profiler.commands._checking import check_against, check_command, check_commands, check_runs, show_history
-    from profiler.commands._gate_asked import AGAINST, COMMANDS, HISTORY, RUNS_OF, asked, split
-    from profiler.commands._gate_early import ready
-    from profiler.commands._gate_settings import settings_of
+    from profiler.check.command.asked import AGAINST, COMMANDS, HISTORY, RUNS_OF, asked, split
+    from profiler.check.command.checking import check_against, check_command, check_commands, check_runs, show_history
+    from profiler.check.command.early import ready
+    from profiler.check.command.settings import settings_of
 
     runs, command = split(args)
     mode = asked(args, runs, command)
@@ -120,7 +120,7 @@ def _checked(args: argparse.Namespace) -> int:
 
 def _refused(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """One line, as every error of `check`: the usage of all options would bury it."""
-    from profiler.commands._gate_job import told
+    from profiler.check.command.job import told
 
     near = _near(message, re.findall(r"--[a-z-]+", parser.format_usage()))
     raise told(ProfilerError(f"{message}{near} (check --help names the options)"))

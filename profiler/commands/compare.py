@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.record.trainers import LM, TRAINERS
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _command(label: str, text: str) -> SideCommand:
 
 def _out(args: argparse.Namespace) -> Path:
     """Where runs and report go; it is made with the first of them, so that a refusal leaves nothing."""
-    from profiler.base.directories import refusal
+    from profiler.core.directories import refusal
     from profiler.run.store import default_directory
     from profiler.run.tables import MANIFEST
 

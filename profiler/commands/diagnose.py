@@ -17,7 +17,7 @@ class DiagnoseCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
-        from profiler.base.errors import Exit
+        from profiler.core.errors import Exit
         from profiler.report.render.console import print_analysis
 
         print_analysis(read(args.directory))

@@ -27,7 +27,7 @@ class DiagnoseTokenizationCommand:
         add("--out", type=Path, metavar="FILE", help="write the figures to this file as JSON; nothing is overwritten")
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.base.errors import Exit, ProfilerError
+        from profiler.core.errors import Exit, ProfilerError
         from profiler.record.tokenization import measure_tokenization
         from profiler.report.render.console import print_report
         from profiler.report.render.json import render

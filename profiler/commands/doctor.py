@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.base import requirements
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core import requirements
+from profiler.core.errors import Exit, ProfilerError
 
 _PIPED: Final = 1000
 """Columns where nobody's terminal ends: whoever searches the output finds paths and commands in one piece."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
     from profiler.run.model import Run
@@ -61,7 +61,7 @@ class ExportCommand:
 
 def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[str]:
     """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
-    from profiler.base import units
+    from profiler.core import units
     from profiler.report.render import perfetto, window
     from profiler.run.ingest.operators import read_traced
     from profiler.run.part import of, of_traced

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
-    from profiler.base.live import Snapshot
+    from profiler.core.live import Snapshot
 
 _SHORTEST_S: Final = 0.1
 """CPU times of processes tick at 10 ms: below it they are a tenth off."""

@@ -25,7 +25,7 @@ class ReportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
-        from profiler.base.errors import Exit, ProfilerError
+        from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.render.console import print_report
         from profiler.report.write import rendered, write_text

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run.tables import LEVELS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _print_answer(console: Console, run: Run) -> None:
         console.print(f"  not analysed here: {records:,} records, more than {MOST_RECORDS:,}")
         return
     try:
-        from profiler.analyse import analyse
+        from profiler.analyse.analysis import analyse
         from profiler.diagnose.verdict import verdict
         from profiler.report.render.console import COLOURS
         from profiler.report.summary import summary

@@ -4,11 +4,11 @@ step time.
 
 from __future__ import annotations
 
-from profiler.base.units import seconds, share
+from profiler.analyse.model import Analysis
+from profiler.core.units import seconds, share
 from profiler.diagnose.change_of_parts import change_of_parts
 from profiler.diagnose.changed import EXPLAINS, NAMED, Change
 from profiler.diagnose.words import WHILE, causes, main_site, place, waits_unseen
-from profiler.run.model import Analysis
 
 
 def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | None:

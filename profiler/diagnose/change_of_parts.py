@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.base.units import seconds
+from profiler.analyse.model import Analysis
+from profiler.core.units import seconds
 from profiler.diagnose.changed import EXPLAINS, NAMED, Change
 from profiler.diagnose.words import place
-from profiler.run.model import Analysis, Site
+from profiler.run.model import Site
 
 _ALONE: Final = 0.6
 """Share of what went the way of the step time that a part must make up to be named alone."""

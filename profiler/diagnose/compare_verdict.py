@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from profiler.base.units import count, ratio, seconds, share, significant
+from profiler.analyse.model import Comparison, Measure, Ratio, Side
+from profiler.core.units import count, ratio, seconds, share, significant
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.ladder_verdict import ladder_verdict
 from profiler.diagnose.words import device_of, sampled
-from profiler.run.model import Comparison, Measure, Ratio, RunInfo, Side
+from profiler.run.model import RunInfo
 
 _SPEEDS: Final = ("tokens_per_s", "steps_per_s")
 _COUNTERS: Final = {

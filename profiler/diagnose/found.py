@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from profiler.base.units import share
+from profiler.analyse.model import MIN_SAMPLES, WAITING_FOR_WORK, WAITING_FOR_WORKERS, Analysis
+from profiler.core.units import share
 from profiler.diagnose.spikes import spikes_sentence
 from profiler.diagnose.words import place
-from profiler.run.model import MIN_SAMPLES, WAITING_FOR_WORK, WAITING_FOR_WORKERS, Analysis, Site
+from profiler.run.model import Site
 
 BUSY: Final = 0.8
 """Share of a step from which computing is what limits it: without any other cost it would gain at most a quarter."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler.base.units import ratio, significant
-from profiler.run.model import Ladder, LadderRow, Ratio
+from profiler.analyse.model import Ladder, LadderRow, Ratio
+from profiler.core.units import ratio, significant
 
 _MOST: Final = 3
 """Fixes that are named with their gains."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from profiler.base.live import GpuUse, ProcessUse, Snapshot, ThreadUse
+from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
 
 SPAN_S: Final = 5.0
 Use = TypeVar("Use", ThreadUse, ProcessUse, GpuUse)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.base.live import GpuUse, Snapshot, ThreadUse
-from profiler.base.units import seconds, share
+from profiler.core.live import GpuUse, Snapshot, ThreadUse
+from profiler.core.units import seconds, share
 from profiler.diagnose.verdict import BUSY
 
 _IDLE: Final = 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.base.units import nth, share, significant
+from profiler.analyse.model import SpikeLine, Spikes
+from profiler.core.units import nth, share, significant
 from profiler.diagnose.words import place
-from profiler.run.model import SpikeLine, Spikes
 
 _NEARLY_ALL: Final = 0.9
 """Share of the extra time from which the rest is not worth a word."""

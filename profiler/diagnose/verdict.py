@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.base.units import seconds, share
+from profiler.analyse.model import Analysis, Doing, IdleBlame
+from profiler.core.units import seconds, share
 from profiler.diagnose.compare_verdict import compare_verdict
 from profiler.diagnose.found import beside_a_busy_device, found_verdict, unknown
 from profiler.diagnose.words import WHILE, causes, device_of, place, points, rows_of, sampled, waits_unseen
-from profiler.run.model import Analysis, Doing, IdleBlame
 
 __all__ = ["compare_verdict", "verdict"]
 

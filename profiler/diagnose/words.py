@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final
 
-from profiler.base.device_names import stated_device
-from profiler.run.model import RECORDING_ITSELF, Analysis, IdleBlame, Measure, RunInfo, Site
+from profiler.analyse.model import RECORDING_ITSELF, Analysis, IdleBlame, Measure
+from profiler.core.device_names import stated_device
+from profiler.run.model import RunInfo, Site
 
 WHILE: Final[Mapping[str, str]] = {
     "input": "while the host prepared input",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.collector import Context
 from profiler.record.collectors.environment import git_commit
 from profiler.record.crew import Crew

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
 from profiler.record.launch import inside_statuses, opened, write_last, writer_status

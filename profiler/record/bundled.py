@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.record.fixlist import read_fixes
 from profiler.record.ladder import BASELINE, FIXED, LadderPlan, Program, plan_ladder
 from profiler.record.pairs import SideCommand

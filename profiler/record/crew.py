@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.base.errors import ProfilerError
-from profiler.base.plugins import discover
+from profiler.core.errors import ProfilerError
+from profiler.core.plugins import discover
 from profiler.record.collector import Collector, Context
 from profiler.run import tables
 from profiler.run.model import CollectorStatus, RunSpec

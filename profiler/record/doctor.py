@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from profiler.base.capability import NOT_KNOWN, Answer, Capability
-from profiler.base.plugins import discover
+from profiler.core.capability import NOT_KNOWN, Answer, Capability
+from profiler.core.plugins import discover
 from profiler.record.checks import Check, Place
 
 PACKAGE: Final = "profiler.record.checks"

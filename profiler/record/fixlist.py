@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 
 KINDS: Final = ("cure", "instead", "work")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,27}")

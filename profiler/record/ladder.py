@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from profiler.analyse.model import PlannedRow
 from profiler.record.fixlist import FixList
-from profiler.run.model import PlannedRow
 
 BASELINE = "as-found"
 FIXED = "fixed"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
 from profiler.record.target import Target, find_program

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from profiler.base.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
+from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
 from profiler.record.live_target import argv_of

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.base.live import StepUse
+from profiler.core.live import StepUse
 from profiler.run import tables
 from profiler.run.tables import BoundaryKind, ValueKind
 

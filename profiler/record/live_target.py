@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from profiler.base.errors import ProfilerError
-from profiler.base.live import Watched
+from profiler.core.errors import ProfilerError
+from profiler.core.live import Watched
 from profiler.record.processes import descendants
 from profiler.run import store, tables
 from profiler.run.model import RunInfo

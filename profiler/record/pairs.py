@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.failures import bad_input, failed, missing_folders, reason, take_back
 from profiler.record.launch import record
 from profiler.run.model import RunInfo, RunSpec

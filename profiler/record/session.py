@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from profiler import marks
-from profiler.base.directories import refusal
-from profiler.base.errors import ProfilerError
-from profiler.inside import boot, hook, imports, recorder
+from profiler.agent import bootstrap, hook, imports, recorder
+from profiler.core.directories import refusal
+from profiler.core.errors import ProfilerError
 from profiler.record.target import environment_of
 from profiler.run import tables
 from profiler.run.model import RunSpec
@@ -115,10 +115,10 @@ class Recording:
         self._watcher: imports.Watcher | None = None
         try:
             os.environ.update({name: changed[name] for name in _OURS if name in changed})
-            boot.say_hooked("python")
+            bootstrap.say_hooked("python")
             recorder.start()
             self._watcher = imports.begin()
-            boot.say_hooked(boot.FIRST)
+            bootstrap.say_hooked(bootstrap.FIRST)
             marks.renew()
         except BaseException:  # Ctrl-C too: the program is not left half hooked
             self._take_back()

@@ -15,13 +15,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.processes import descendants, wait_exit
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
 GRACE_S: Final = 5.0  # from a signal to the next, harder one: a trainer may write a checkpoint on its way out
-SITE: Final = str(Path(__file__).parents[1] / "inside" / "site")
+SITE: Final = str(Path(__file__).parents[1] / "agent" / "site")
 """What brings our hooks into a Python whose PYTHONPATH begins with it."""
 _WAKE_S: Final = 0.1
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 
 SCHEMA: Final = "tokenization/1"
 _MODULE: Final = "reference_trainer.lm.tokenization"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from profiler.base.plugins import discover
+from profiler.analyse.model import Comparison
+from profiler.core.plugins import discover
 from profiler.report.blocks import Report, Section
 from profiler.report.subject import Subject, devices, failed_first, looked_at, views
-from profiler.run.model import Comparison
 
 OF_THREADS = frozenset({"verdict", "doing", "environment", "method"})
 """Sections that can say something of a job that was looked at from outside, or that failed before its first step."""

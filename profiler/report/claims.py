@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from profiler.base.units import TIMES
+from profiler.analyse.model import Analysis, Ladder, Measure
+from profiler.core.units import TIMES
 from profiler.report import case
 from profiler.report.blocks import Cell
 from profiler.report.quantities import digits, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
 from profiler.report.rungs import ladder_of
 from profiler.report.subject import Subject, View, breakdown_reason, of_the_language_model, ratio, views
-from profiler.run.model import Analysis, Ladder, Measure
 
 UNTIMED = "the batch call was not timed in this run"
 _COPIES = ("h2d_per_step", "d2h_per_step", "d2d_per_step")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from profiler.analyse.model import Analysis, Series
 from profiler.report.blocks import Block, Curve, Level, Lines, Panel, Text
 from profiler.report.heldout import HELD_OUT
 from profiler.report.names import SHARES, label
 from profiler.report.quantities import digits, percent, phrase, ratio_text
 from profiler.report.rungs import ladder_of, rows_of
 from profiler.report.subject import Subject
-from profiler.run.model import Analysis, Series
 
 LEARN = "learn"
 """The fix with which the trainer really learns."""

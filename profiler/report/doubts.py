@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from profiler.analyse.model import OTHER_MACHINES, OTHER_PROGRAMS, Comparison
 from profiler.report.subject import Subject, views
-from profiler.run.model import OTHER_MACHINES, OTHER_PROGRAMS, Comparison
 
 
 def alike(notes: Iterable[str]) -> list[str]:

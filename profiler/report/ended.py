@@ -6,8 +6,9 @@ import re
 import signal
 from typing import Final
 
-from profiler.base.units import seconds
-from profiler.run.model import WHOLE_RUN, Analysis, RunInfo
+from profiler.analyse.model import Analysis
+from profiler.core.units import seconds
+from profiler.run.model import WHOLE_RUN, RunInfo
 
 _NO_TORCH: Final = re.compile(r"0 of [1-9]\d* ")
 """How the hooks report Python processes none of which imported torch."""

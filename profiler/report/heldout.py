@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from profiler.run.model import Analysis, Measure
+from profiler.analyse.model import Analysis, Measure
 
 HELD_OUT = ("heldout_loss", "heldout_accuracy")
 """Of text that the model does not train on."""

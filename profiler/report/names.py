@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES
 from profiler.report.subject import View
-from profiler.run.model import DEVICE_CATEGORIES, HOST_CATEGORIES
 
 SHARES = frozenset({"device_utilization", "accuracy", "heldout_accuracy"})
 """Measures between 0 and 1 that read better as percentages."""

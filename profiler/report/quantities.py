@@ -6,9 +6,10 @@ import sys
 import unicodedata
 from pathlib import PurePath
 
-from profiler.base import units
+from profiler.analyse.model import Measure, Ratio
+from profiler.core import units
 from profiler.report.blocks import Cell
-from profiler.run.model import Measure, Ratio, Site
+from profiler.run.model import Site
 
 _SHOWN_PARTS = 2
 """Parts of a path that are shown, the file included; the rest is in the title."""

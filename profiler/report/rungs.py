@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from profiler.analyse.model import Comparison, Ladder, LadderRow, Measure, Ratio
 from profiler.report.subject import Subject
-from profiler.run.model import Comparison, Ladder, LadderRow, Measure, Ratio
 
 NO_ROW = "the ladder has no such row"
 

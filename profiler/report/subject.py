@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from profiler.base.device_names import stated_device
+from profiler.analyse.model import Analysis, Comparison, Measure, Missing, Ratio, Side
+from profiler.core.device_names import stated_device
 from profiler.report.blocks import side_tone
 from profiler.report.ended import ended, without_steps
 from profiler.report.heldout import HELD_OUT, last_measure
-from profiler.run.model import Analysis, Comparison, Measure, Missing, Ratio, RunInfo, Side
+from profiler.run.model import RunInfo
 
 Subject = Comparison | Analysis
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
-from profiler.base import units
+from profiler.analyse.model import Analysis, LineCost
+from profiler.core import units
 from profiler.report.doubts import company
 from profiler.report.quantities import percent, short_site
 from profiler.report.sections.lines import NAMES, within
-from profiler.run.model import WHOLE_RUN, Analysis, LineCost
+from profiler.run.model import WHOLE_RUN
 
 _LINES: Final = 3
 _BAR: Final = 60

@@ -9,10 +9,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.base import units
-from profiler.base.errors import ProfilerError
+from profiler.analyse.model import Timeline
+from profiler.core import units
+from profiler.core.errors import ProfilerError
 from profiler.report.render import perfetto
-from profiler.run.model import Run, Timeline
+from profiler.run.model import Run
 from profiler.run.part import between
 
 MOST_BYTES: Final = 400_000

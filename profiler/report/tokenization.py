@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.base import units
+from profiler.analyse.model import Ratio
+from profiler.core import units
 from profiler.report.blocks import Callout, Cell, Column, Report, Section, Table
 from profiler.report.quantities import missing_cell, ratio_cell, ratio_text
-from profiler.run.model import Ratio
 
 _COLUMNS = (
     Column("Way"),

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from profiler.base.errors import ProfilerError
+from profiler.analyse.model import Analysis, Comparison
+from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
 from profiler.report.render import html, json, markdown
 from profiler.report.subject import Subject
-from profiler.run.model import Analysis, Comparison
 
 FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes

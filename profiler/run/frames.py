@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.base.errors import ProfilerError
-from profiler.base.samples import THREAD_NAME
+from profiler.analyse.model import Analysis, Measure
+from profiler.core.errors import ProfilerError
+from profiler.core.samples import THREAD_NAME
 from profiler.run import tables
-from profiler.run.model import Analysis, Measure, Run, Site, Table
+from profiler.run.model import Run, Site, Table
 
 if TYPE_CHECKING:
     import pandas as pd

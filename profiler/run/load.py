@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.archive import unpacked
 from profiler.run.ingest.attached import outside_traces, with_trace

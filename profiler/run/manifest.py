@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import tables
 
 if TYPE_CHECKING:  # the types live in a module that imports NumPy, which writing does not need

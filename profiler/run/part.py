@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import tables
 from profiler.run.model import Run, Table, Traced
 

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
 
-from profiler.base.directories import refusal
-from profiler.base.errors import ProfilerError
+from profiler.core.directories import refusal
+from profiler.core.errors import ProfilerError
 from profiler.run import tables
 from profiler.run.manifest import RESERVE, check_schema, info_from_json, read_manifest, write_manifest
 

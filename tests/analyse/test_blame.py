@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.analyse.categories import CODE
 from profiler.analyse.gaps import idle_ns, idle_pieces
 from profiler.analyse.host import host_timeline
+from profiler.analyse.model import Analysis
 from profiler.analyse.window import measured_window
-from profiler.run.model import Analysis, Run
+from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import RunBuilder
 

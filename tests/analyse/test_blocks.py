@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.analyse.blocks import FEWEST, MOST, block_edges, effective, in_blocks, ratio_ends
 from profiler.analyse.timeline import union
 from profiler.analyse.window import measured_window

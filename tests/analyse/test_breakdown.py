@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from profiler.analyse import analyse
-from profiler.analyse.analysis import _host
+from profiler.analyse.analysis import _host, analyse
 from profiler.analyse.breakdown import ledger
 from profiler.analyse.categories import CALL_CATEGORIES, CODE, region_category
 from profiler.analyse.host import host_timeline
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.window import measured_window
-from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MAIN, RunBuilder
 

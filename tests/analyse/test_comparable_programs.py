@@ -8,7 +8,8 @@ import pytest
 
 from profiler.analyse.comparable import differences, unstated
 from profiler.analyse.comparison import SideRuns
-from profiler.run.model import WHOLE_RUN, Analysis, RunInfo
+from profiler.analyse.model import Analysis
+from profiler.run.model import WHOLE_RUN, RunInfo
 
 
 def side(source: str, script: str = "train.py", **facts: object) -> SideRuns:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.analyse.comparable import MUST_BE_EQUAL
 from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model import Analysis, Measure
 from profiler.analyse.ratios import paired_ratio
-from profiler.base.errors import ProfilerError
-from profiler.run.model import Analysis, Measure, RunInfo
+from profiler.core.errors import ProfilerError
+from profiler.run.model import RunInfo
 from tests.recorded.builders import MAIN, MS, RunBuilder
 
 FACTS: dict[str, Any] = dict.fromkeys(MUST_BE_EQUAL, "same") | {"device": "host"}

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from profiler.analyse import analyse
-from profiler.run.model import Measure
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Measure
 from profiler.run.tables import ActivityKind
 from tests.recorded.builders import MS, RunBuilder, S
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, RunBuilder

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from profiler.analyse import analyse
-from profiler.analyse.analysis import _host
+from profiler.analyse.analysis import _host, analyse
+from profiler.analyse.model import Analysis
 from profiler.analyse.window import measured_window
-from profiler.run.model import Analysis, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
 from tests.recorded.builders import MS, TID, RunBuilder

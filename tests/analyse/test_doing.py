@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.doing import doings
-from profiler.base.samples import SOURCE_LINE, THREAD_NAME
+from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo

@@ -11,7 +11,7 @@ from tests.recorded.builders import parse_site
 
 SITE = "/v/lib/python3.11/site-packages/"
 LIB = "/usr/lib/python3.11/"
-HOOKS = "/opt/p/profiler/inside/hooks/"
+HOOKS = "/opt/p/profiler/agent/hooks/"
 LOADER = f"{SITE}torch/utils/data/dataloader.py:725:_BaseDataLoaderIter.__next__"
 FETCH = f"{SITE}torch/utils/data/_utils/fetch.py:54:_MapDatasetFetcher.fetch"
 MODULE = f"{SITE}torch/nn/modules/module.py:1789:Module._call_impl"
@@ -48,7 +48,7 @@ def stack(*frames: str, places: Places = USUAL) -> Stack:
         ("<frozen runpy>", "library"),
         ("/v/bin/torchrun", "library"),
         (f"{HOOKS}loader.py", "ours"),
-        (f"{SITE}profiler/inside/hooks/loader.py", "ours"),
+        (f"{SITE}profiler/agent/hooks/loader.py", "ours"),
         ("", "library"),
     ],
 )
@@ -61,7 +61,7 @@ def test_whose_code_a_file_is(file: str, kind: str) -> None:
     [
         ("/home/someone/profiler/marks.py", "user"),
         (f"{SITE}profiler/marks.py", "ours"),
-        (f"{SITE}profiler/inside/recorder.py", "ours"),
+        (f"{SITE}profiler/agent/recorder.py", "ours"),
         ("/src/pytorch/torch/nn/functional.py", "torch"),
         ("/src/pytorch/tools/build.py", "user"),
         (f"{SITE}mine/train.py", "user"),
@@ -72,7 +72,7 @@ def test_what_the_program_says_of_its_packages_tells_more(file: str, kind: str) 
     assert kind_of(file, Places(f"{SITE}profiler", "/src/pytorch/torch", "mine")) == kind
 
 
-@pytest.mark.parametrize("folder", [HOOKS, f"{SITE}profiler/inside/hooks/"])
+@pytest.mark.parametrize("folder", [HOOKS, f"{SITE}profiler/agent/hooks/"])
 @pytest.mark.parametrize("places", [USUAL, Places(ours=f"{SITE}profiler"), Places(ours="/opt/p/profiler")])
 def test_hooks_cover_wherever_our_package_lies(folder: str, places: Places) -> None:
     if places.ours and places.ours not in folder:

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.frames import Stack, read_stack
-from profiler.analyse.places import Places
-from profiler.inside.hooks import (
+from profiler.agent.hooks import (
     backward,
     checkpoints,
     datasets,
@@ -24,6 +22,8 @@ from profiler.inside.hooks import (
     tensors,
     tokenizers,
 )
+from profiler.analyse.frames import Stack, read_stack
+from profiler.analyse.places import Places
 from profiler.run.model import Site
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse import analyse
-from profiler.run.model import HotSite, Site
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import HotSite
+from profiler.run.model import Site
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, ActivityKind, CallKind
 from tests.recorded.builders import RunBuilder
 

@@ -6,8 +6,9 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.input import input_measures, input_parts
+from profiler.analyse.model import IN_MAIN, IN_WORKERS, InputPart
 from profiler.analyse.window import measured_window
-from profiler.run.model import IN_MAIN, IN_WORKERS, InputPart, Run
+from profiler.run.model import Run
 from profiler.run.steps import with_steps
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder

@@ -8,8 +8,8 @@ import pytest
 
 from profiler.analyse.comparison import compare
 from profiler.analyse.ladder import ITSELF, OTHER_WORK, ladder, ladder_method
+from profiler.analyse.model import Ladder, LadderRow
 from profiler.record.ladder import plan_ladder
-from profiler.run.model import Ladder, LadderRow
 from tests.fakes.ladders import fix_list, light_run, made_up, speeds
 
 GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8, "shards": 1.5, "learn": 0.5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from tests.recorded.builders import MS, TID, RunBuilder, S
 
 IMPORT = (

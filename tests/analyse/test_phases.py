@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.run.model import MARKED
 from tests.analyse.test_divide import GRAPH, Part, program
 from tests.analyse.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP

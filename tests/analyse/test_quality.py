@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.run.model import CollectorStatus
 from tests.recorded.builders import MS, RunBuilder, S
 

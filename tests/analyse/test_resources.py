@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from tests.recorded.builders import RunBuilder
 
 SAMPLED = [("process.rss", 10, 100.0), ("process.rss", 20, 80.0)]

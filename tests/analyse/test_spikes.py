@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from profiler.analyse.model import Spikes
 from profiler.analyse.spikes import spikes
 from profiler.analyse.window import measured_window
-from profiler.run.model import Spikes
 from tests.recorded.builders import MS, RunBuilder
 
 LOOP, CALLS = "train.py:50:main", "train.py:60:main"

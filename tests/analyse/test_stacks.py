@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.analyse.flamediff import flame_difference
+from profiler.analyse.model import FlameNode
 from profiler.analyse.stacks import MAX_DEPTH, stack_shares
-from profiler.run.model import FlameNode, Site
+from profiler.run.model import Site
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
 
@@ -98,7 +99,7 @@ def test_our_wrappers_are_their_callers_time_and_a_recorded_call_stands_for_its_
     builder = RunBuilder()
     builder.step(0, 100)
     builder.named_call(CallKind.WOULD_SYNC, "item", 0, 10, site=LOOP)
-    ours = "/x/profiler/inside/hooks/tensors.py:195:wrapper"
+    ours = "/x/profiler/agent/hooks/tensors.py:195:wrapper"
     builder.stack((MAIN, LOOP, ours), 0, 40)
     builder.stack((MAIN, LOOP, ours, SYNC), 40, 60)
     builder.stack((MAIN, LOOP_2, ours), 60, 100)

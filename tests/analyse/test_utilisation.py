@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Series
 from profiler.analyse.utilisation import MAX_POINTS
-from profiler.run.model import Series
 from tests.recorded.builders import MS, RunBuilder
 
 

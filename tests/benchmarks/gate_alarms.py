@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profiler.gate.shift import Floats, shifts
+from profiler.check.shift import Floats, shifts
 
 LENGTHS = (20, 40, 100)
 STEPS = (2.0, 3.0)

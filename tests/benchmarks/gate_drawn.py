@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from profiler.gate.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.gate.decision import decide, kept
-from profiler.gate.model import CONFIRM, MEASURE, STATES, Limits
-from profiler.gate.sequential import looks
-from profiler.gate.values import RoundValues, round_values
+from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
+from profiler.check.decision import decide, kept
+from profiler.check.model import CONFIRM, MEASURE, STATES, Limits
+from profiler.check.sequential import looks
+from profiler.check.values import RoundValues, round_values
 from tests.benchmarks.gate_rates import FEWEST_GATES, Rate, interval
 
 FEWEST_CONFIRMING = 24

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler.gate.model import BASE, CANDIDATE, MEASURE, Round
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from tests.benchmarks.gate_rules import Array, Rule
 
 FEW = 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from profiler.gate.model import FAIL, PASS
+from profiler.check.model import FAIL, PASS
 from tests.benchmarks.gate_rules import RULES
 from tests.benchmarks.gate_tables import FEEDS, SHOWN
 

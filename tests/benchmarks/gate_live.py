@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import BASE, CANDIDATE, Limits, Round
-from profiler.gate.raw import round_from_json, round_to_json
-from profiler.record.turns.resident import Program
-from profiler.record.turns.rounds import Rounds
+from profiler.check.decide import next_kind, throughput
+from profiler.check.model import BASE, CANDIDATE, Limits, Round
+from profiler.check.raw import round_from_json, round_to_json
+from profiler.check.speed.resident import Program
+from profiler.check.speed.rounds import Rounds
 
 SCRIPT = Path(__file__).parent / "gate_scripts" / "passes.py"
 ROOT = Path(__file__).parents[2]

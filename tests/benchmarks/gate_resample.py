@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import STATES, Limits, Round
-from profiler.gate.sequential import edges
+from profiler.check.decide import next_kind, throughput
+from profiler.check.model import STATES, Limits, Round
+from profiler.check.sequential import edges
 from tests.benchmarks import gate_drawn, gate_feeds, gate_figures, gate_rates, gate_tables
 from tests.benchmarks.gate_live import read
 from tests.benchmarks.gate_rules import RULES

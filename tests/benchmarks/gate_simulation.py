@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import numpy.typing as npt
 
-from profiler.gate.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.gate.decision import Decision, decide, kept
-from profiler.gate.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
-from profiler.gate.sequential import looks
-from profiler.gate.values import RoundValues, typical, whole
+from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
+from profiler.check.decision import Decision, decide, kept
+from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
+from profiler.check.sequential import looks
+from profiler.check.values import RoundValues, typical, whole
 
 Array = npt.NDArray[np.float64]
 Seen = tuple[str, RoundValues]

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler.gate.model import FAIL, INCONCLUSIVE, PASS
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS
 from tests.benchmarks.gate_rules import RULES
 
 SHOWN = {

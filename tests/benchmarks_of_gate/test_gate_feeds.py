@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.gate.model import BASE, CANDIDATE, CONFIRM, MEASURE, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, Round, Turn
 from tests.benchmarks import gate_feeds, gate_rates
 from tests.benchmarks.gate_rules import Rule
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.gate.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.gate.decide import next_kind, throughput
-from profiler.gate.model import CONFIRM, MEASURE, STATES, Conditions, Limits, Round
-from profiler.gate.raw import round_to_json
-from profiler.gate.values import RoundValues, round_values
+from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
+from profiler.check.decide import next_kind, throughput
+from profiler.check.model import CONFIRM, MEASURE, STATES, Conditions, Limits, Round
+from profiler.check.raw import round_to_json
+from profiler.check.values import RoundValues, round_values
 from tests.benchmarks import gate_drawn, gate_figures, gate_resample, gate_tables
 from tests.benchmarks.gate_live import append
 from tests.benchmarks.gate_rules import RULES
-from tests.gate.made import Made, a_round
+from tests.check.made import Made, a_round
 
 LIMITS = Limits()
 MADE = {

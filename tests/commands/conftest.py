@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.record.turns import rounds
+from profiler.check.speed import rounds
+from tests.check.speed.programs import ROOT
 from tests.commands.checked import STEPPING, train
-from tests.record.turns.programs import ROOT
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.base.errors import Exit
+from profiler.core.errors import Exit
 from profiler.record import attach
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from profiler.__main__ import main
+from profiler.check.model import CANDIDATE, Round
+from profiler.check.speed import rounds
 from profiler.commands import _gate_found
-from profiler.gate.model import CANDIDATE, Round
-from profiler.record.turns import rounds
 from tests.commands.checked import REPORTS, STEPPING, committed, git, quoted, said, train
 
 # ---------------------------------------------------------------- counters against a file

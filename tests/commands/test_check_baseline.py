@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.gate import history
+from profiler.check import history
 from tests.commands.checked import STEPPING, committed, git, quoted, said, train
 
 # ---------------------------------------------------------------- a baseline beside another revision

@@ -14,12 +14,12 @@ from typing import NoReturn
 import pytest
 
 from profiler.__main__ import main
-from profiler.base.errors import ProfilerError
+from profiler.check import history
 from profiler.commands import _gate_results
-from profiler.gate import history
+from profiler.core.errors import ProfilerError
 from profiler.record.processes import family, is_alive
+from tests.check.speed.programs import ROOT
 from tests.commands.checked import committed, git, quoted, said, train
-from tests.record.turns.programs import ROOT
 
 CRASHES = """
 import os, sys, time

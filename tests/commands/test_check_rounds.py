@@ -9,9 +9,9 @@ import re
 import pytest
 from rich.console import Console
 
+from profiler.check.model import CONFIRM, MEASURE, Limits, Round
+from profiler.check.values import RoundValues
 from profiler.commands import _gate_rounds
-from profiler.gate.model import CONFIRM, MEASURE, Limits, Round
-from profiler.gate.values import RoundValues
 
 ELAPSED = r"\d:\d\d:\d\d"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from profiler.base.errors import ProfilerError
+from profiler.check.command.kept import rounds_kept
+from profiler.check.command.turns import _with_lines
+from profiler.check.model import FAIL, MEASURE, PASS, CounterLine, Limits, Round
 from profiler.commands import _gate_early, _gate_rounds
-from profiler.commands._gate_kept import rounds_kept
-from profiler.commands._gate_turns import _with_lines
-from profiler.gate.model import FAIL, MEASURE, PASS, CounterLine, Limits, Round
+from profiler.core.errors import ProfilerError
 
 
 def line(state: str, counter: str = "would_sync") -> CounterLine:

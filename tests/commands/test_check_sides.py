@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from profiler.commands._gate_baseline import joined
-from profiler.commands._gate_found import _started_in
-from profiler.commands._gate_programs import marks_itself, programs_of
-from profiler.commands._gate_turns import _trusted
-from profiler.gate.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput, TimeLine
-from profiler.record.revisions.prepare import Side
+from profiler.check.command.baseline import joined
+from profiler.check.command.found import _started_in
+from profiler.check.command.programs import marks_itself, programs_of
+from profiler.check.command.turns import _trusted
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput, TimeLine
+from profiler.check.worktree.prepare import Side
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
+from profiler.check.speed.resident import Program, Resident
 from profiler.record.processes import family
-from profiler.record.turns.resident import Program, Resident
-from tests.record.turns.programs import ROOT
+from tests.check.speed.programs import ROOT
 
 TRAIN = """
 import sys

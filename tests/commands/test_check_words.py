@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.commands._gate_unheld import unheld
-from profiler.gate.model import INCONCLUSIVE, PASS, CounterLine, GateResult, Limit, Limits
+from profiler.check.command.unheld import unheld
+from profiler.check.model import INCONCLUSIVE, PASS, CounterLine, GateResult, Limit, Limits
 from tests.commands.checked import quoted, train
 
 

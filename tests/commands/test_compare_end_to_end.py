@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.run.load import load
-from profiler.run.model import HOST_CATEGORIES, Run
+from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.fakes.programs import ROOT, script
 

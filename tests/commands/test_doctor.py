@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from profiler.__main__ import main
-from profiler.base.capability import NO, YES, Answer, Capability
+from profiler.core.capability import NO, YES, Answer, Capability
 from profiler.record import doctor
 
 
@@ -49,7 +49,7 @@ def test_the_exit_code_is_documented(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_neither_command_imports_what_it_asks_about() -> None:
     program = (
-        "import sys, profiler.record.doctor, profiler.record.live, profiler.base.plugins as p; "
+        "import sys, profiler.record.doctor, profiler.record.live, profiler.core.plugins as p; "
         "p.discover('profiler.record.checks'); print([m for m in ('torch', 'numba', 'psutil') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from shutil import copytree
 import pytest
 
 from profiler.__main__ import main
-from profiler.base.errors import Exit
+from profiler.core.errors import Exit
 from profiler.report.render import window
 from profiler.run import store, tables
 from profiler.run.model import RunInfo

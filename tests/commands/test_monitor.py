@@ -78,7 +78,7 @@ def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
-    from profiler.base.live import Watched
+    from profiler.core.live import Watched
 
     run = tmp_path / "run"
     store.create(run)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.changed import Change
 from profiler.diagnose.compare_verdict import compare_verdict
 from profiler.report.sections._parts import parts_table
 from profiler.report.subject import View
-from profiler.run.model import Analysis, LineCost, Measure, Phase, RunInfo, Site
+from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 23, "main")
 

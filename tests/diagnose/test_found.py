@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from profiler.analyse.model import Analysis, InputPart, LineCost, Measure, Phase
 from profiler.diagnose.verdict import verdict
-from profiler.run.model import Analysis, InputPart, LineCost, Measure, Phase, RunInfo, Site
+from profiler.run.model import RunInfo, Site
 
 BUSY = "Computing takes 98% of the step: neither data nor Python is what limits this run."
 LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler.analyse.comparison import compare
+from profiler.analyse.model import Ratio
 from profiler.diagnose.ladder_verdict import ladder_verdict
 from profiler.diagnose.verdict import compare_verdict
 from profiler.record.ladder import plan_ladder
-from profiler.run.model import Ratio
 from tests.fakes.ladders import fix_list, made_up, speeds
 
 GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8}

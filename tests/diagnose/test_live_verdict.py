@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.live import StepUse
+from profiler.core.live import StepUse
 from profiler.diagnose.live_mean import Recent
 from profiler.diagnose.live_verdict import live_verdict
 from tests.fakes.live import gpu, snapshot

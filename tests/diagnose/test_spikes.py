@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import SpikeLine, Spikes
 from profiler.diagnose.spikes import spikes_sentence
-from profiler.run.model import Site, SpikeLine, Spikes
+from profiler.run.model import Site
 
 EVALUATE = SpikeLine(Site("a/train.py", 36, "evaluate"), 0.97)
 SPIKES = Spikes(6, 60, 10, 25.6, 0.72, (EVALUATE,), 150, enough=True)

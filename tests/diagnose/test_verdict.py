@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse import analyse
+from profiler.analyse.analysis import analyse
 from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model import Analysis
 from profiler.diagnose.verdict import compare_verdict, verdict
-from profiler.run.model import Analysis
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, RunBuilder
 

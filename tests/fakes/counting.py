@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler.gate.model import Counted
+from profiler.check.model import Counted
 
 Key = tuple[str, str, str, str]
 Lines = Mapping[Key, tuple[tuple[int, float, str], ...]]

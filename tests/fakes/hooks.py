@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from profiler.inside import hook
-from profiler.inside.recorder import Recorder
+from profiler.agent import hook
+from profiler.agent.recorder import Recorder
 from profiler.run.model import Site, Table
 from profiler.run.source import read_source
 from profiler.run.tables import CallKind

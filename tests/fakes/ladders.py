@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.analyse.ladder import ladder
+from profiler.analyse.model import Analysis, Ladder, Measure
 from profiler.analyse.ratios import SideRuns
 from profiler.record.fixlist import FixList, read_fixes
 from profiler.record.ladder import LadderPlan, plan_ladder
-from profiler.run.model import Analysis, Ladder, Measure, RunInfo
+from profiler.run.model import RunInfo
 
 
 def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.base.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
+from profiler.core.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
 from profiler.record.live import ProcessRow, ThreadRow
 
 WATCHED = Watched(10, "train", ("python", "train.py"))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from profiler.inside.hook import STATE, Hook, unpatch
-from profiler.inside.recorder import Recorder
+from profiler.agent.hook import STATE, Hook, unpatch
+from profiler.agent.recorder import Recorder
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo

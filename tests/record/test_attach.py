@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.doing import doings
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import attach, check, spec_of
 from profiler.record.permission import missing_permission

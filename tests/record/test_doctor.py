@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.capability import NO, NOT_KNOWN, STATES, YES, Answer
-from profiler.base.plugins import discover
+from profiler.core.capability import NO, NOT_KNOWN, STATES, YES, Answer
+from profiler.core.plugins import discover
 from profiler.record.checks import Place
 from profiler.record.doctor import PACKAGE, examine
 

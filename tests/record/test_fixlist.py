@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.fixlist import read_fixes
 from tests.fakes.ladders import document, fix, fix_list
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.samples import SAMPLE_NAMES
+from profiler.core.samples import SAMPLE_NAMES
 from profiler.record.collector import Context
 from profiler.record.collectors.gpu import GpuCollector
 from profiler.run import store

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.samples import SAMPLE_NAMES, THREAD_NAME
+from profiler.core.samples import SAMPLE_NAMES, THREAD_NAME
 from profiler.record.collector import Context, Sampler
 from profiler.record.collectors import host
 from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, _Sample

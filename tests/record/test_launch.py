@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record import crew, target
 from profiler.record.collectors.stacks import FORBIDDEN
 from profiler.record.launch import record

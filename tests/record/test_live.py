@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
+from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
 from profiler.record.live import NOT_OURS, Live, ProcReader, ThreadRow
 from tests.fakes.live import WATCHED, FakeReader, process, thread
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.record.live_target import argv_of, recorded_in, watched
 from profiler.run import store
 from profiler.run.model import RunInfo

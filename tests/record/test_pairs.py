@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.record import pairs
 from profiler.record.bundled import FLOOR_LABEL, Asked, bundled_ladder, bundled_pair
 from profiler.record.pairs import Recorded, SideCommand, Task, record_all, schedule, shuffled_schedule

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import profiler
-from profiler.base.errors import ProfilerError
-from profiler.inside import recorder
+from profiler.agent import recorder
+from profiler.core.errors import ProfilerError
 from profiler.run import tables
 from tests.fakes.programs import ROOT, command_line, damage, gone, script
 
@@ -22,7 +22,7 @@ TRAINING = """
 import json, os, sys
 import torch
 import profiler
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 4)
@@ -96,7 +96,7 @@ else:
         if how == "fork":
             os.wait()
         if how == "kill program":
-            from profiler.inside import hook
+            from profiler.agent import hook
             hook.STATE.recorder.flush()
             print(run._beside.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -271,7 +271,7 @@ def test_an_entry_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.M
     def fail() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("profiler.inside.imports.begin", fail)
+    monkeypatch.setattr("profiler.agent.imports.begin", fail)
     before = dict(os.environ)
     with pytest.raises(KeyboardInterrupt), profiler.record(tmp_path / "run", level="light"):
         pytest.fail("the block was entered")

@@ -491,7 +491,7 @@ def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: s
 STREAM = """
 import os, sys
 from profiler import marks
-from profiler.inside.recorder import now
+from profiler.agent.recorder import now
 marks.open_step()
 site = marks.recorder().site(sys._getframe())
 first = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.record import tokenization
 from profiler.record.tokenization import measure_tokenization
 from tests.fakes.programs import gone, script

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.run.model import (
+from profiler.analyse.model import (
     IN_MAIN,
     IN_WORKERS,
     Analysis,
@@ -15,10 +15,10 @@ from profiler.run.model import (
     Outside,
     Phase,
     Side,
-    Site,
     SpikeLine,
     Spikes,
 )
+from profiler.run.model import Site
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("/home/somebody/code/metrics.py", 1107, "Metrics.log_everything")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.run.model import Analysis, Comparison, Ladder, LadderRow, Measure, Ratio, Series
+from profiler.analyse.model import Analysis, Comparison, Ladder, LadderRow, Measure, Ratio, Series
 from tests.report import samples
 
 # fix: what it removes, its rule, its factor alone, on top of those before it, on top of all others

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.run.model import (
+from profiler.analyse.model import (
     Analysis,
-    CollectorStatus,
     Comparison,
     FlameDiff,
     FlameNode,
@@ -20,12 +19,11 @@ from profiler.run.model import (
     Measure,
     Missing,
     Ratio,
-    RunInfo,
     Series,
     Side,
-    Site,
     Timeline,
 )
+from profiler.run.model import CollectorStatus, RunInfo, Site
 
 HOSTILE = "<script>alert('boo')</script>"
 HOSTILE_ATTRIBUTE = '"><img src=x onerror="document.title=\'owned\'">'

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import RECORDING_ITSELF, Analysis, Comparison
 from profiler.report import blocks
 from profiler.report.build import build_report, moment, section_plugins
 from profiler.report.sections.idle import blame_summary
 from profiler.report.subject import Subject, side_view
-from profiler.run.model import RECORDING_ITSELF, Analysis, Comparison
 from tests.report import ladders, samples
 
 SUBJECTS: tuple[Callable[[], Subject], ...] = (

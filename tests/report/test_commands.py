@@ -9,7 +9,7 @@ import pytest
 
 import profiler
 from profiler.__main__ import main
-from profiler.base.errors import Exit
+from profiler.core.errors import Exit
 from tests.report import samples
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import OTHER_MACHINES, OTHER_PROGRAMS
 from profiler.report.blocks import Callout, Group, Stats
 from profiler.report.build import build_report
 from profiler.report.doubts import alike, company, not_alone
 from profiler.report.summary import summary
-from profiler.run.model import OTHER_MACHINES, OTHER_PROGRAMS
 from tests.report import samples
 
 LOAD = f"{OTHER_PROGRAMS} 1.2 of the machine's 2 cores meanwhile"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from profiler.analyse.model import Analysis, Measure
 from profiler.report.blocks import Callout
 from profiler.report.build import build_report
 from profiler.report.ended import ended
-from profiler.run.model import WHOLE_RUN, Analysis, CollectorStatus, Measure, RunInfo
+from profiler.run.model import WHOLE_RUN, CollectorStatus, RunInfo
 
 NO_TORCH = CollectorStatus("inside", "ok", "0 of 1 Python processes imported torch")
 

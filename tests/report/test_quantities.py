@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Measure, Ratio
 from profiler.report import quantities as q
-from profiler.run.model import Measure, Ratio, Site
+from profiler.run.model import Site
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.report.summary import ADDS, summary
-from profiler.run.model import Analysis, LineCost, Measure, Phase, Site
+from profiler.run.model import Site
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("train.py", 7, "log_metrics")

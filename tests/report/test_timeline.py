@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profiler.analyse.model import Timeline
 from profiler.report import timeline
-from profiler.run.model import Timeline
 from tests.recorded.builders import MS, RunBuilder
 
 

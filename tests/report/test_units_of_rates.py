@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Comparison
 from profiler.diagnose.verdict import compare_verdict
 from profiler.report.blocks import Table
 from profiler.report.build import build_report as build
 from profiler.report.render.markdown import render
-from profiler.run.model import Comparison
 from tests.report import ladders
 from tests.report.test_build import of_kind
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.report import write
 from tests.report import samples
 

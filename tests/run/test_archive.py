@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import RunInfo

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.analyse.model import Analysis, HotSite, Measure, Series
+from profiler.core.errors import ProfilerError
 from profiler.run.frames import frame, measures, rows, series, steps, thread_cpu
-from profiler.run.model import Analysis, HotSite, Measure, Run, RunInfo, Series, Site
+from profiler.run.model import Run, RunInfo, Site
 from profiler.run.tables import NOT_READ, TABLES, ActivityKind, CallKind
 from tests.recorded.builders import MS, RunBuilder, S, dtype_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.marks import Recorder
 from profiler.run import store, tables
 from profiler.run.load import LOST_NAME, load

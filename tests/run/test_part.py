@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import part
 from profiler.run.model import Run
 from tests.recorded.builders import PID, TID, RunBuilder

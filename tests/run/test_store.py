@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, RunInfo

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Analysis
 from profiler.analyse.window import measured_window
 from profiler.diagnose.found import found_verdict
 from profiler.run.load import load
-from profiler.run.model import Analysis
 from tests.fakes.programs import ROOT
 from tests.zoo.shares import PARTS, PY_SPY, Sampler, part_of, training
 from tests.zoo.zoo import SCRIPTS, ZOO, Animal

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from profiler.run.model import Analysis
+from profiler.analyse.model import Analysis
 
 
 class Rule(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from profiler.base.capability import Answer
+from profiler.core.capability import Answer
 
 
 @dataclass(frozen=True, slots=True)

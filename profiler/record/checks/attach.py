@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.base.capability import NO, YES, Answer
+from profiler.core.capability import NO, YES, Answer
 from profiler.record.checks import Place, _pyspy
 
 

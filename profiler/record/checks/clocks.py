@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from profiler.base.capability import PARTLY, YES, Answer
-from profiler.base.units import share
+from profiler.core.capability import PARTLY, YES, Answer
+from profiler.core.units import share
 from profiler.record import limits
 from profiler.record.checks import Place
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from profiler.base.capability import NO, PARTLY, YES, Answer
-from profiler.base.units import size
+from profiler.core.capability import NO, PARTLY, YES, Answer
+from profiler.core.units import size
 from profiler.record.checks import Place
 
 _LITTLE: Final = 1 << 30

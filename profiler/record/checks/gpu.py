@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from profiler.base.capability import NO, PARTLY, YES, Answer
+from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.collectors._nvml import Gpus
 

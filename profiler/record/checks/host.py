@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from profiler.base.capability import NO, PARTLY, YES, Answer
+from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.collectors.host import HostCollector
 from profiler.record.processes import descendants, thread_cpu

@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from profiler.base.capability import NO, YES, Answer
-from profiler.base.errors import ProfilerError
+from profiler.core.capability import NO, YES, Answer
+from profiler.core.errors import ProfilerError
 from profiler.record.checks import Place
 from profiler.record.failures import last_line
 from profiler.record.launch import record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.base.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.record.checks import Place, _torch
 from profiler.record.checks._child import ChildError
 

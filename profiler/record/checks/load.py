@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from profiler.base.capability import NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.capability import NOT_KNOWN, PARTLY, YES, Answer
 from profiler.record.checks import Place
 
 _LOADAVG: Final = Path("/proc/loadavg")

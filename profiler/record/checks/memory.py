@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from profiler.base.capability import PARTLY, YES, Answer
-from profiler.base.units import size
+from profiler.core.capability import PARTLY, YES, Answer
+from profiler.core.units import size
 from profiler.record import limits
 from profiler.record.checks import Place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.base.capability import NO, YES, Answer
+from profiler.core.capability import NO, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.checks._child import ChildError, answer_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.base.capability import PARTLY, YES, Answer
+from profiler.core.capability import PARTLY, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.collectors import _preempt
 

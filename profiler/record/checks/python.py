@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from profiler.base.capability import NO, PARTLY, YES, Answer
+from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.record.checks import Place
 from profiler.record.checks._child import ChildError, answer_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler.base.capability import NO, PARTLY, YES, Answer
+from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.record.checks import Place, _torch
 from profiler.record.checks._child import ChildError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
 
-from profiler.base.live import THROTTLED_BY, GpuUse
+from profiler.core.live import THROTTLED_BY, GpuUse
 from profiler.record.collectors.gpu import GpuCollector, questions
 
 HIDDEN: Final = "NVML names no process of this program (a container hides them): every GPU here is shown"

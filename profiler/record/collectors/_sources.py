@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from profiler.base.samples import SOURCE_LINE
+from profiler.core.samples import SOURCE_LINE
 from profiler.run.store import Frame
 
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3")

@@ -97,7 +97,7 @@ class GpuCollector:
 
 
 def questions(nvml: Any, handle: Any, *, pcie: bool) -> dict[str, Callable[[], float]]:
-    """What to ask of one GPU, in the units of `profiler.base.samples`."""
+    """What to ask of one GPU, in the units of `profiler.core.samples`."""
     questions: dict[str, Callable[[], float]] = {
         "gpu.util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
         "gpu.memory_used": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from profiler.base.samples import THREAD_NAME
+from profiler.core.samples import THREAD_NAME
 from profiler.record.collector import Context, Sampler
 from profiler.record.processes import descendants, peak_rss, thread_cpu, thread_ids, thread_name
 from profiler.run.model import CollectorStatus

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.base.errors import ProfilerError
-from profiler.base.samples import THREAD_NAME
+from profiler.core.errors import ProfilerError
+from profiler.core.samples import THREAD_NAME
 from profiler.run.model import Run, Site, Table
 
 EXPORTER: Final = "python -m profiler export"

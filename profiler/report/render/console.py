@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from profiler.base.units import ASCII
+from profiler.analyse.model import Analysis, Comparison
+from profiler.core.units import ASCII
 from profiler.report import blocks as b
 from profiler.report.build import build_report
 from profiler.report.quantities import plain, short_path
 from profiler.report.render import waterfall
 from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
-from profiler.run.model import Analysis, Comparison
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.base.capability import NO, NOT_KNOWN, PARTLY, YES, Capability
-from profiler.base.units import ASCII
+from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Capability
+from profiler.core.units import ASCII
 from profiler.report.quantities import plain
 
 if TYPE_CHECKING:

@@ -10,19 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Analysis, Comparison, IdleBlame, Measure
 from profiler.report.render.json_found import found_json
 from profiler.report.render.json_ladder import ladder_json
 from profiler.report.render.json_values import Gaps, clean, ranges_json, ratio_json, strict
 from profiler.report.subject import View, breakdown_reason, devices, side_view, views
-from profiler.run.model import (
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    Analysis,
-    Comparison,
-    IdleBlame,
-    Measure,
-    RunInfo,
-)
+from profiler.run.model import RunInfo
 
 COMPARISON_SCHEMA = "comparison/1"
 RUN_SCHEMA = "run/1"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiler.analyse.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Spikes
 from profiler.report.render.json_values import Gaps
-from profiler.run.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Site, Spikes
+from profiler.run.model import Site
 
 
 def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from profiler.analyse.model import Comparison, LadderRow, Measure
 from profiler.report.claims import ClaimRow, claim_rows
 from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
 from profiler.report.render.text import cell_text
-from profiler.run.model import Comparison, LadderRow, Measure
 
 ROW_KEYS: Final = (
     "tokens_per_s",

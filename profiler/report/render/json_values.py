@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.analyse.model import Measure, Ratio
 from profiler.report.quantities import plain
-from profiler.run.model import Measure, Ratio
 
 
 class Gaps:

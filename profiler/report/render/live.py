@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from profiler.base.live import TRAINING, WORKER, GpuUse, Snapshot, ThreadUse
-from profiler.base.units import ASCII, NOT_MEASURED, count, rate, seconds, share, size
+from profiler.core.live import TRAINING, WORKER, GpuUse, Snapshot, ThreadUse
+from profiler.core.units import ASCII, NOT_MEASURED, count, rate, seconds, share, size
 from profiler.report.quantities import plain
 from profiler.report.render.text import bar
 

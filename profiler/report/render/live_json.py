@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from profiler.base.live import Snapshot, StepUse
+from profiler.core.live import Snapshot, StepUse
 
 SCHEMA: Final = "monitor/1"
 

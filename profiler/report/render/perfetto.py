@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler.base.errors import ProfilerError
-from profiler.base.samples import SAMPLE_NAMES
+from profiler.core.errors import ProfilerError
+from profiler.core.samples import SAMPLE_NAMES
 from profiler.report.render._traced import EXPORTER, joined, outer_first, rows
 from profiler.report.render._tracks import Tracks
 from profiler.report.render.window import LeftOut

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.base import units
+from profiler.core import units
 from profiler.run.model import Run, Table, Traced
 
 MOST: Final = 200_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler.base.device_names import HOST_DEVICE
+from profiler.analyse.model import Ladder, LadderRow, Ratio
+from profiler.core.device_names import HOST_DEVICE
 from profiler.report.blocks import NotMeasured, Stair, Waterfall
 from profiler.report.quantities import measure_cell, phrase, ratio_cell
 from profiler.report.rungs import baseline_of, measure, rows_of
 from profiler.report.subject import Subject, devices, rate_words, views
-from profiler.run.model import Ladder, LadderRow, Ratio
 
 
 def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:

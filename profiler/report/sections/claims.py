@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.base.device_names import HOST_DEVICE
+from profiler.core.device_names import HOST_DEVICE
 from profiler.report import case
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import Comparison, Doing, LineCost
 from profiler.report.blocks import Block, Cell, Column, Items, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import share_cell, short_site
 from profiler.report.subject import Subject
-from profiler.run.model import Comparison, Doing, LineCost
 
 TITLE = "What each thread was doing"
 _PARTS = 4

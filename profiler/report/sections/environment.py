@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler.base.facts import flat
+from profiler.analyse.model import Comparison
+from profiler.core.facts import flat
 from profiler.report.blocks import Block, Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.subject import Subject, device_name, views
-from profiler.run.model import Comparison, RunInfo
+from profiler.run.model import RunInfo
 
 TITLE = "Environment"
 _NAMED = frozenset({"device", "device_label", "device_name"})

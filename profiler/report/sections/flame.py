@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import Comparison, FlameDiff, FlameNode
 from profiler.report.blocks import Block, Flame, Frame, NotMeasured, Section
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import Comparison, FlameDiff, FlameNode, Site
+from profiler.run.model import Site
 
 TITLE = "Flame graphs"
 SMALLEST_SHARE = 0.001

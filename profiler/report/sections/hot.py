@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import HotSite
 from profiler.report.blocks import Block, Cell, Column, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, quantity, seconds_cell, site_cell
 from profiler.report.subject import Subject, View, views, without_queue
-from profiler.run.model import HotSite
 
 TITLE = "Hot lines"
 _COLUMNS = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import RECORDING_ITSELF, IdleBlame
 from profiler.report.blocks import Bar, Block, Cell, Column, NotMeasured, Section, Segment, StackedBars, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.names import categories, tone
 from profiler.report.quantities import digits, percent, phrase, seconds_cell, share_cell, site_cell
 from profiler.report.subject import Subject, View, of_pass, views, without_queue
-from profiler.run.model import RECORDING_ITSELF, IdleBlame
 
 TITLE = "What left the device idle"
 _COLUMNS = (

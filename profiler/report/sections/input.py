@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.report.blocks import NOTHING, Block, Callout, Cell, Column, Section, Table, Text
-from profiler.report.build import SectionPlugin
-from profiler.report.quantities import percent, seconds_cell, share_cell, short_site, site_cell
-from profiler.report.subject import Subject, View, views
-from profiler.run.model import (
+from profiler.analyse.model import (
     IN_MAIN,
     IN_WORKERS,
     INLINE,
@@ -18,6 +14,10 @@ from profiler.run.model import (
     WAITING_FOR_WORKERS,
     InputPart,
 )
+from profiler.report.blocks import NOTHING, Block, Callout, Cell, Column, Section, Table, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.quantities import percent, seconds_cell, share_cell, short_site, site_cell
+from profiler.report.subject import Subject, View, views
 
 TITLE = "Where the input's time goes"
 SUBSTANTIAL: Final = 0.05

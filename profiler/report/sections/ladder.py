@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import Ladder, LadderRow, Ratio
 from profiler.report.blocks import Block, Callout, Cell, Column, Items, NotMeasured, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import factor, measure_cell, ratio_cell, ratio_text
 from profiler.report.rungs import Cure, cures, gain, ladder_of, listed, measure, removes, rows_of
 from profiler.report.sections._waterfall import on_device, waterfall
 from profiler.report.subject import Subject, rate_words, views
-from profiler.run.model import Ladder, LadderRow, Ratio
 
 TITLE = "The ladder of cures"
 _CARRIERS = 3

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import Comparison
 from profiler.report.blocks import Block, NotMeasured, Section, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.curves import Curves, learner_of, learning_blocks, lines, said
 from profiler.report.heldout import HELD_OUT
 from profiler.report.subject import Subject, View, single, views
-from profiler.run.model import Comparison
 
 TITLE = "Loss and accuracy"
 _NAMES = ("loss", "accuracy")

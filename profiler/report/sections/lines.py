@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import MIN_SAMPLES, LineCost, Phase
 from profiler.report.blocks import Bar, Block, Cell, Column, Section, Segment, StackedBars, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import MIN_SAMPLES, LineCost, Phase
 
 TITLE = "Every millisecond by line"
 _COLUMNS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from profiler.analyse.model import Comparison, Missing
 from profiler.report import names
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
@@ -12,7 +13,7 @@ from profiler.report.doubts import alike
 from profiler.report.quantities import missing_cell, seconds_cell
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import CollectorStatus, Comparison, Missing
+from profiler.run.model import CollectorStatus
 
 T = TypeVar("T")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import LineCost, Outside
 from profiler.report.blocks import Cell, Column, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import phrase, seconds_cell, site_cell
 from profiler.report.sections.lines import within
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import LineCost, Outside
 
 TITLE = "Before the first step and after the last"
 _COLUMNS = (Column("Stretch"), Column("Time", number=True), Column("Line"), Column("In"), Column("Of it", number=True))

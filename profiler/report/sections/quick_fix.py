@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler.analyse.model import Ladder, LadderRow, Measure, Ratio
 from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, NotMeasured, Panel, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
 from profiler.report.rungs import baseline_of, ladder_of, listed, measure, rows_of
 from profiler.report.subject import Subject, devices, of_the_language_model, views
-from profiler.run.model import Ladder, LadderRow, Measure, Ratio
 
 TITLE = "The quick fix: smaller chunks"
 _COLUMNS = (

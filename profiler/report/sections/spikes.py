@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from profiler.base.units import nth
+from profiler.analyse.model import Spikes
+from profiler.core.units import nth
 from profiler.report.blocks import Block, Cell, Column, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import factor, share_cell, site_cell
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import Spikes
 
 TITLE = "Steps that take longer"
 _STEPS = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from profiler.analyse.model import Comparison
 from profiler.report.blocks import Block, NotMeasured, Section, Trace
 from profiler.report.build import SectionPlugin
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import Comparison
 
 TITLE = "Timeline"
 _CLICK = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from profiler.analyse.model import Series
 from profiler.report.blocks import Block, Curve, Lines, NotMeasured, Panel, Section, side_tone
 from profiler.report.build import SectionPlugin
 from profiler.report.heldout import HELD_OUT
 from profiler.report.names import LABELS
 from profiler.report.quantities import quantity
 from profiler.report.subject import Subject, View, views
-from profiler.run.model import Series
 
 TITLE = "Utilisation over time"
 LEARNING = frozenset({"loss", "accuracy", *HELD_OUT})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from profiler.analyse.model import Comparison, Ratio
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
@@ -29,7 +30,6 @@ from profiler.report.subject import (
     ratio,
     views,
 )
-from profiler.run.model import Comparison, Ratio
 
 TITLE = "Verdict"
 _HEADLINE = 120

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run.ingest import rows
 from profiler.run.ingest.events import read_trace
 from profiler.run.model import Run, Table
@@ -18,7 +18,7 @@ from profiler.run.source import Source
 
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
-"""What the process said of its trace, as profiler.inside.hooks.torch_trace tells it."""
+"""What the process said of its trace, as profiler.agent.hooks.torch_trace tells it."""
 _NEVER: Final = np.iinfo(np.int64).max
 _SLACK_NS: Final = 1_000  # two clocks that are read to less than a µs each
 _Times = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run import tables
 from profiler.run.archive import unpacked
 from profiler.run.ingest.attached import TRACE_FILE, clock_pairs, shifted

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.record import limits
 from profiler.record.checks import (
     Place,

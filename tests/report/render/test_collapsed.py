@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.report.render import collapsed
 from profiler.run.model import Run, Site
 from tests.recorded.builders import MS, PID, TID, US, RunBuilder

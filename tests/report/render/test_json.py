@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from profiler.analyse.model import HOST_CATEGORIES, Comparison
 from profiler.report.render.json import SIDE_KEYS, analysis_json, compare_json, render
-from profiler.run.model import HOST_CATEGORIES, Comparison
 from tests.report import samples
 
 COMPARISONS = (samples.comparison, samples.three_sides, samples.forced_comparison, samples.empty_comparison)

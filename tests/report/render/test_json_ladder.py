@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Claim
 from profiler.report import blocks
 from profiler.report.render.json import compare_json, render
 from profiler.report.render.json_ladder import ROW_KEYS
-from profiler.run.model import Claim
 from tests.fakes.ladders import made_up
 from tests.report import ladders, samples
 from tests.report.render.test_json import DOCS, nulls, strict

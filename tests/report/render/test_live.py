@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiler.base.live import Snapshot, StepUse, ThreadUse, Watched
+from profiler.core.live import Snapshot, StepUse, ThreadUse, Watched
 from profiler.report.render.live import live_view
 from profiler.report.render.live_json import SCHEMA, snapshot_json
 from tests.fakes.live import gpu, snapshot

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.report.render import perfetto
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind

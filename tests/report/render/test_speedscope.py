@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.report.render import speedscope
 from profiler.run.model import CollectorStatus
 from tests.recorded.builders import MS, PID, TID, RunBuilder

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Claim, Comparison, Measure
 from profiler.report import blocks, case
 from profiler.report.sections.claims import PLUGIN
-from profiler.run.model import Claim, Comparison, Measure
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 

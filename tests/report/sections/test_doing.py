@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import Analysis, Doing, LineCost
 from profiler.diagnose.verdict import verdict
 from profiler.report.blocks import Items, Table
 from profiler.report.sections.doing import PLUGIN
-from profiler.run.model import Analysis, Doing, LineCost, RunInfo, Site
+from profiler.run.model import RunInfo, Site
 
 WAITING = Doing(
     pid=7,

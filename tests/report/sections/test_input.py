@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.report.sections.input import PLUGIN, conclusion
-from profiler.report.subject import views
-from profiler.run.model import (
+from profiler.analyse.model import (
     IN_MAIN,
     IN_WORKERS,
     INLINE,
@@ -18,9 +16,10 @@ from profiler.run.model import (
     Analysis,
     InputPart,
     Measure,
-    RunInfo,
-    Site,
 )
+from profiler.report.sections.input import PLUGIN, conclusion
+from profiler.report.subject import views
+from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
 SITE = Site("/project/code/rows.py", 12, "Rows.__getitem__")

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Ladder, LadderRow, Measure, Ratio
 from profiler.report import blocks
 from profiler.report.build import build_report
 from profiler.report.rungs import cures, listed
 from profiler.report.sections.ladder import PLUGIN, said
-from profiler.run.model import Ladder, LadderRow, Measure, Ratio
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind, text_of
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Analysis, Series
 from profiler.report import blocks
 from profiler.report.build import build_report
-from profiler.run.model import Analysis, Series
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import Analysis, LineCost, Outside, Phase
 from profiler.report.blocks import Cell, StackedBars, Table
 from profiler.report.render.json import analysis_json, render
 from profiler.report.sections.lines import build as build_lines
 from profiler.report.sections.outside import build as build_outside
-from profiler.run.model import Analysis, LineCost, Outside, Phase, Site
+from profiler.run.model import Site
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("train.py", 7, "log_metrics")

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from profiler.analyse.model import Comparison
 from profiler.report.blocks import Table
 from profiler.report.build import build_report
 from profiler.report.render.console import print_comparison
 from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.subject import views
-from profiler.run.model import Comparison
 from tests.report import found, samples
 from tests.report.sections.test_lines import texts
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Ladder, Measure, Ratio
 from profiler.report import blocks
 from profiler.report.sections.quick_fix import PLUGIN, said, sizes
-from profiler.run.model import Ladder, Measure, Ratio
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 

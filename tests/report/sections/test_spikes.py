@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import SpikeLine, Spikes
 from profiler.report.blocks import Table
 from profiler.report.render.json import analysis_json, render
 from profiler.report.sections.spikes import build
-from profiler.run.model import Site, SpikeLine, Spikes
+from profiler.run.model import Site
 from tests.report import samples
 
 LINES = (SpikeLine(Site("train.py", 36, "evaluate"), 0.75),)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler.analyse.model import Timeline
 from profiler.report.blocks import NotMeasured, Trace
 from profiler.report.sections.timeline import PLUGIN
-from profiler.run.model import Timeline
 from tests.report import samples
 
 

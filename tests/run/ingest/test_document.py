@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run.ingest.document import nanoseconds
 from profiler.run.load import load
 from tests.run.ingest.made_up import event, written

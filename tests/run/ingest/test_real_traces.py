@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.timeline import subtract, union
-from profiler.base.errors import ProfilerError
+from profiler.core.errors import ProfilerError
 from profiler.run.ingest.words import waits_by_itself
 from profiler.run.load import load
 from profiler.run.model import Run, Table

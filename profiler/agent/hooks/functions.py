@@ -1,0 +1,161 @@
+"""Functions of torch that wait for the device, its streams and events, and the collectives of torch.distributed.
+
+How long the device took for a collective is not known here: the host only puts it into a queue, so it counts as a call
+(OTHER) with its time on the host and no wait.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.agent.hook import STATE, caller, patch
+from profiler.agent.hooks import _waits
+from profiler.agent.hooks._waits import OPEN
+from profiler.agent.hooks.tensors import Make, repeating
+from profiler.agent.recorder import now
+from profiler.run.tables import CallKind
+
+# function: the name that the user knows it by
+WAITS: Final = {
+    "nonzero": "nonzero",
+    "argwhere": "nonzero",
+    "masked_select": "masked_select",
+    "unique": "unique",
+    "unique_consecutive": "unique",
+    "equal": "equal",
+    "allclose": "allclose",
+    "is_nonzero": "bool",
+}
+# class or module below torch, function: its name, and whether the host waits in it
+EXPLICIT: Final = {
+    ("cuda", "synchronize"): ("synchronize", CallKind.SYNC),
+    ("accelerator", "synchronize"): ("synchronize", CallKind.SYNC),
+    ("cuda.Stream", "synchronize"): ("stream synchronize", CallKind.SYNC),
+    ("cuda.Event", "synchronize"): ("event synchronize", CallKind.SYNC),
+    ("cuda.Stream", "wait_event"): ("wait event", CallKind.EVENT),
+    ("cuda.Stream", "wait_stream"): ("wait stream", CallKind.EVENT),
+    ("cuda.Event", "wait"): ("wait event", CallKind.EVENT),
+}
+COLLECTIVES: Final = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "send",
+)
+
+
+class FunctionsHook:
+    """Watches functions of torch, torch.cuda and torch.distributed."""
+
+    name: ClassVar[str] = "functions"
+    modules: ClassVar[tuple[str, ...]] = ("torch",)
+    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        for function, name in WAITS.items():
+            _replace_function(module, function, _waiting(module, name))
+        _replace_function(module, "where", _waiting(module, "nonzero", only_alone=True))
+        _replace_function(module, "repeat_interleave", repeating(module))
+        for (path, function), (name, kind) in EXPLICIT.items():
+            owner = _find(module, path)
+            if hasattr(owner, function):
+                patch(owner, function, _explicit(name, kind))
+        distributed = getattr(module, "distributed", None)
+        if distributed is not None and distributed.is_available():
+            for function in COLLECTIVES:
+                if hasattr(distributed, function):
+                    patch(distributed, function, _explicit(function, CallKind.OTHER))
+
+
+_kept: Final[list[Any]] = []
+"""torch.jit knows functions by their id: that of a wrapper that was taken back must not become another's."""
+
+
+def _find(module: ModuleType, path: str) -> Any:
+    owner: Any = module
+    for part in path.split("."):
+        owner = getattr(owner, part, None)
+    return owner
+
+
+def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
+    """Replace a function of torch's, and let torch.jit.script know the replacement as what it stands for."""
+    original = getattr(torch, name, None)
+    if original is None:
+        return
+    patch(torch, name, make)
+    wrapper = getattr(torch, name)
+    _kept.append(wrapper)
+    builtins = getattr(torch.jit._builtins, "_builtin_table", None)  # None until something is scripted
+    if builtins is not None and id(original) in builtins:
+        builtins[id(wrapper)] = builtins[id(original)]
+    dispatched = torch._jit_internal.boolean_dispatched
+    if inspect.isfunction(original) and original in dispatched:
+        dispatched[wrapper] = dispatched[original]
+
+
+def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
+    """Of a function whose first tensor's values the host needs.
+
+    :param only_alone: only with one argument: torch.where(condition) is a nonzero, with three it waits for nothing.
+    """
+    overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values()) if kwargs else args
+            if overridden(given):
+                return handle(wrapper, given, *args, **kwargs)
+            recorder = STATE.recorder
+            if recorder is None or OPEN.inside or (only_alone and len(given) > 1):
+                return original(*args, **kwargs)
+            begin = now()
+            OPEN.inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                OPEN.inside = False
+            _waits.waited(recorder, name, given[0], begin, caller(1))
+            return result
+
+        return wrapper
+
+    return make
+
+
+def _explicit(name: str, kind: CallKind) -> Make:
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            recorder = STATE.recorder
+            if recorder is None or OPEN.inside:
+                return original(*args, **kwargs)
+            begin = now()
+            OPEN.inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                OPEN.inside = False
+            _waits.explicit(recorder, kind, name, begin)
+            return result
+
+        return wrapper
+
+    return make
+
+
+PLUGIN = FunctionsHook()

@@ -1,0 +1,230 @@
+"""torch's DataLoader on the side where batches are made: in its workers, in its pin thread, or in the one process."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing.queues
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.agent.hook import STATE, is_user_code, patch
+from profiler.agent.hooks._origins import Origins
+from profiler.agent.recorder import Recorder, Region, now
+from profiler.run.tables import WORKER_OF, CallKind
+
+_origins: Final = Origins()
+_COLLATE: Final = "_recorded_collate"
+"""Attribute of a fetcher: the code of what it collates with."""
+
+
+class _Said(threading.local):
+    """The fetcher whose origins this thread has said last, and to which recorder."""
+
+    fetcher: Callable[[], Any] | None = None
+    serial = 0
+
+
+_said: Final = _Said()
+
+
+class _Pinning(threading.local):
+    """Whether this thread is pinning already: torch's function calls itself for each part of a batch."""
+
+    def __init__(self) -> None:
+        self.now = False
+
+
+class LoaderWorkers:
+    """Regions `dataset`, `collate`, `pin memory`; in workers `worker start`, `waiting for an index`, `send` too."""
+
+    name: ClassVar[str] = "loader-workers"
+    modules: ClassVar[tuple[str, ...]] = (
+        "torch.utils.data._utils.fetch",
+        "torch.utils.data._utils.worker",
+        "torch.utils.data._utils.pin_memory",
+    )
+    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        """Forked workers inherit the patches, spawned ones are patched when they import torch."""
+        if module.__name__.endswith(".fetch"):
+            patch(module._BaseDatasetFetcher, "__init__", _collating)
+            patch(module._MapDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__getitems__", "__getitem__")))
+            patch(module._IterableDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__iter__",)))
+        elif module.__name__.endswith(".worker"):
+            patch(module, "_worker_loop", _working)
+        else:
+            patch(module, "pin_memory", _pinned)
+
+
+def _collating(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        collate = self.collate_fn
+        code, me = _code_of(collate), weakref.ref(self)
+        setattr(self, _COLLATE, code)
+
+        def timed(batch: Any) -> Any:
+            recorder = STATE.recorder
+            if recorder is None or not recorder.detailed:
+                return collate(batch)
+            if _said.fetcher is not me:  # a loader within the data set has said its own since
+                _origins.say(recorder, "collate", code)
+            thread = recorder.thread
+            depth = thread.depth
+            thread.depth = depth + 1
+            begin = now()
+            try:
+                return collate(batch)
+            finally:
+                recorder.region("collate", begin, depth)
+
+        self.collate_fn = timed  # of the fetcher, which nobody but torch holds
+
+    return init
+
+
+def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callable[..., Any]:
+    def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed:
+            return original(self, *args, **kwargs)
+        me = weakref.ref(self)  # the same one each time
+        if _said.fetcher is not me or _said.serial != recorder.serial:
+            _said.fetcher, _said.serial = me, recorder.serial
+            _origins.say_of(recorder, "dataset", self.dataset, methods)
+            _origins.say(recorder, "collate", getattr(self, _COLLATE, None))
+        thread = recorder.thread
+        depth = thread.depth
+        thread.depth = depth + 1
+        begin = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            recorder.region("dataset", begin, depth)
+
+    return fetch
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code of the user's own function, or of what a partial or an object that is called comes down to."""
+    function = getattr(function, "func", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) and is_user_code(code) else None
+
+
+def _pinned(original: Callable[..., Any]) -> Callable[..., Any]:
+    pinning = _Pinning()
+
+    def pin_memory(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed or pinning.now:
+            return original(*args, **kwargs)
+        pinning.now = True
+        try:
+            with Region(recorder, "pin memory"):
+                return original(*args, **kwargs)
+        finally:
+            pinning.now = False
+
+    return pin_memory
+
+
+def _working(original: Callable[..., None]) -> Callable[..., None]:
+    names = list(inspect.signature(original).parameters)
+    queues = (names.index("index_queue"), names.index("data_queue"))
+
+    def loop(*args: Any, **kwargs: Any) -> None:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed or len(args) <= max(queues):
+            return original(*args, **kwargs)
+        parent = multiprocessing.parent_process()
+        # of ranks that one process started, only this tells whose worker it is
+        recorder.call(CallKind.OTHER, WORKER_OF, now(), size=(parent and parent.pid) or os.getppid())
+        indices, data = _Indices(args[queues[0]], recorder), _Results(args[queues[1]], recorder)
+        given = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
+        try:
+            with _sending(recorder):
+                original(*given, **kwargs)
+        finally:
+            recorder.flush()  # the process ends without its exit handlers
+
+    return loop
+
+
+class _Indices:
+    """The queue of what a worker is to fetch."""
+
+    def __init__(self, queue: Any, recorder: Recorder) -> None:
+        self._queue = queue
+        self._recorder = recorder
+        self._started = False
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        if not self._started:
+            self._started = True
+            thread = recorder.thread
+            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.name("worker start"), 0)
+        if self._queue.empty():
+            recorder.flush()  # about 20 µs, of an idle worker's: one that outlives its loader is killed while it waits
+        with Region(recorder, "waiting for an index"):
+            return self._queue.get(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class _Results:
+    """The queue of what a worker has fetched."""
+
+    def __init__(self, queue: Any, recorder: Recorder) -> None:
+        self._queue = queue
+        self._recorder = recorder
+
+    def put(self, *args: Any, **kwargs: Any) -> None:
+        recorder = self._recorder
+        with Region(recorder, "waiting for a place"):
+            self._queue.put(*args, **kwargs)
+        recorder.flush_if_due(now())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@contextmanager
+def _sending(recorder: Recorder) -> Iterator[None]:
+    """Region `send` where a queue's own thread makes bytes and shared memory of a batch; it takes the worker's GIL."""
+    module: Any = multiprocessing.queues
+    pickler = getattr(module, "_ForkingPickler", None)
+    if pickler is None:
+        yield
+        return
+    module._ForkingPickler = _Pickler(pickler, recorder)
+    try:
+        yield
+    finally:
+        module._ForkingPickler = pickler
+
+
+class _Pickler:
+    """What multiprocessing's queues make bytes with."""
+
+    def __init__(self, pickler: Any, recorder: Recorder) -> None:
+        self._pickler = pickler
+        self._recorder = recorder
+
+    def dumps(self, *args: Any, **kwargs: Any) -> Any:
+        with Region(self._recorder, "send"):
+            return self._pickler.dumps(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pickler, name)
+
+
+PLUGIN = LoaderWorkers()

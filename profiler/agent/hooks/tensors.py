@@ -1,0 +1,220 @@
+"""Methods of torch.Tensor that wait for the device or copy between its memory and the CPU's: counted, timed, located.
+
+A wrapper costs about 0.3 µs. It hands a tensor with `__torch_function__` on as torch's own Python functions do, with
+itself as the function that was called: `func is torch.Tensor.item` stays true for the program.
+
+Indexing is left alone: a `__getitem__` in Python would make a tensor a sequence for C code, and slow the commonest
+method of all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, Final
+
+from profiler.agent.hook import STATE, caller, patch
+from profiler.agent.hooks import _waits
+from profiler.agent.hooks._waits import OPEN
+from profiler.agent.recorder import now
+from profiler.run.tables import CallKind
+
+# method: the name that the user knows it by
+WAITS: Final = {
+    "item": "item",
+    "tolist": "tolist",
+    "numpy": "numpy",
+    "__bool__": "bool",
+    "__int__": "int",
+    "__index__": "int",
+    "__float__": "float",
+    "__complex__": "complex",
+    "__repr__": "print",
+    "__format__": "print",
+    "is_nonzero": "bool",
+    "nonzero": "nonzero",
+    "argwhere": "nonzero",
+    "masked_select": "masked_select",
+    "unique": "unique",
+    "unique_consecutive": "unique",
+    "equal": "equal",
+    "allclose": "allclose",
+}
+LEAVES: Final = frozenset(
+    {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
+)
+"""Of these those within which torch calls none of them."""
+_WOULD_SYNC: Final = (_waits.WOULD_SYNC,)
+COPIES: Final = ("to", "cpu", "cuda", "copy_")
+
+Make = Callable[[Any], Callable[..., Any]]
+
+
+class TensorsHook:
+    """Watches torch.Tensor."""
+
+    name: ClassVar[str] = "tensors"
+    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.optim.optimizer")
+    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
+
+    def install(self, module: ModuleType) -> None:
+        if module.__name__ != "torch":
+            _step_count[0] = getattr(getattr(module, "_get_value", None), "__code__", None)
+            return
+        tensor = module.Tensor
+        makers: dict[str, Make] = {
+            method: (_leaf if method in LEAVES else _waiting)(module, name) for method, name in WAITS.items()
+        }
+        makers |= {method: _copying(module, method) for method in COPIES}
+        makers["repeat_interleave"] = repeating(module)
+        before = _is_sequence(module)
+        for method, make in makers.items():
+            if hasattr(tensor, method):
+                patch(tensor, method, make)
+        if _is_sequence(module) != before:
+            raise TypeError("with its methods replaced, a tensor would count as a sequence")
+
+
+def _is_sequence(torch: ModuleType) -> bool:
+    """Whether C code takes a tensor for one, as it does with a class whose `__getitem__` is written in Python.
+
+    torch.tensor([a, b]) of two numbers would then fail.
+    """
+    return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
+
+
+def _waiting(torch: ModuleType, name: str) -> Make:
+    overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if overridden(self):
+                return handle(wrapper, (self,), self, *args, **kwargs)
+            recorder = STATE.recorder
+            if recorder is None or OPEN.inside:
+                return original(self, *args, **kwargs)
+            begin = now()
+            OPEN.inside = True
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                OPEN.inside = False
+            _waits.waited(recorder, name, self, begin, caller(1))
+            return result
+
+        return wrapper
+
+    return make
+
+
+def _leaf(torch: ModuleType, name: str) -> Make:
+    """As `_waiting`, with less around it: of methods that a program calls thousands of times a second.
+
+    Between a program's own steps nothing of ours is in a cache: each function that is called here takes 1 us more.
+    """
+    overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
+    waited, frame_at, plain = _waits.waited, sys._getframe, torch.Tensor
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if overridden(self):
+                return handle(wrapper, (self,), self, *args, **kwargs)
+            try:
+                frame = frame_at(1)  # as `caller`, without its call
+            except ValueError:
+                frame = None
+            if frame is not None and frame.f_code is _step_count[0] and self.is_cpu:
+                return original(self, *args, **kwargs)
+            recorder = STATE.recorder
+            if recorder is None or OPEN.inside:
+                return original(self, *args, **kwargs)
+            begin = now()
+            result = original(self, *args, **kwargs)
+            if type(self) is not plain or _waits.on_device(self) or OPEN.on_cpu_already:
+                waited(recorder, name, self, begin, frame)
+            elif self.is_cpu:
+                recorder.count_quickly(_WOULD_SYNC)
+                if recorder.detailed:
+                    recorder.call(CallKind.WOULD_SYNC, name, begin, site=_waits.site(recorder, frame))
+            return result
+
+        return wrapper
+
+    return make
+
+
+_step_count: Final[list[CodeType | None]] = [None]
+"""torch's function by which its optimizers read their count of steps. That lies on the CPU wherever the model does: so
+it is no wait, and on a CPU none that would be. (ASGD's lies with the model: on a GPU it counts, on a CPU it does not.)
+"""
+
+
+def repeating(torch: ModuleType) -> Make:
+    """Of repeat_interleave, as a method or a function: it waits when the repeats are a tensor and nobody says how many
+    rows that will give."""
+    overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values())
+            if overridden(given):
+                return handle(wrapper, given, *args, **kwargs)
+            recorder = STATE.recorder
+            tensors = [value for value in given if isinstance(value, torch.Tensor)]
+            alone = len(given) == 1  # repeat_interleave(repeats)
+            if recorder is None or OPEN.inside or kwargs.get("output_size") is not None or len(tensors) + alone < 2:
+                return original(*args, **kwargs)
+            begin = now()
+            OPEN.inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                OPEN.inside = False
+            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin, caller(1))
+            return result
+
+        return wrapper
+
+    return make
+
+
+def _copying(torch: ModuleType, name: str) -> Make:
+    overridden, handle = torch._C._has_torch_function_variadic, torch.overrides.handle_torch_function
+    on_device = _waits.on_device
+
+    def make(original: Any) -> Callable[..., Any]:
+        def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if overridden(self, *args):
+                return handle(wrapper, (self, *args), self, *args, **kwargs)
+            recorder = STATE.recorder
+            if recorder is None or OPEN.inside:
+                return original(self, *args, **kwargs)
+            begin = now()
+            OPEN.inside = True
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                OPEN.inside = False
+            if name == "cpu" and result is self:
+                if _waits.on_cpu(self) and _waits.has_values(self):
+                    _waits.would_wait(recorder, name, self, begin, caller(1))
+                return result
+            source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
+            if source is not result and on_device(source) is not on_device(result) and _waits.has_values(source):
+                _waits.copied(recorder, name, (source, result), begin, waits=_blocks(args, kwargs, source, result))
+            return result
+
+        return wrapper
+
+    return make
+
+
+def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:
+    """Whether the host waits for a copy: unless told not to, and then too when the CPU's side is pageable."""
+    asked = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
+    return not asked or not _waits.pinned(result if _waits.on_device(source) else source)
+
+
+PLUGIN = TensorsHook()

@@ -1,0 +1,212 @@
+"""torch's sync debug mode as a source: its warnings are counted and never seen, whatever the program filters."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from profiler.agent.hook import STATE, patched, unpatch
+from profiler.agent.hooks import cuda_syncs
+from profiler.agent.hooks._waits import OPEN
+from profiler.agent.recorder import Recorder
+from profiler.run.tables import CallKind
+from tests.fakes import hooks
+
+WARNING = cuda_syncs.MESSAGE + " (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:350.)"
+
+
+class Torch(SimpleNamespace):
+    """The parts of torch that the mode needs; CUDA is initialised when a test says so."""
+
+    def __init__(self) -> None:
+        self.queued: list[Callable[[], None]] = []
+        self.mode = 0
+        self.told = False
+        self.patched = 0
+        cuda = SimpleNamespace(__name__="torch.cuda", _lazy_call=self.queued.append)
+        cuda.set_sync_debug_mode = self._set
+        cuda.get_sync_debug_mode = lambda: self.mode
+        super().__init__(cuda=cuda, _C=SimpleNamespace(_cuda_set_sync_debug_mode=self._set))
+
+    def _set(self, mode: int) -> None:
+        if not self.told:  # TORCH_WARN_ONCE
+            self.told = True
+            warnings.warn(cuda_syncs.PROTOTYPE + " and does not yet detect all", UserWarning, stacklevel=2)
+        self.mode = mode
+
+    def initialise(self) -> None:
+        for call in self.queued:
+            call()
+        self.queued.clear()
+
+
+def emit() -> None:
+    """As torch does from C: at the line of the Python code that called it."""
+    warnings.warn(WARNING, UserWarning, stacklevel=2)
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Iterator[Any]:
+    before, filters = patched(), warnings.filters
+    STATE.recorder = Recorder(tmp_path, "standard")
+    fake = Torch()
+    warnings.filters = list(filters)  # type: ignore[misc]
+    fake.patched = before
+    cuda_syncs.watch(fake, cuda_syncs.SyncFilter())  # type: ignore[arg-type]
+    yield fake
+    unpatch(before)
+    STATE.recorder = None
+    warnings.filters = filters  # type: ignore[misc]
+
+
+def counters() -> dict[str, float]:
+    assert STATE.recorder is not None
+    return STATE.recorder.counters
+
+
+def test_is_off_until_the_program_uses_cuda(torch: Any) -> None:
+    filters = list(warnings.filters)
+    assert torch.mode == 0
+    assert len(torch.queued) == 1
+    torch.initialise()
+    assert torch.mode == 1
+    assert torch.cuda.get_sync_debug_mode() == 0, "the program has not set it"
+    assert warnings.filters[1:] == filters
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_what_torch_says_of_the_mode_is_not_the_programs_to_hear(torch: Any, action: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        torch.initialise()
+    assert torch.told
+    assert torch.mode == 1
+    assert caught == []
+    assert STATE.recorder is not None
+    assert "cuda_syncs" not in STATE.recorder.hooks
+
+
+def test_nothing_is_left_when_the_recording_ends(torch: Any) -> None:
+    before = list(warnings.filters)
+    torch.initialise()
+    unpatch(torch.patched)
+    STATE.recorder = None
+    assert torch.mode == 0
+    assert warnings.filters == before
+    with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
+        emit()
+
+
+def test_nothing_begins_when_the_recording_has_ended(torch: Any) -> None:
+    before = list(warnings.filters)
+    unpatch(torch.patched)
+    torch.initialise()
+    assert (torch.mode, torch.told) == (0, False)
+    assert warnings.filters == before
+
+
+def test_the_programs_own_mode_outlives_the_recording(torch: Any) -> None:
+    torch.initialise()
+    torch.cuda.set_sync_debug_mode(2)
+    unpatch(torch.patched)
+    assert torch.mode == 2
+
+
+def _nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "doing",
+    [
+        _nothing,
+        lambda: warnings.simplefilter("ignore"),
+        lambda: warnings.simplefilter("error"),
+        lambda: warnings.filterwarnings("always", category=UserWarning),
+        warnings.resetwarnings,
+    ],
+)
+def test_counts_every_warning_and_shows_none(torch: Any, doing: Callable[[], None]) -> None:
+    torch.initialise()
+    printed = io.StringIO()
+    with redirect_stderr(printed):
+        doing()
+        for _ in range(3):
+            emit()  # the same line each time: Python's memory of shown warnings must not hide any
+    assert printed.getvalue() == ""
+    assert counters() == {"debug_syncs": 3, "syncs": 3}
+    assert STATE.recorder is not None
+    calls = hooks.calls(STATE.recorder)
+    assert [(name, kind) for name, kind, _ in calls] == [("other", CallKind.SYNC)] * 3
+    assert {Path(site.file).name for _, _, site in calls} == {Path(__file__).name}
+
+
+def test_survives_catch_warnings_that_began_before(torch: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.initialise()
+        emit()
+        warnings.warn("the program's own", stacklevel=1)
+    emit()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        emit()
+    assert [str(warning.message) for warning in caught] == ["the program's own"]
+    assert counters()["debug_syncs"] == 3
+
+
+def test_a_wait_in_a_wrapper_of_ours_is_not_counted_again(torch: Any) -> None:
+    torch.initialise()
+    OPEN.inside = True
+    try:
+        emit()
+    finally:
+        OPEN.inside = False
+    assert counters() == {"debug_syncs": 1, "debug_syncs_seen": 1}
+
+
+def test_the_mode_is_the_programs_once_it_sets_it(torch: Any) -> None:
+    torch.initialise()
+    torch.cuda.set_sync_debug_mode(1)
+    assert torch.cuda.get_sync_debug_mode() == 1
+    with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
+        emit()
+    assert counters() == {}
+
+
+@pytest.mark.filterwarnings(f"ignore:{cuda_syncs.PROTOTYPE}")
+def test_a_program_that_sets_it_first_keeps_it(torch: Any) -> None:
+    torch.cuda.set_sync_debug_mode(2)
+    torch.initialise()
+    assert torch.mode == 2
+
+
+def test_a_mode_that_cannot_be_set_leaves_cuda_to_the_program(torch: Any) -> None:
+    def refuse(mode: int) -> None:
+        raise RuntimeError("no such mode")
+
+    torch._C._cuda_set_sync_debug_mode = refuse
+    torch.initialise()
+    assert STATE.recorder is not None
+    assert "no such mode" in STATE.recorder.hooks.pop("cuda_syncs")
+
+
+def test_filters_can_be_handed_to_workers(torch: Any) -> None:
+    torch.initialise()
+    copied = pickle.loads(pickle.dumps(warnings.filters[0]))
+    assert copied[1].match(WARNING) is None
+    assert b"profiler" not in pickle.dumps(warnings.filters[0])
+
+
+def test_torch_without_cuda_is_left_alone() -> None:
+    before = patched()
+    cuda_syncs.PLUGIN.install(SimpleNamespace(_C=SimpleNamespace()))  # type: ignore[arg-type]
+    assert patched() == before

@@ -1,0 +1,183 @@
+"""torch.compile with us and without: as many graphs, breaks and frames, the same results, no new warning."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+from profiler.agent import hook
+from profiler.agent.hooks import dynamo
+from tests.fakes.programs import ROOT
+
+pytest.importorskip("torch")
+
+PROGRAM: Final = """
+import json, sys, tempfile, warnings
+from pathlib import Path
+import torch
+hooked = sys.argv[1] == "hooked"
+if hooked:
+    from profiler.agent import hook
+    from profiler.agent.hooks import dynamo, functions, tensors
+    from profiler.agent.recorder import Recorder
+    hook.STATE.recorder = recorder = Recorder(Path(sys.argv[2]), "standard")
+    tensors.PLUGIN.install(torch)
+    functions.PLUGIN.install(torch)
+import torch._dynamo
+from torch._dynamo.testing import CompileCounterWithBackend
+if hooked:
+    dynamo.PLUGIN.install(torch._dynamo)
+
+def waiting(x, y):
+    y = y + (x * 2).sum().item()
+    if (y > 0).any():
+        y = y * 2
+    mask = y > 0
+    values = y[mask]
+    y = y.clone()
+    y[mask] = 0.5
+    found = torch.nonzero(y).sum() + torch.unique(values).sum() + torch.masked_select(y, mask).sum()
+    return found + float(y.sum()) + int(y.sum()) + y.tolist()[0] + y[0] + y[1:3].sum() + y.to("cpu").numpy()[0]
+
+def capturable(x, y):
+    rows = torch.repeat_interleave(y, 2).sum() + torch.nonzero(y).sum() + torch.where(y > 0)[0].sum()
+    return rows + torch.masked_select(y, y > 1).sum() + torch.Tensor.nonzero(y).sum() + y.sum().item() + y[0]
+
+result = []
+ways = [("eager", False, waiting), ("eager", True, capturable)]
+if sys.argv[3] == "more":
+    ways = [("eager", False, capturable), ("aot_eager", True, waiting), ("aot_eager", False, waiting)]
+for backend, capture, function in ways:
+    torch._dynamo.config.capture_dynamic_output_shape_ops = capture
+    torch._dynamo.config.capture_scalar_outputs = capture
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(function, backend=counter)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # when garbage is collected, is nobody's to say
+        values = [float(compiled(torch.arange(4.0), torch.arange(4.0) + k)) for k in range(4)]
+    result.append({
+        "values": values, "graphs": counter.frame_count, "operators": counter.op_count,
+        "breaks": sum(counters["graph_break"].values()), "frames": dict(counters["frames"]),
+        "recompiles": len(counters["recompiles"]), "warnings": [str(warning.message) for warning in caught],
+    })
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.repeat_interleave(x, 2).sum() + x[0]
+
+if sys.argv[3] == "more":
+    result.append(torch.export.export(Model(), (torch.arange(3.0),), strict=True).graph_module.code)
+torch._dynamo.reset()
+again = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+before = hooked and recorder.counters.get("recompilations", 0)
+for length in (2, 2, 3, 3, 4):
+    again(torch.ones(length))
+result.append(hooked and recorder.counters.get("would_sync", 0))
+result.append(hooked and recorder.counters.get("recompilations", 0) - before)
+print(json.dumps(result))
+"""
+
+
+def said(folder: Path, *, ways: str) -> tuple[list[Any], list[Any]]:
+    """What the program says without us, and with us."""
+    program = folder / "compiled.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(program), how, str(folder), ways],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for how in ("bare", "hooked")
+    ]
+    both = []
+    for process in running:
+        out, errors = process.communicate()
+        assert process.returncode == 0, errors[-4000:]
+        both.append(json.loads(out))
+    return both[0], both[1]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], list[Any]]:
+    return said(tmp_path_factory.mktemp("compiled"), ways="few")
+
+
+def test_graphs_breaks_results_and_warnings_are_the_same(both: tuple[list[Any], list[Any]]) -> None:
+    bare, hooked = both
+    assert bare[0]["breaks"] > 3, "the program is one that breaks graphs"
+    assert bare[1]["breaks"] == 0, "and one that can be captured as a whole"
+    assert hooked[:-2] == bare[:-2]
+
+
+@pytest.mark.slow
+def test_other_backends_and_export_too(tmp_path: Path) -> None:
+    bare, hooked = said(tmp_path, ways="more")
+    assert hooked[:-2] == bare[:-2]
+
+
+def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers() -> None:
+    module: Any = ModuleType("some_module")
+    module.work = len
+    already = hook.patched()
+    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    patches = dynamo._Patches(kept=())
+    compiling, done = threading.Event(), threading.Event()
+
+    def compiles() -> None:
+        with patches.aside(), patches._lock:
+            compiling.set()
+            done.wait()
+
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    try:
+        compiling.wait()
+        assert module.work("") == 0, "put aside"
+        child = os.fork()
+        if not child:  # where nobody compiles, or gives the lock back
+            before = module.work("")
+            with patches.aside():
+                meanwhile = module.work("")
+            os._exit(0 if (before, meanwhile, module.work("")) == (1, 0, 1) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        thread.join()
+        assert module.work("") == 1
+        hook.unpatch(already)
+
+
+def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
+    module: Any = ModuleType("some_module")
+    module.work = len
+    already = hook.patched()
+    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    with dynamo._Patches(kept=()).aside():
+        module.work = str
+    hook.unpatch(already)
+    assert module.work is str
+
+
+def test_what_runs_between_the_graphs_is_still_counted(both: tuple[list[Any], list[Any]]) -> None:
+    calls, least = 4, 6  # item, any, nonzero, float, int, tolist at the least, each time that `waiting` ran
+    assert both[1][-2] >= calls * least
+
+
+def test_code_that_is_compiled_once_more_is_counted(both: tuple[list[Any], list[Any]]) -> None:
+    assert both[1][-1] == 2, "three shapes: the first time is none, and neither is a shape that was seen"

@@ -1,0 +1,98 @@
+"""Whose code lies where, for programs that are started in the ways that there are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.agent.hook import STATE
+from profiler.agent.hooks import facts
+from tests.fakes.programs import ROOT
+from tests.fakes.watched import watched
+
+TORCH = """
+import sys
+from types import SimpleNamespace
+sys.path.insert(0, {root!r})
+from profiler.agent.hook import STATE
+from profiler.agent.hooks.facts import PLUGIN
+known = {{}}
+STATE.recorder = SimpleNamespace(know=known.update)
+torch = SimpleNamespace(
+    __name__="torch", __version__="2", __file__="/src/torch/__init__.py", cuda=SimpleNamespace(_lazy_call=lambda _: 0)
+)
+PLUGIN.install(torch)
+import json
+print(json.dumps(known))
+"""
+"""A module of this text is torch, as far as the hook asks."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "fake_torch.py").write_text(TORCH.format(root=str(ROOT)))
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "train.py").write_text(
+        "def main():\n    import fake_torch\nif __name__ == '__main__':\n    main()"
+    )
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "__init__.py").write_text("import fake_torch")
+    (tmp_path / "early" / "train.py").write_text("")
+    (tmp_path / "train.py").write_text("from mine.train import main\nmain()")
+    (tmp_path / "start").write_text("from mine.train import main\nmain()")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("start", "main"),
+    [
+        (("-m", "mine.train"), "mine"),
+        (("-m", "early.train"), "early"),
+        (("start",), "mine"),
+        (("train.py",), None),
+        (("-c", "import fake_torch"), None),
+        (("-m", "cProfile", "-o", "profile", "train.py"), None),
+    ],
+)
+def test_the_users_package(folder: Path, start: tuple[str, ...], main: str | None) -> None:
+    done = subprocess.run(
+        [sys.executable, *start],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(folder)},
+    )
+    known = json.loads(done.stdout)
+    assert (known.get("main"), known["torch_folder"]) == (main, "/src/torch")
+    assert known["package"] == str(ROOT / "profiler")
+
+
+def test_what_numbers_are_computed_in_and_by_what_they_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    monkeypatch.setattr(facts, "_seen", {})
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        assert STATE.recorder is not None
+        known = STATE.recorder.known
+        with torch.autocast("cpu", enabled=False):
+            pass
+        assert not known.keys() & {"autocast", "compile", "parameter_dtype"}
+        parameters = [torch.nn.Parameter(torch.zeros(1, dtype=dtype)) for dtype in (torch.float64, torch.bfloat16)]
+        torch.optim.SGD(parameters, lr=0.1)
+        assert known["parameter_dtype"] == "bfloat16, float64"
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.is_autocast_enabled("cpu")
+        assert known["autocast"] == "bfloat16"
+        torch.compile(len, disable=True)
+        assert "compile" not in known
+        torch.compile(lambda x: x, backend="eager")
+        torch.compile(lambda x: x, mode="reduce-overhead")
+        assert known["compile"] == "eager, inductor reduce-overhead"

@@ -1,0 +1,92 @@
+"""Functions of torch: explicit waits, orders between streams, collectives; and where torch.jit finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import functions
+from profiler.agent.recorder import Recorder
+from profiler.run.tables import CallKind
+from tests.fakes import hooks
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A torch whose CUDA answers: its waits return at once."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    for owner, name in ((torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")):
+        monkeypatch.setattr(owner, name, lambda self: None)
+    monkeypatch.setattr(torch.cuda.Stream, "wait_event", lambda self, event: None)
+    with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as made:
+        yield made
+
+
+def test_explicit_waits_block_and_orders_between_streams_do_not(recorder: Recorder) -> None:
+    stand_in: Any = object()
+    torch.cuda.synchronize()
+    torch.cuda.Stream.synchronize(stand_in)
+    torch.cuda.Event.synchronize(stand_in)
+    torch.cuda.Stream.wait_event(stand_in, stand_in)
+    assert recorder.counters == {"syncs": 3}
+    assert [(name, kind) for name, kind, _ in hooks.calls(recorder)] == [
+        ("synchronize", CallKind.SYNC),
+        ("stream synchronize", CallKind.SYNC),
+        ("event synchronize", CallKind.SYNC),
+        ("wait event", CallKind.EVENT),
+    ]
+    assert [bool(blocked) for blocked in hooks.call_rows(recorder)["blocked"]] == [True, True, True, False]
+
+
+def test_a_wait_that_fails_is_no_wait(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("here it does not fail")
+    with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as recorder:
+        with pytest.raises((AssertionError, RuntimeError)):
+            torch.cuda.synchronize()
+        assert recorder.counters == {}
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+def test_collectives_are_calls_without_a_wait(recorder: Recorder, tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        x = torch.ones(3)
+        torch.distributed.all_reduce(x)
+        torch.distributed.barrier()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert x.sum() == 3
+    found = [(name, kind) for name, kind, _ in hooks.calls(recorder)]
+    assert found == [("all_reduce", CallKind.OTHER), ("barrier", CallKind.OTHER)]
+    assert not hooks.call_rows(recorder)["blocked"].any()
+    assert "syncs" not in recorder.counters
+
+
+def test_functions_take_their_arguments_by_name(recorder: Recorder) -> None:
+    x = torch.tensor([0.0, 1.0])
+    assert torch.nonzero(input=x).tolist() == [[1]]
+    assert torch.unique(x, return_counts=True)[1].tolist() == [1, 1]
+    assert torch.repeat_interleave(torch.tensor([1, 2])).tolist() == [0, 1, 1]
+    assert torch.where(condition=x > 0, input=x, other=x).tolist() == [0, 1]
+    assert recorder.counters == {"would_sync": 3}
+
+
+def test_a_subclass_among_later_arguments_is_asked(recorder: Recorder) -> None:
+    asked = []
+
+    class Mine(torch.Tensor):  # type: ignore[misc, name-defined]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    mask = torch.tensor([True, False]).as_subclass(Mine)
+    assert torch.masked_select(torch.ones(2), mask).shape == (1,)
+    assert asked[0] is torch.masked_select
+    assert recorder.counters == {"would_sync": 1}

@@ -1,0 +1,292 @@
+"""Methods of torch.Tensor that wait or copy, seen once each, with the user's line, and not changed."""
+
+from __future__ import annotations
+
+import _thread
+import pickle
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from operator import methodcaller
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profiler.agent import hook, imports
+from profiler.agent.hooks import _waits, functions, tensors
+from profiler.agent.recorder import Recorder
+from profiler.run.tables import CallKind
+from tests.fakes import hooks
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(params=["standard", "light"])
+def recorder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recorder]:
+    _waits.OPEN.on_cpu_already = 0  # a tensor of the test before may have had the address of one of this
+    with hooks.installed(Recorder(tmp_path, request.param), tensors.PLUGIN, functions.PLUGIN, module=torch) as made:
+        yield made
+
+
+def names(recorder: Recorder) -> list[str]:
+    return [name for name, _, _ in hooks.calls(recorder)]
+
+
+OPERATIONS = {
+    "item": lambda x: x[0].item(),
+    "tolist": lambda x: x.tolist(),
+    "cpu": lambda x: x.cpu(),
+    "numpy": np.asarray,
+    "bool": lambda x: bool(x[1]),
+    "int": lambda x: int(x[1]),
+    "float": lambda x: float(x[1]),
+    "print": lambda x: f"{x} {x!r:}",
+    "nonzero": lambda x: (x.nonzero(), torch.nonzero(x), torch.where(x > 0), torch.argwhere(x)),
+    "unique": lambda x: (torch.unique(x), x.unique()),
+    "masked_select": lambda x: x.masked_select(x > 1),
+    "repeat_interleave": lambda x: x.repeat_interleave(torch.tensor([1, 2, 3])),
+    "equal": lambda x: torch.equal(x, x),
+}
+TIMES = {"print": 2, "nonzero": 4, "unique": 2}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_counts_each_operation_once(recorder: Recorder, name: str) -> None:
+    OPERATIONS[name](torch.arange(3.0))
+    expected = TIMES.get(name, 1)
+    assert recorder.counters == {"would_sync": expected}
+    if recorder.detailed:
+        assert names(recorder) == [name] * expected
+        assert {(kind, Path(site.file).name) for _, kind, site in hooks.calls(recorder)} == {
+            (CallKind.WOULD_SYNC, Path(__file__).name)
+        }
+
+
+def test_what_needs_no_values_is_not_counted(recorder: Recorder) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    x[x > 1], x[0], x[0, 1], x[:, 1:], x[None], x[...], x[torch.tensor([1, 0])]
+    x[0] = 1.0
+    x[x > 3] = 0.0
+    x.to("cpu"), x.to(torch.float64), x.repeat_interleave(2), torch.repeat_interleave(x, 2), torch.where(x > 1, x, x)
+    x.repeat_interleave(torch.tensor([1, 2]), dim=0, output_size=3)
+    x.copy_(torch.zeros(2, 3))
+    assert recorder.counters == {}
+
+
+def test_numpy_after_cpu_is_one(recorder: Recorder) -> None:
+    x = torch.arange(3.0)
+    x.cpu().numpy()
+    assert recorder.counters == {"would_sync": 1}
+    x.numpy()
+    assert recorder.counters == {"would_sync": 2}
+
+
+def test_a_hook_that_makes_a_tensor_a_sequence_does_not_come_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = iter((False, True))
+    monkeypatch.setattr(tensors, "_is_sequence", lambda module: next(seen))
+    before, recorder = hook.patched(), Recorder(tmp_path, "light")
+    monkeypatch.setattr(hook.STATE, "recorder", recorder)
+    imports.install(tensors.PLUGIN, torch)
+    assert hook.patched() == before
+    assert "sequence" in recorder.hooks["tensors"]
+
+
+def test_a_tensor_is_no_sequence_for_c_code(recorder: Recorder) -> None:
+    assert not tensors._is_sequence(torch)
+    assert torch.tensor([torch.ones(()), torch.ones(())]).tolist() == [1, 1]
+
+
+def test_errors_are_the_programs_own(recorder: Recorder) -> None:
+    x = torch.arange(3.0)
+    for wrong, message in (
+        (x.item, "a Tensor with 3 elements cannot be converted to Scalar"),
+        (lambda: bool(x), "Boolean value of Tensor with more than one value is ambiguous"),
+        (lambda: x[torch.ones(4, dtype=torch.bool)], "The shape of the mask"),
+        (lambda: torch.nonzero("no"), "nonzero"),
+        (lambda: torch.ones(1, requires_grad=True).numpy(), "requires grad"),
+    ):
+        with pytest.raises((RuntimeError, TypeError, IndexError), match=message):
+            wrong()
+    assert recorder.counters == {}
+    assert x.sum().item() == 3  # the guard against nesting is open again
+    assert recorder.counters == {"would_sync": 1}
+
+
+def test_a_subclass_is_asked_with_the_function_that_the_program_knows(recorder: Recorder) -> None:
+    asked = []
+
+    class Mine(torch.Tensor):  # type: ignore[misc]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.arange(3.0).as_subclass(Mine)
+    for function, ask in (
+        (torch.Tensor.tolist, x.tolist),
+        (torch.Tensor.__getitem__, lambda: x[0]),
+        (torch.Tensor.to, lambda: x.to(torch.float64)),
+        (torch.nonzero, lambda: torch.nonzero(x)),
+        (torch.Tensor.repeat_interleave, lambda: x.repeat_interleave(2)),
+    ):
+        asked.clear()
+        ask()
+        assert asked[0] is function, (asked, function)
+    assert type(x[0]) is Mine
+    assert recorder.counters == {"would_sync": 2}, "tolist and nonzero, each once"
+
+
+def test_fake_and_meta_tensors_have_no_values(recorder: Recorder) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    repr(torch.ones(2, device="meta"))
+    with FakeTensorMode():
+        repr(torch.ones(2)), torch.ones(2).cpu()
+    assert recorder.counters == {}
+
+
+def test_transforms_and_scripts_go_on(recorder: Recorder) -> None:
+    x = torch.arange(3.0, requires_grad=True)
+    assert torch.func.vmap(lambda row: row[0] * 2)(torch.ones(2, 2)).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="vmap"):
+        torch.func.vmap(lambda row: row.sum().item())(torch.ones(2, 2))
+    x[x > 0].sum().backward()
+    assert x.grad.tolist() == [0, 1, 1]
+    with torch.inference_mode():
+        assert torch.ones(()).item() == 1
+
+    def scripted(t: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(t).sum() + torch.repeat_interleave(t, 2).sum() + torch.unique(t).sum()
+
+    assert torch.jit.script(scripted)(torch.arange(3.0)).item() == 12
+
+
+def test_replaced_functions_keep_their_names(recorder: Recorder) -> None:
+    for function in (torch.nonzero, torch.unique, torch.Tensor.item, torch.Tensor.to):
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert b"profiler" not in pickle.dumps(torch.Tensor.item)
+
+
+def test_without_a_recorder_nothing_changes(recorder: Recorder) -> None:
+    hook.STATE.recorder = None
+    assert torch.ones(()).item() == 1
+    assert recorder.counters == {}
+
+
+def test_all_is_taken_back(tmp_path: Path) -> None:
+    before = {name: getattr(torch.Tensor, name) for name in (*tensors.WAITS, *tensors.COPIES)}
+    with hooks.installed(Recorder(tmp_path, "light"), tensors.PLUGIN, functions.PLUGIN, module=torch):
+        assert torch.Tensor.item is not before["item"]
+    assert {name: getattr(torch.Tensor, name) for name in before} == before
+
+
+class OnDevice:
+    """A tensor as the rules see it: on a GPU or not, pinned or not."""
+
+    def __init__(self, cuda: bool, *, pinned: bool = False) -> None:
+        self.is_cuda, self.is_cpu, self._pinned, self.nbytes = cuda, not cuda, pinned, 64
+
+    def is_pinned(self) -> bool:
+        return self._pinned
+
+
+GPU, CPU = True, False
+
+
+@pytest.mark.parametrize(
+    ("from_gpu", "pinned", "kwargs", "blocks"),
+    [
+        (CPU, False, {}, True),
+        (CPU, True, {}, True),
+        (CPU, False, {"non_blocking": True}, True),  # pageable: the driver copies it first, and the host waits
+        (CPU, True, {"non_blocking": True}, False),
+        (GPU, False, {"non_blocking": True}, True),
+        (GPU, True, {"non_blocking": True}, False),
+        (GPU, False, {}, True),
+    ],
+)
+def test_copies_count_and_say_whether_the_host_waited(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, from_gpu: bool, pinned: bool, kwargs: Any, blocks: bool
+) -> None:
+    monkeypatch.setattr(_waits, "_plain", {OnDevice: True})
+    host, device = OnDevice(CPU, pinned=pinned), OnDevice(GPU)
+    source_, result = (device, host) if from_gpu else (host, device)
+    fake = SimpleNamespace(_C=torch._C, overrides=torch.overrides)
+    to = tensors._copying(fake, "to")(lambda self, *args, **kwargs: result)  # type: ignore[arg-type]
+    assert to(source_, "there", **kwargs) is result
+    way = "d2h" if from_gpu else "h2d"
+    assert recorder.counters == {way: 1, f"{way}_bytes": 64} | ({"syncs": 1} if blocks else {})
+    if recorder.detailed:
+        row = hooks.call_rows(recorder)[0]
+        assert (row["kind"], row["bytes"]) == (CallKind[way.upper()], 64)
+        assert (row["blocked"] > 0) == blocks
+        assert row["blocked"] <= row["end"] - row["begin"]
+
+
+def test_a_layout_without_one_memory_has_no_size() -> None:
+    assert _waits.size_of(torch.eye(2).to_sparse()) >= 0
+    assert _waits.size_of(torch.eye(2)) == 16
+    assert _waits.pinned(torch.eye(2).to_sparse()) is False
+
+
+def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_waits, "on_device", lambda tensor: True)
+    torch.ones(()).item()
+    str(torch.ones(2))
+    assert recorder.counters == {"syncs": 2}
+    if recorder.detailed:
+        rows = hooks.call_rows(recorder)
+        assert (rows["kind"] == CallKind.SYNC).all()
+        assert (rows["blocked"] > 0).all()
+        assert (rows["blocked"] <= rows["end"] - rows["begin"]).all()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.Adamax])
+def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Optimizer]
+) -> None:
+    monkeypatch.setattr(tensors, "_step_count", [None])
+    tensors.PLUGIN.install(sys.modules["torch.optim.optimizer"])
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = kind([weight])
+    weight.sum().backward()
+    optimizer.step()
+    assert recorder.counters == {}
+    weight.sum().item()
+    assert recorder.counters == {"would_sync": 1}
+
+
+def test_calls_without_a_python_caller_go_on(recorder: Recorder) -> None:
+    """As in atexit, or in a thread that begins with one: no frame of Python's is around the wrapper."""
+    for call, tensor in (
+        (torch.Tensor.item, torch.ones(())),
+        (torch.Tensor.nonzero, torch.ones(2)),
+        (torch.nonzero, torch.ones(2)),
+        (torch.Tensor.cpu, torch.ones(2)),
+    ):
+        done = threading.Lock()
+        done.acquire()
+        work = chain(map(call, [tensor]), map(methodcaller("release"), [done]))
+        _thread.start_new_thread(deque, (work, 0))  # all of it in C
+        assert done.acquire(timeout=60), call
+    assert recorder.counters == {"would_sync": 4}
+    assert recorder.failed == ""
+    if recorder.detailed:
+        assert (hooks.call_rows(recorder)["site"] == -1).all()
+
+
+def test_no_tensor_is_kept(recorder: Recorder) -> None:
+    import weakref
+
+    x = torch.arange(3.0)
+    alive = weakref.ref(x)
+    x.cpu(), x.tolist(), x[x > 0], repr(x), torch.unique(x)
+    del x
+    assert alive() is None

@@ -1,0 +1,305 @@
+"""torch's own trace of a window of steps: when it opens and closes, whose clock it has, and whom it gives way to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import torch_trace
+from profiler.run.ingest.attached import FACT, TRACE_FILE
+from profiler.run.ingest.events import Trace, read_trace
+from profiler.run.source import Source, read_source
+from tests.fakes.programs import ROOT
+
+PROGRAM = """
+import json, os, sys, time, warnings
+from pathlib import Path
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from profiler.agent.hook import STATE, unpatch
+from profiler.agent.hooks import _alarm, torch_trace
+from profiler.agent.hooks.torch_trace import TorchTrace
+from profiler.agent.recorder import Recorder
+from profiler.run.tables import BoundaryKind
+
+root = Path(sys.argv[1])
+x = torch.randn(32, 32)
+said = {}
+
+def scenario(name):
+    unpatch()
+    (root / name).mkdir()
+    STATE.recorder = Recorder(root / name, "full")
+    trace = TorchTrace()
+    trace.install(torch.autograd.profiler)
+    return STATE.recorder, trace.window
+
+def work(mark="work"):
+    with record_function("warm"):
+        pass
+    begin = time.monotonic_ns()
+    with record_function(mark):
+        torch.mm(x, x)
+    return begin, time.monotonic_ns()
+
+def steps(recorder, count, kind=BoundaryKind.OPTIMIZER, name="SGD"):
+    for _ in range(count):
+        work()
+        recorder.found(kind, name)
+    recorder.flush()
+
+# marked steps, with known moments inside of the window
+recorder, trace = scenario("marks")
+said["marks"] = []
+for number in range(12):
+    said["marks"].append(work(f"mark {number}"))
+    recorder.step(0, False)
+recorder.flush()
+said["callbacks left"] = len(recorder.on_step)
+
+# a loader asked three times a step, and two optimizers that take turns
+recorder, trace = scenario("optimizers")
+for number in range(14):
+    for _ in range(3):
+        work("batch")
+        recorder.found(BoundaryKind.LOADER, "DataLoader")
+    for name in ("G", "D"):
+        work(f"{name} {number}")
+        recorder.found(BoundaryKind.OPTIMIZER, name)
+recorder.flush()
+
+recorder, trace = scenario("loader")
+steps(recorder, 17, BoundaryKind.LOADER, "DataLoader")
+
+# the program's own profiler: inside of our window, before it, around it, and only prepared (its schedule warms up)
+recorder, trace = scenario("inside")
+steps(recorder, 7)
+with profile(activities=[ProfilerActivity.CPU]) as own:
+    work("theirs")
+said["inside"] = [event.name for event in own.events()]
+steps(recorder, 9)
+
+recorder, trace = scenario("before")
+with profile(activities=[ProfilerActivity.CPU]) as own:
+    work("theirs")
+steps(recorder, 12)
+said["before"] = [event.name for event in own.events()]
+
+unpatch()
+with profile(activities=[ProfilerActivity.CPU]) as own:
+    recorder, trace = scenario("around")
+    steps(recorder, 12)
+    work("theirs")
+said["around"] = [event.name for event in own.events()]
+
+recorder, trace = scenario("prepared")
+plan = torch.profiler.schedule(wait=0, warmup=6, active=2)
+with profile(activities=[ProfilerActivity.CPU], schedule=plan, acc_events=True) as own:
+    for _ in range(10):
+        steps(recorder, 1)
+        own.step()
+said["prepared"] = [event.name for event in own.events()]
+
+# a fork collects nothing, and leaves the window to its parent
+recorder, trace = scenario("fork")
+steps(recorder, 7)
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on Python warns of every fork out of threads
+child = os.fork()
+if child == 0:
+    STATE.recorder = None
+    x + 1  # mm would wait for ever for the threads of its library, with or without a profiler
+    os._exit(0 if trace._session is None else 1)
+said["fork"] = os.waitpid(child, 0)[1]
+steps(recorder, 5)
+
+# torch's profiler cannot start, and the file cannot be written: the program goes on
+recorder, trace = scenario("broken")
+started, torch.profiler._KinetoProfile.start = torch.profiler._KinetoProfile.start, lambda self: 1 / 0
+steps(recorder, 12)
+torch.profiler._KinetoProfile.start = started
+recorder, trace = scenario("full disk")
+steps(recorder, 7)
+torch.profiler._KinetoProfile.export_chrome_trace, whole = (
+    lambda self, path: Path(path).write_text('{"traceEvents": ['), torch.profiler._KinetoProfile.export_chrome_trace
+)
+steps(recorder, 5)
+torch.profiler._KinetoProfile.export_chrome_trace = whole
+
+# one step without end, of operators alone; and a graph that is captured where the window would begin and end
+_alarm.LOOK_S = 0.05  # in half a second there are operators whose trace takes ten to be written
+recorder, trace = scenario("endless")
+steps(recorder, 7)
+torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
+while trace._session is not None:
+    x.add_(1)
+torch_trace.CUT_NS = 1 << 62
+recorder, trace = scenario("captured")
+real = torch_trace._capturing
+torch_trace._capturing = lambda torch: True
+steps(recorder, 9)
+said["captured"] = [trace._session is None]
+torch_trace._capturing = real
+steps(recorder, 7)
+torch_trace._capturing = lambda torch: True
+steps(recorder, 9)
+said["captured"].append(trace._session is None)
+torch_trace._capturing = real
+steps(recorder, 1)
+
+recorder, trace = scenario("short")
+steps(recorder, 3)
+recorder, trace = scenario("taken back")
+steps(recorder, 7)
+unpatch()
+said["taken back"] = [len(recorder.on_step), torch.autograd._profiler_enabled()]
+recorder, trace = scenario("exit")
+steps(recorder, 7)
+said["environment"] = os.environ.get("KINETO_LOG_LEVEL", "")
+(root / "said.json").write_text(json.dumps(said))
+"""
+
+
+@dataclass(frozen=True)
+class Scenarios:
+    root: Path
+    said: dict[str, Any]
+    output: str
+
+    def source(self, name: str) -> Source:
+        (folder,) = (self.root / name).glob("source-*")
+        return read_source(folder)
+
+    def fact(self, name: str) -> dict[str, Any]:
+        return dict(self.source(name).facts[FACT])
+
+    def trace(self, name: str) -> Trace:
+        (folder,) = (self.root / name).glob("source-*")
+        return read_trace(folder / TRACE_FILE)
+
+    def files(self, name: str) -> list[str]:
+        (folder,) = (self.root / name).glob("source-*")
+        return [file.name for file in folder.iterdir() if file.name.startswith("kineto")]
+
+
+@pytest.fixture(scope="module")
+def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
+    """All of them in one process: torch takes seconds to import."""
+    root = tmp_path_factory.mktemp("traces")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(root)], check=False, capture_output=True, text=True, timeout=280, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return Scenarios(root, json.loads((root / "said.json").read_text()), done.stdout + done.stderr)
+
+
+def marked(trace: Trace, prefix: str) -> list[str]:
+    return [event.name for event in sorted(trace.annotations) if event.name.startswith(prefix)]
+
+
+def test_a_window_of_steps_is_traced(scenarios: Scenarios) -> None:
+    fact = scenarios.fact("marks")
+    assert (fact["state"], fact["reason"]) == ("recorded", "")
+    assert fact["began"] <= fact["begin"] < fact["end"] <= fact["ended"]
+    first = torch_trace.SKIP
+    assert marked(scenarios.trace("marks"), "mark") == [f"mark {n}" for n in range(first, first + torch_trace.STEPS)]
+    assert scenarios.files("marks") == [TRACE_FILE]
+    assert scenarios.said["callbacks left"] == 0
+
+
+def test_its_clock_is_tied_to_ours(scenarios: Scenarios) -> None:
+    (ours, day), _ = scenarios.fact("marks")["clock"]
+    errors = []
+    for event in scenarios.trace("marks").annotations:
+        if event.name.startswith("mark"):
+            begin, end = scenarios.said["marks"][int(event.name.split()[1])]
+            errors.append((event.begin - day + ours - begin, end - (event.end - day + ours)))
+    assert len(errors) == torch_trace.STEPS
+    # inside of the moments read around it, to some µs; the nearest is free of what else had the CPU meanwhile
+    assert min(min(pair) for pair in errors) > -100_000, errors
+    assert min(max(pair) for pair in errors) < 1_000_000, errors
+
+
+def test_starting_and_writing_are_in_the_ledger(scenarios: Scenarios) -> None:
+    source, fact = scenarios.source("marks"), scenarios.fact("marks")
+    (recording,) = (number for number, text in source.names.items() if text == "recording")
+    own = source.tables["regions"][source.tables["regions"]["name"] == recording]
+    for begin, end in ((fact["began"], fact["begin"]), (fact["end"], fact["ended"])):
+        assert ((own["begin"] <= begin) & (own["end"] >= end)).any(), (begin, end, own)
+
+
+def test_the_steps_of_an_optimizer_are_counted(scenarios: Scenarios) -> None:
+    """Not the batches, nor the steps of the other optimizer."""
+    first = torch_trace.SKIP
+    assert scenarios.fact("optimizers")["state"] == "recorded"
+    assert marked(scenarios.trace("optimizers"), "G ") == [f"G {n}" for n in range(first, first + torch_trace.STEPS)]
+
+
+def test_without_an_optimizer_batches_count(scenarios: Scenarios) -> None:
+    assert scenarios.fact("loader")["state"] == "recorded"
+    assert len(marked(scenarios.trace("loader"), "work")) == torch_trace.STEPS
+
+
+@pytest.mark.parametrize("name", ["inside", "before", "around"])
+def test_a_profiler_of_the_program_is_not_disturbed(scenarios: Scenarios, name: str) -> None:
+    theirs = scenarios.said[name]
+    assert "theirs" in theirs
+    assert "aten::mm" in theirs
+
+
+def test_a_profiler_that_warms_up_is_not_disturbed(scenarios: Scenarios) -> None:
+    assert scenarios.said["prepared"].count("work") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("inside", "recorded", "ended early: the program started a profiler"),
+        ("before", "skipped", "the program uses a profiler"),
+        ("around", "skipped", "a profiler of torch's of the program's own was running"),
+        ("prepared", "skipped", "the program uses a profiler"),
+        ("broken", "failed", "ZeroDivisionError"),
+        ("full disk", "failed", "is the disk full?"),
+        ("endless", "recorded", "ended early: its steps were too long"),
+        ("captured", "recorded", ""),
+        ("short", "waiting", "the program ended before its 5th step"),
+        ("exit", "recorded", "ended early: the program or its recording ended"),
+        ("fork", "recorded", ""),
+        ("taken back", "recorded", "ended early: the program or its recording ended"),
+    ],
+)
+def test_the_run_says_what_became_of_it(scenarios: Scenarios, name: str, state: str, reason: str) -> None:
+    fact = scenarios.fact(name)
+    assert fact["state"] == state, fact
+    assert reason in fact["reason"], fact
+    assert scenarios.files(name) == ([TRACE_FILE] if state == "recorded" else [])
+
+
+def test_what_was_traced_until_then_is_kept(scenarios: Scenarios) -> None:
+    assert len(marked(scenarios.trace("inside"), "work")) == 2
+    assert marked(scenarios.trace("inside"), "theirs") == []
+    assert len(marked(scenarios.trace("exit"), "work")) == 2
+
+
+def test_no_window_begins_or_ends_while_a_graph_is_captured(scenarios: Scenarios) -> None:
+    assert scenarios.said["captured"] == [True, False]
+
+
+def test_a_recording_of_a_block_leaves_nothing_behind(scenarios: Scenarios) -> None:
+    assert scenarios.said["taken back"] == [0, False]
+
+
+def test_a_fork_leaves_the_window_to_its_parent(scenarios: Scenarios) -> None:
+    assert scenarios.said["fork"] == 0
+    assert len(marked(scenarios.trace("fork"), "work")) == torch_trace.STEPS
+
+
+def test_the_programs_output_stays_its_own(scenarios: Scenarios) -> None:
+    """Kineto writes lines of its own at some versions of torch, unless it is told to be silent."""
+    assert scenarios.output == ""
+    assert scenarios.said["environment"] == ""

@@ -1,0 +1,203 @@
+"""Hooks are installed right after the import of what they watch, and never hurt it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from profiler.agent import hook, imports, recorder
+from profiler.agent.imports import Watcher
+
+
+class Watching:
+    """A hook that notes what it is given, and patches `function` where there is one."""
+
+    name = "watching"
+    levels = ("light",)
+    modules = ("watched_package", "watched_package.part")
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.seen: list[str] = []
+        self.error = error
+
+    def install(self, module: ModuleType) -> None:
+        self.seen.append(module.__name__)
+        if hasattr(module, "function"):
+            hook.patch(module, "function", lambda original: lambda: original() + 1)
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "watched_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("def function(): return 1\n")
+    (folder / "part.py").write_text("import watched_package\nSEEN = watched_package.function()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(imports, "_told", {})
+    before = list(sys.meta_path)
+    yield folder
+    sys.meta_path[:] = before
+    hook.unpatch()
+    for name in [name for name in sys.modules if name.startswith("watched_package")]:
+        del sys.modules[name]
+
+
+def watch(*hooks: Watching) -> Watcher:
+    watcher = Watcher(hooks)
+    sys.meta_path.insert(0, watcher)
+    watcher.loaded_before()
+    return watcher
+
+
+@pytest.mark.usefixtures("package")
+def test_a_hook_is_installed_after_the_import_and_before_anyone_has_the_module() -> None:
+    watching = Watching()
+    watch(watching)
+    part = importlib.import_module("watched_package.part")
+    assert watching.seen == ["watched_package", "watched_package.part"]
+    assert part.SEEN == 2
+    package = sys.modules["watched_package"]
+    for module in (package, part):
+        assert type(module.__loader__).__name__ == "SourceFileLoader"
+        assert "exec_module" not in vars(module.__loader__)
+        assert module.__spec__ is not None
+        assert module.__spec__.loader is module.__loader__
+    assert package.function.__name__ == "function"
+    hook.unpatch()
+    assert package.function() == 1
+
+
+@pytest.mark.usefixtures("package")
+def test_what_is_imported_already_gets_it_at_once() -> None:
+    package = importlib.import_module("watched_package")
+    watching = Watching()
+    watch(watching)
+    assert watching.seen == ["watched_package"]
+    assert package.function() == 2
+
+
+@pytest.mark.usefixtures("package")
+def test_a_reload_gets_it_again() -> None:
+    watch(Watching())
+    package = importlib.import_module("watched_package")
+    assert importlib.reload(package).function() == 2
+
+
+@pytest.mark.usefixtures("package")
+def test_looking_for_it_installs_nothing() -> None:
+    watching = Watching()
+    watch(watching)
+    assert importlib.util.find_spec("watched_package") is not None
+    assert watching.seen == []
+    assert importlib.import_module("watched_package").function() == 2
+
+
+@pytest.mark.usefixtures("package")
+def test_a_lazy_import_installs_when_it_is_used() -> None:
+    watching = Watching()
+    watch(watching)
+    spec = importlib.util.find_spec("watched_package")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["watched_package"] = module
+    spec.loader.exec_module(module)
+    assert watching.seen == []
+    assert module.function() == 2
+    assert watching.seen == ["watched_package"]
+
+
+def test_a_library_that_fails_fails_as_ever_and_may_be_tried_again(package: Path) -> None:
+    watching = Watching()
+    watch(watching)
+    (package / "part.py").write_text("raise OSError('once')\n")
+    with pytest.raises(OSError, match="once"):
+        importlib.import_module("watched_package.part")
+    assert "watched_package.part" not in watching.seen
+    (package / "part.py").write_text("value = 'a second time'\n")
+    importlib.invalidate_caches()
+    assert importlib.import_module("watched_package.part").value == "a second time"
+    assert watching.seen[-1] == "watched_package.part"
+
+
+@pytest.mark.usefixtures("package")
+def test_a_module_that_is_not_there_is_not_there() -> None:
+    class Missing(Watching):
+        modules = ("watched_package.missing",)
+
+    watch(Missing())
+    with pytest.raises(ModuleNotFoundError, match=r"watched_package\.missing"):
+        importlib.import_module("watched_package.missing")
+
+
+@pytest.mark.usefixtures("package")
+def test_a_hook_that_fails_is_taken_back_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recorder.Recorder(tmp_path / "run", "light")
+    monkeypatch.setattr(hook.STATE, "recorder", made)
+    good = Watching()
+    good.name = "good"
+    watch(good, Watching(RuntimeError("not this\nversion")))
+    assert importlib.import_module("watched_package").function() == 2, "one patch of two is left"
+    meta = json.loads((made.directory / "source.json").read_text())
+    assert meta["hooks"] == {"good": "", "watching": "RuntimeError: not this version"}
+
+
+@pytest.mark.usefixtures("package")
+def test_threads_may_import_at_once() -> None:
+    watching = Watching()
+    watch(watching)
+    gate, seen = threading.Barrier(4), []
+
+    def work() -> None:
+        gate.wait()
+        seen.append(importlib.import_module("watched_package.part").SEEN)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [2] * 4
+    assert watching.seen == ["watched_package", "watched_package.part"]
+
+
+def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "_told", {})
+    made = recorder.Recorder(tmp_path / "run", "light")
+    monkeypatch.setattr(hook.STATE, "recorder", made)
+    original = importlib.import_module
+
+    def broken(name: str) -> ModuleType:
+        if name.endswith(".hooks.optimizers"):
+            raise SyntaxError("of another Python")
+        return original(name)
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    names = {found.name for found in imports.load_hooks("standard")}
+    assert "backward" in names
+    assert "optimizers" not in names
+    assert made.hooks == {"optimizers": "SyntaxError: of another Python"}
+
+
+@pytest.mark.usefixtures("package")
+def test_a_recording_knows_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports._told["watching"] = "LookupError: of the recording before"
+    monkeypatch.setattr(imports, "follow_process", lambda: None)
+    monkeypatch.setattr(imports, "leave_us_out", lambda: None)
+    monkeypatch.setattr(hook.STATE, "recorder", None)
+    imports.begin()
+    assert imports._told == {}
+    first, second = ({type(one): one for one in imports.load_hooks("full")} for _ in range(2))
+    assert first.keys() == second.keys()
+    assert not any(first[kind] is second[kind] for kind in first)

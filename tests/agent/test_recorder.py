@@ -1,0 +1,162 @@
+"""The recorder under several threads and forks: nothing is lost, nothing raises, a child leaves its parent's alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.agent import recorder as module
+from profiler.agent.recorder import Recorder, Region
+from profiler.run.source import read_source
+from profiler.run.tables import BoundaryKind
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """Threads are switched as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    made = Recorder(tmp_path, "standard")
+    yield made
+    sys.setswitchinterval(before)
+    made.close()
+
+
+def at_once(*work: Callable[[], object]) -> None:
+    """Each in a thread; an error of any is raised here."""
+    errors: list[BaseException] = []
+    gate = threading.Barrier(len(work))
+
+    def run(one: Callable[[], object]) -> None:
+        gate.wait()
+        try:
+            one()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(one,)) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Recorder) -> None:
+    rounds = 3000
+
+    def counts() -> None:
+        for number in range(rounds):
+            recorder.count("all")
+            recorder.count("all", 0.0)
+            recorder.count_quickly(("all",))
+            recorder.count(f"of {number}")  # a new name each: what is written grows meanwhile
+
+    def finds() -> None:
+        for _ in range(300):
+            recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+
+    def asks() -> None:
+        for _ in range(300):
+            at = recorder.reached(BoundaryKind.LOADER, "DataLoader")
+            recorder.count("asked")
+            assert at is not None
+            recorder.passed(BoundaryKind.LOADER, "DataLoader", at)
+
+    at_once(counts, counts, finds, asks)
+    recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+    assert recorder.failed == ""
+    recorder.flush()
+    read = read_source(recorder.directory)
+    written: dict[str, float] = {}
+    for row in read.tables["values"]:
+        name = read.names[row["name"]]
+        written[name] = written.get(name, 0) + row["value"]
+    assert written["all"] == 4 * rounds
+    assert written["asked"] == 300
+    assert all(written[f"of {number}"] == 2 for number in range(rounds))
+
+
+def test_threads_may_say_what_they_know_at_once(recorder: Recorder) -> None:
+    recorder.make_folder()
+
+    def knows() -> None:
+        for number in range(100):
+            recorder.know(**{f"{threading.get_ident()} {number}": number})
+
+    at_once(knows, knows, lambda: [recorder.hooks.update({str(number): ""}) for number in range(2000)])
+    recorder.write_meta()
+    assert recorder.failed == ""
+    meta = json.loads((recorder.directory / "source.json").read_text())
+    assert (len(meta["facts"]), len(meta["hooks"])) == (200, 2000)
+    assert [file.name for file in recorder.directory.iterdir() if file.name.endswith(".new")] == []
+
+
+def test_a_fact_that_cannot_be_written_does_not_end_the_recording(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    circle: dict[str, object] = {}
+    circle["itself"] = circle
+    recorder.make_folder()
+    recorder.know(circle=circle)
+    assert recorder.failed == ""
+    assert "ValueError" in capsys.readouterr().err
+
+
+def test_what_goes_wrong_at_a_boundary_is_told_and_the_program_goes_on(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise ValueError("of a device")
+
+    recorder.on_step.append(fails)
+    recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+    assert recorder.failed == "of a device"
+    assert "recording stopped: of a device" in capsys.readouterr().err
+
+
+def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(recorder: Recorder) -> None:
+    with Region(recorder, "before"):
+        pass
+    names = recorder.directory / "names.jsonl"
+    before = names.read_text()
+    held = threading.Event()
+    done = threading.Event()
+
+    def holds() -> None:
+        with recorder.name._adding, recorder._making, recorder._telling:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=holds)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:  # with locks that nobody gives back here
+        with Region(recorder, "of the child"):
+            recorder.know(child=True)
+        recorder.make_folder()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+    assert status == 0
+    assert names.read_text() == before
+
+
+def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_CODES", 5)
+    for number in range(20):
+        made: dict[str, object] = {"sys": sys}
+        exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)
+        assert recorder.site(made["frame"]) == number  # type: ignore[arg-type]
+    assert len(recorder._sites) <= 5

@@ -1,0 +1,244 @@
+"""Made-up results of a gate: nothing in here was measured, and every title says SYNTHETIC."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    CONFIRM,
+    CONTROL,
+    FAIL,
+    INCONCLUSIVE,
+    MEASURE,
+    PASS,
+    Change,
+    Conditions,
+    CounterLine,
+    GateResult,
+    Limit,
+    Limits,
+    Round,
+    SideInfo,
+    Throughput,
+    TimeLine,
+    Turn,
+)
+from profiler.check.values import round_values
+
+HOSTILE = (
+    "<script>alert('boo')</script> | `tick` **bold** [link](javascript:alert(1)) & \"quote\"\r\n::error::owned\n"
+    "##[error]owned %0A, a:b=c \x1b[31mred\x07\x00\u202eder \ud800 \ufffe ]]> @everyone 数据 naïve"
+)
+"""Everything that some output must not take at its word."""
+MACHINE = {
+    "cpu": "AMD EPYC 7B13",
+    "cores": "2",
+    "gpu": "none",
+    "kernel": "6.1.0-18-amd64",
+    "python": "3.11.7",
+    "torch": "2.13.0+cpu",
+}
+SYNC = Change("syncs", "examples/train.py", 104, "train_step", "item", 0.0, 1.0)
+
+
+def turn(side: str, begin: int, step_ns: float, noise: random.Random) -> Turn:
+    steps = tuple(int(step_ns * noise.lognormvariate(0.0, 0.02)) for _ in range(8))
+    return Turn(side, begin, steps, tokens=8 * 512)
+
+
+def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) -> tuple[Round, ...]:
+    noise, made = random.Random(seed), []
+    for number in range(1, count + confirm + 1):
+        kind = MEASURE if number <= count else CONFIRM
+        slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE, CONTROL)
+        level = 5e7 * noise.lognormvariate(0.0, 0.06)
+        speeds = {BASE: level, CONTROL: level, CANDIDATE: level * (1 + slower)}
+        turns = [
+            turn(side, 1_000_000_000 * (100 * number + 10 * block + at), speeds[side], noise)
+            for block in range(4)
+            for at, side in enumerate(slots if block % 2 else slots[::-1])
+        ]
+        load = Conditions(load=1.4 + 0.1 * number, steal=0.004 * number, throttled=(), cores=2)
+        made.append(Round(number, kind, slots, tuple(turns), seconds=11.7, conditions=load))
+    return tuple(made)
+
+
+def with_values(gate: Throughput) -> Throughput:
+    """With what each round says, as a concluded result has it."""
+    values = [round_values(one) for one in gate.rounds]
+    return replace(gate, of_rounds=tuple((one.typical, one.control_typical) for one in values))
+
+
+def side(label: str, what: str, commit: str | None = None) -> SideInfo:
+    return SideInfo(
+        label,
+        what,
+        "python examples/train.py --steps 200",
+        commit,
+        "profiler.step()",
+        0.0502,
+        10_200.0,
+        {"dtype": "fp32"},
+    )
+
+
+COUNTERS = (
+    CounterLine("syncs", PASS, (12.0, 12.0), (12.0, 12.0), 12.0),
+    CounterLine("h2d", PASS, (4.0, 4.0), (4.0, 4.0), 4.0),
+    CounterLine("d2h", PASS, (2.0, 2.0), (2.0, 2.0), 2.0),
+    CounterLine("h2d_bytes", PASS, (1_548_000.0, 1_548_000.0), (1_548_000.0, 1_548_000.0), 1_548_000.0),
+    CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 312.0), 312.0),
+    CounterLine("tokenized", PASS, (16.0, 16.0), (16.0, 16.0), 16.0, scope="worker"),
+)
+TIMES = (
+    TimeLine("typical step", PASS, 0.003, -0.006, 0.012, 5, 0.031),
+    TimeLine("all steps", PASS, -0.012, -0.024, 0.001, 5, 0.036),
+)
+
+
+def passed() -> GateResult:
+    return GateResult(
+        PASS,
+        "SYNTHETIC: no counter rose, and a slow-down of 5% is ruled out.",
+        side(BASE, "origin/main", "3fa2c1d0e9b8a7f6c5d4e3f2a1b0c9d8e7f6a5b4"),
+        side(CANDIDATE, "the working tree"),
+        Limits(),
+        "against",
+        COUNTERS,
+        PASS,
+        throughput=with_values(Throughput(PASS, TIMES, rounds(0.003))),
+        notes=("A slow-down between 2% and 5% may pass or fail.",),
+        machine=MACHINE,
+        created_at="2026-11-20T10:30:00+00:00",
+        seconds=61.4,
+        out="reports/runs/2026-11-20-check",
+    )
+
+
+def failed() -> GateResult:
+    counters = (
+        replace(COUNTERS[0], state=FAIL, after=(13.0, 13.0), changes=(SYNC,)),
+        replace(COUNTERS[1], after=(3.0, 3.0), reason="fewer: refresh the baseline"),
+        *COUNTERS[2:4],
+        CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, "within the limit of 2%"),
+        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, "the baseline has none"),
+        COUNTERS[5],
+    )
+    times = (
+        TimeLine("typical step", FAIL, 0.0521, 0.0411, 0.0631, 5, 0.023),
+        TimeLine("all steps", INCONCLUSIVE, 0.037, -0.004, 0.078, 5, 0.061, 4, 47.0),
+    )
+    return replace(
+        passed(),
+        state=FAIL,
+        sentence="SYNTHETIC: 1 sync more per step at examples/train.py:104, and a typical step takes 5.3% longer.",
+        counters=counters,
+        counters_state=FAIL,
+        throughput=with_values(
+            Throughput(
+                FAIL,
+                times,
+                rounds(0.053, 5, confirm=3),
+                "confirmed by 3 rounds with slots swapped",
+                0.002,
+                confirmed=True,
+                doubts=("4.1% of the cores' time went to other virtual machines.",),
+            )
+        ),
+        explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
+        doubts=("The load rose from 1.5 to 2.2 runnable threads while this was measured.",),
+        limits=Limits(counters={"allocations": Limit(relative=0.02)}),
+    )
+
+
+def inconclusive() -> GateResult:
+    times = (
+        TimeLine("typical step", INCONCLUSIVE, 0.028, -0.011, 0.067, 20, 0.071, 12, 141.0),
+        TimeLine("all steps", PASS, -0.004, -0.03, 0.02, 20, 0.038),
+    )
+    return replace(
+        passed(),
+        state=INCONCLUSIVE,
+        sentence="SYNTHETIC: no counter rose; 20 rounds on this machine could not tell +2.8% from none or from 5%.",
+        throughput=with_values(
+            Throughput(
+                INCONCLUSIVE, times, rounds(0.028, 20), "20 rounds are over", doubts=("The first slot is 3.1% slower.",)
+            )
+        ),
+    )
+
+
+def other_machine() -> GateResult:
+    """A baseline that says nothing here: no counter was compared."""
+    return replace(
+        passed(),
+        state=INCONCLUSIVE,
+        sentence="SYNTHETIC: the baseline is of torch 2.9, this is torch 2.13: nothing was compared.",
+        mode="baseline",
+        counters=(),
+        counters_state=INCONCLUSIVE,
+        counters_reason="the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update",
+        throughput=None,
+        baseline_file="tests/baseline.json",
+    )
+
+
+def unmeasured() -> GateResult:
+    """A throughput gate of which nothing came."""
+    nothing = TimeLine("typical step", INCONCLUSIVE, None, None, None, 0, None)
+    return replace(
+        passed(),
+        state=INCONCLUSIVE,
+        sentence="SYNTHETIC: the candidate took fewer steps than a turn needs.",
+        counters=(),
+        counters_state=None,
+        throughput=Throughput(INCONCLUSIVE, (nothing,), (), "too few steps"),
+        out="",
+        machine={},
+    )
+
+
+def hostile() -> GateResult:
+    """Every text is hostile, and numbers are not finite."""
+    bad = HOSTILE
+    change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"))
+    return GateResult(
+        FAIL,
+        bad,
+        SideInfo(bad, bad, bad, bad, bad, float("nan"), float("inf"), {bad: bad, "nan": float("nan")}),
+        SideInfo(bad, bad, bad),
+        Limits(counters={bad: Limit(1.0, 0.5)}, ignore=(bad,)),
+        bad,
+        (CounterLine(bad, FAIL, (1.0, 2.0), (3.0, float("inf")), float("nan"), bad, (change,)),),
+        FAIL,
+        bad,
+        Throughput(
+            FAIL,
+            (TimeLine(bad, FAIL, 900.0, float("-inf"), float("nan"), 3, float("inf"), 3, float("inf")),),
+            (replace(rounds(0.05, 1)[0], kind=bad, slots=(bad, bad), conditions=Conditions(throttled=(bad,))),),
+            bad,
+            doubts=(bad,),
+        ),
+        (bad,),
+        (bad,),
+        {bad: bad},
+        bad,
+        bad,
+        bad,
+        float("nan"),
+        bad,
+    )
+
+
+def everything() -> dict[str, GateResult]:
+    return {
+        "passed": passed(),
+        "failed": failed(),
+        "inconclusive": inconclusive(),
+        "other machine": other_machine(),
+        "unmeasured": unmeasured(),
+        "hostile": hostile(),
+    }

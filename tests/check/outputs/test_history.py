@@ -1,0 +1,83 @@
+"""The history as people read it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from profiler.check.changepoints import trend
+from profiler.check.outputs.history import print_history, render
+from profiler.check.past import Bounds, Entry, History
+
+
+def entries(count: int = 24) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            f"2026-05-{1 + k:02}T12:30:59+00:00",
+            "FAIL" if k == 12 else "PASS",
+            commit=f"{k:02}abcdef",
+            what=f"working tree ({k:02}abcde)",
+            counters={"syncs": (2.0 + (k >= 12),) * 2, "h2d_bytes (workers)": (4096.0,) * 2},
+            slowdowns={"typical step": Bounds(0.05 if k == 12 else 0.001 * (k % 3), -0.01, 0.06, 7)},
+            step_time=0.05 * (1.05 if k >= 12 else 1) + 0.0001 * (k % 4),
+            machine={"cpu": "A | B", "cores": "2"},
+        )
+        for k in range(count)
+    )
+
+
+def test_markdown() -> None:
+    text = render(trend(History("history.jsonl", entries(), ("line 3 is damaged",))))
+    assert "history.jsonl: 23 PASS, 1 FAIL; 2026-05-01 12:30 to 2026-05-24 12:30" in text
+    assert "- Syncs: 2 → 3 per step (+50%) since 12abcde (2026-05-13 12:30); the result before is of 11abcde" in text
+    assert "Step time: 50.1 ms → 52.6 ms (+4.99%) since 12abcde" in text
+    assert "p = 0.00" in text
+    assert "1 counter never changed." in text
+    assert "Doubt:** line 3 is damaged" in text
+    assert "▁" in text
+    assert "A \\| B, 2 cores" in text, "a name broke the table"
+    table = text[text.index("The last 10, the newest first") :]
+    assert table.index("2026-05-24") < table.index("2026-05-15")
+    assert "2026-05-14" not in table
+
+
+def test_terminal_of_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_history(trend(History("h", entries())), stream=stream)
+    stream.flush()
+    text = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "Syncs: 2" in text
+    assert "____" in text
+    assert "Last results" in text
+
+
+def test_an_empty_one() -> None:
+    assert "No check is in it yet." in render(trend(History("h", (), ("line 1 is damaged",))))
+    one = render(trend(History("h", entries(1))))
+    assert "No level changed." in one
+    nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))
+    assert "Nothing was measured." in nothing
+
+
+def test_a_result_names_its_commit_and_the_line_that_its_sentence_names() -> None:
+    both = {"typical step": Bounds(0.01, 0.0, 0.02, 7), "all steps": Bounds(0.03, 0.02, 0.04, 7)}
+    made = Entry("2026-05-01", "FAIL", commit="3f2a9c1ee+changes", what="python train.py", slowdowns=both)
+    for sentence, shown in (
+        ("The typical step takes 1.0% longer, at least 0.0%", "+1.0% (0.0% to +2.0%, typical step)"),
+        ("All steps together take 3.0% longer", "+3.0% (+2.0% to +4.1%, all steps)"),
+        ("Syncs rose by 1 per step", "+1.0% (0.0% to +2.0%, typical step)"),
+    ):
+        text = render(trend(History("h", (replace(made, sentence=sentence),))))
+        assert f"3f2a9c1+changes: python train.py | FAIL | {shown}" in text, text
+    named = replace(made, what="working tree (3f2a9c1+changes)")
+    assert text.count("3f2a9c1") == render(trend(History("h", (named,)))).count("3f2a9c1") == 1
+
+
+def test_a_checkout_with_changes_is_no_commit() -> None:
+    first, *others = entries()
+    dirty = [replace(one, what=f"working tree ({one.commit[:7]}+changes)") for one in others]
+    text = render(trend(History("h", (first, *dirty))))
+    assert "since 12abcde+changes (2026-05-13 12:30); the result before is of 11abcde+changes" in text

@@ -1,0 +1,92 @@
+"""check.json: strict, every null with its reason, and rounds from which the verdict can be computed again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.check.outputs import json as gate_json
+from profiler.check.raw import round_from_json
+from tests.check.outputs import results
+
+DOCS = Path(__file__).parents[3] / "docs" / "check-json.md"
+
+
+def refuse(constant: str) -> float:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def document(name: str) -> dict[str, Any]:
+    text = gate_json.render(gate_json.result_json(results.everything()[name]))
+    loaded: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return loaded
+
+
+def nulls(value: Any, path: str = "") -> set[str]:
+    if value is None:
+        return {path}
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {found for key, one in pairs for found in nulls(one, f"{path}.{key}".lstrip("."))}
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_it_is_strict_and_every_null_has_its_reason(name: str) -> None:
+    found = document(name)
+    assert found["schema"] == "check/1"
+    assert nulls(found) == set(found["not_measured"])
+    assert all(found["not_measured"].values())
+
+
+@pytest.mark.parametrize("name", ["passed", "failed", "inconclusive"])
+def test_rounds_come_back_as_they_were(name: str) -> None:
+    gate = results.everything()[name].throughput
+    assert gate is not None
+    back = tuple(round_from_json(one) for one in document(name)["throughput"]["rounds"])
+    assert back == gate.rounds
+
+
+def test_the_text_keeps_the_steps_of_a_turn_on_one_line() -> None:
+    text = gate_json.render(gate_json.result_json(results.passed()))
+    steps = re.findall(r'"steps": (\[.*)', text)
+    assert len(steps) == 5 * 8
+    assert all(line.endswith("],") and line.count(",") == 8 for line in steps), steps[0]
+
+
+def test_a_failure_in_keys() -> None:
+    found = document("failed")
+    first = found["counters"]["lines"][0]
+    assert (first["counter"], first["state"], first["before"], first["after"]) == (
+        "syncs",
+        "FAIL",
+        {"least": 12, "most": 12},
+        {"least": 13, "most": 13},
+    )
+    assert first["changes"][0]["line"] == 104
+    assert found["throughput"]["confirmed"] is True
+    assert found["throughput"]["lines"][0]["slowdown"] == 0.0521
+    assert len(found["doubts"]) == 2
+
+
+def test_what_was_not_gated_is_null_with_its_reason() -> None:
+    assert document("unmeasured")["counters"] is None
+    other = document("other machine")
+    assert other["throughput"] is None
+    assert "stored times gate nothing" in other["not_measured"]["throughput"]
+
+
+def test_every_key_is_documented() -> None:
+    marked = re.findall(r"`[^`\n]+`", DOCS.read_text(encoding="utf-8"))
+    documented = set(re.findall(r"\w+", " ".join(marked)))
+
+    def keys(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return {*value, *(key for one in value.values() for key in keys(one))}
+        return {key for one in value for key in keys(one)} if isinstance(value, list) else set()
+
+    found = document("failed")
+    free = {*found["not_measured"], *found["machine"], *found["base"]["facts"]}
+    assert keys(found) - free - documented == set()

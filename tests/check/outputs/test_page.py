@@ -1,0 +1,164 @@
+"""The page of a check: the verdict first, every text escaped, limits drawn, and the comparison behind it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler.check.model import BASE, CONTROL, MEASURE, Round, Turn
+from profiler.check.outputs import said
+from profiler.check.outputs.page import gate_report, gate_sections
+from profiler.check.outputs.rounds import typical
+from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table, Text
+from profiler.report.build import build_report
+from profiler.report.render import html
+from tests.check.outputs import results
+from tests.report import pages, samples
+
+
+def flat(blocks: tuple[Block, ...]) -> list[Block]:
+    found: list[Block] = []
+    for block in blocks:
+        found += (
+            flat(tuple(one for _, column in block.columns for one in column)) if isinstance(block, Group) else [block]
+        )
+    return found
+
+
+def of_kind(sections: tuple[Section, ...], kind: type) -> list[Any]:
+    return [block for section in sections for block in flat(section.blocks) if type(block) is kind]
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_the_verdict_is_the_first_block_and_keys_are_unique(name: str) -> None:
+    result = results.everything()[name]
+    sections = gate_sections(result)
+    first = sections[0].blocks[0]
+    assert isinstance(first, Callout)
+    assert (first.label, first.text, first.judged) == (
+        result.state,
+        said.headline(result),
+        {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open"}[result.state],
+    )
+    assert len({section.key for section in sections}) == len(sections)
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_the_page_is_sound(name: str) -> None:
+    text = html.render(gate_report(results.everything()[name]))
+    page = pages.read(text)
+    assert page.unclosed == []
+    assert page.tags.count("script") == 1
+    assert page.tags.count("img") == 0
+    ids = page.values("id")
+    assert len(set(ids)) == len(ids)
+    assert results.everything()[name].state in page.text
+
+
+def test_counters_that_fail_come_first() -> None:
+    (table,) = [one for one in of_kind(gate_sections(results.failed()), Table) if one.caption == "Counters per step"]
+    names = [row[0].text for row in table.rows]
+    assert names[:4] == ["Syncs", "Calls that would sync on a GPU", "H2D copies", "Allocations"]
+    assert [row[1].judged for row in table.rows][:3] == ["bad", "bad", "good"]
+
+
+def test_lines_that_changed_are_places() -> None:
+    tables = of_kind(gate_sections(results.failed()), Table)
+    (table,) = [one for one in tables if one.caption == "Lines at which counters changed"]
+    (row,) = table.rows
+    assert (row[0].text, row[0].note, row[0].code) == ("examples/train.py:104", "train_step, item", True)
+    assert [cell.text for cell in row[1:]] == ["+1 sync", "0", "1"]
+
+
+def test_the_figure_draws_estimates_rounds_and_limits() -> None:
+    (figure,) = of_kind(gate_sections(results.failed()), Intervals)
+    assert isinstance(figure, Intervals)
+    assert [row.label for row in figure.rows] == [
+        "typical step",
+        "all steps",
+        "base against itself",
+    ]
+    assert [(level.value, level.text) for level in figure.levels] == [(0.0, "0%"), (5.0, "5%")]
+    assert figure.rows[0].value == pytest.approx(100 * math.expm1(0.0521))
+    gate = results.failed().throughput
+    assert gate is not None
+    first, _, control = figure.rows
+    assert first.dots == tuple(100 * math.expm1(value or 0) for value, _ in gate.of_rounds)
+    assert all(3 < dot < 8 for dot in first.dots), first.dots
+    assert (len(control.dots), control.value) == (3, pytest.approx(100 * math.expm1(0.002))), "the gate's own figure"
+    (lines,) = of_kind(gate_sections(results.failed()), Lines)
+    assert isinstance(lines, Lines)
+    assert lines.numbered, "there is no round 0"
+    assert [(curve.label, len(curve.x)) for curve in lines.panels[0].curves] == [
+        ("base", 8),
+        ("candidate", 8),
+        ("control", 3),
+    ]
+
+
+def test_a_round_of_one_side_is_not_drawn() -> None:
+    turns = (Turn(BASE, 0, (50_000_000, 52_000_000)), Turn(CONTROL, 1, ()))
+    one = Round(1, MEASURE, (BASE,), turns)
+    assert typical(one, BASE) == pytest.approx(0.051)
+    assert typical(one, CONTROL) is None
+    gate = results.passed().throughput
+    assert gate is not None
+    result = replace(results.passed(), throughput=replace(gate, rounds=(one,), of_rounds=((None, None),), lines=()))
+    assert of_kind(gate_sections(result), Intervals) == []
+    assert pages.read(html.render(gate_report(result))).unclosed == []
+
+
+def test_rounds_show_what_the_verdict_takes_from_them() -> None:
+    tables = of_kind(gate_sections(results.failed()), Table)
+    (table,) = [one for one in tables if one.caption == "Every round"]
+    gate = results.failed().throughput
+    assert gate is not None
+    assert table.columns[4].title == "Slow-down"
+    assert [row[4].sort for row in table.rows] == [100 * math.expm1(value or 0) for value, _ in gate.of_rounds]
+    assert "which decide nothing" in table.note
+
+
+def test_where_the_time_went_stands_below_the_verdict() -> None:
+    blocks = gate_sections(results.failed())[0].blocks
+    assert isinstance(blocks[1], Text)
+    assert blocks[1].text == results.failed().explanation
+    assert not isinstance(gate_sections(results.passed())[0].blocks[1], Text)
+
+
+def test_a_pass_says_what_it_rules_out_and_a_fail_does_not_say_what_it_could_have_seen() -> None:
+    labels = {}
+    for name in ("passed", "failed", "inconclusive"):
+        (stats,) = of_kind(gate_sections(results.everything()[name]), Stats)
+        labels[name] = {stat.label: (f"{stat.value.text}{stat.value.unit}", stat.value.note) for stat in stats.items}
+    passed = labels["passed"]["Ruled out: slower by more than"]
+    assert passed == ("1.2%", "from +3.1% on it would have been a FAIL (80%)")
+    assert "FAIL from (80%)" not in labels["failed"]
+    assert labels["inconclusive"]["FAIL from (80%)"] == ("+7.4%", "typical step")
+
+
+def test_what_was_not_measured_says_so() -> None:
+    (stats,) = of_kind(gate_sections(results.unmeasured()), Stats)
+    assert isinstance(stats, Stats)
+    assert [bool(stat.value.missing) for stat in stats.items] == [True, True, False]
+    assert of_kind(gate_sections(results.unmeasured()), Intervals) == []
+
+
+def test_doubts_stand_with_the_verdict() -> None:
+    (doubts, *_) = [one for one in gate_sections(results.failed())[0].blocks if isinstance(one, Items)]
+    assert (doubts.title, len(doubts.items)) == ("Doubts", 2)
+
+
+def test_the_comparison_follows_with_titles_of_its_own() -> None:
+    comparison = build_report(samples.comparison())
+    report = gate_report(results.passed(), comparison.sections)
+    assert len(report.sections) == 4 + len(comparison.sections)
+    keys = [section.key for section in report.sections]
+    titles = [section.title for section in report.sections]
+    assert len(set(keys)) == len(keys)
+    assert len(set(titles)) == len(titles), titles
+    assert titles[4] == "Comparison"
+    page = pages.read(html.render(report))
+    assert page.unclosed == []

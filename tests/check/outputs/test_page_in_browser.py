@@ -1,0 +1,77 @@
+"""Opens a check's page in Chromium: quiet, alone, fitting and readable, and text stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.check.outputs.page import gate_report
+from profiler.report.build import build_report
+from profiler.report.render import html
+from tests.browser import browsing
+from tests.check.outputs import results
+from tests.report import samples
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(browsing.executable() is None, reason=f"none of {', '.join(browsing.NAMES)} is on PATH"),
+]
+CONTRAST = (Path(browsing.__file__).parent / "contrast.js").read_text(encoding="utf-8")
+BEYOND = """() => [...document.querySelectorAll('.scroll')]
+    .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.getAttribute('aria-label'))"""
+FIGURES = """() => [...document.querySelectorAll('svg.plot')].filter((svg) => {
+    const own = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('text')].some((one) => {
+        const box = one.getBoundingClientRect();
+        return box.left < own.left - 1 || box.right > own.right + 1 || box.top < own.top - 1;
+    });
+}).length"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    pytest.importorskip("playwright.sync_api")
+    with browsing.browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, made = tmp_path_factory.mktemp("checks"), {}
+    reports = {name: gate_report(result) for name, result in results.everything().items()}
+    reports["with comparison"] = gate_report(results.failed(), build_report(samples.comparison()).sections)
+    for name, report in reports.items():
+        made[name] = folder / f"{name}.html"
+        made[name].write_text(html.render(report), encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize("width", [1440, 420])
+@pytest.mark.parametrize("name", ["failed", "inconclusive", "hostile", "other machine", "with comparison"])
+def test_quiet_alone_and_fitting(chromium: Any, files: dict[str, Path], name: str, width: int) -> None:
+    with browsing.opened(chromium, files[name], width=width) as watched:
+        assert watched.complaints == []
+        assert len(watched.requests) == 1, watched.requests
+        assert watched.overflow() <= 0
+        assert watched.page.evaluate(BEYOND) == [], "a column is hidden beyond the edge of its table"
+        assert name == "hostile" or watched.page.evaluate(FIGURES) == 0, "a label leaves its figure"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["passed", "failed", "inconclusive"])
+def test_contrast_of_text(chromium: Any, files: dict[str, Path], name: str, scheme: str) -> None:
+    with browsing.opened(chromium, files[name], scheme=scheme) as watched:
+        assert watched.page.evaluate(CONTRAST) == []
+
+
+def test_the_state_is_a_word_in_its_colour(chromium: Any, files: dict[str, Path]) -> None:
+    seen = {}
+    for name in ("passed", "failed", "inconclusive"):
+        with browsing.opened(chromium, files[name]) as watched:
+            tag = watched.page.locator("#check .tag").first
+            seen[tag.inner_text()] = tag.evaluate("(tag) => getComputedStyle(tag).backgroundColor")
+    assert set(seen) == {"PASS", "FAIL", "INCONCLUSIVE"}
+    assert len(set(seen.values())) == 3, seen

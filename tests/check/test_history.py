@@ -1,0 +1,203 @@
+"""The history: what is appended is on the disk or not there, what is damaged is said, and nothing old is ever lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiler.check.history import append, entry_of, read
+from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
+from profiler.core.errors import ProfilerError
+
+RESULT = GateResult(
+    state="PASS",
+    sentence="no slow-down of 5%",
+    base=SideInfo("base", "HEAD~1 (1111111)", "python a.py", commit="1" * 40),
+    candidate=SideInfo(
+        "candidate", "working tree (2222222)", "python a.py", commit="2" * 40, step_time=0.05, tokens_per_s=1e5
+    ),
+    limits=Limits(),
+    mode="against",
+    counters=(
+        CounterLine("syncs", "PASS", (2.0, 2.0), (2.0, 3.0), 2.0),
+        CounterLine("h2d", "PASS", None, (1.0, 1.0), None, scope="worker"),
+        CounterLine("gone", "PASS", (1.0, 1.0), None, None),
+    ),
+    throughput=Throughput(
+        "PASS",
+        (
+            TimeLine("typical step", "PASS", 0.01, -0.01, 0.03, 7, 0.02),
+            TimeLine("all steps", "INCONCLUSIVE", None, None, None, 0, None),
+        ),
+        (),
+    ),
+    machine={"cpu": "Some CPU", "cores": "2"},
+    created_at="2026-05-01T12:00:00+00:00",
+)
+
+
+def test_what_is_appended_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    append(file, RESULT)
+    append(file, replace(RESULT, state="FAIL", sentence='"a"\n<b>\u2028é'))
+    first, second = read(file).entries
+    assert first == entry_of(RESULT)
+    assert first.counters == {"syncs": (2.0, 3.0), "h2d (workers)": (1.0, 1.0)}
+    assert first.slowdowns.keys() == {"typical step"}
+    assert (first.commit, first.base_commit, first.step_time) == ("2" * 40, "1" * 40, 0.05)
+    assert second.sentence == '"a"\n<b>\u2028é'
+    lines = file.read_bytes().split(b"\n")
+    assert len(lines) == 3
+    assert lines[2] == b""
+    assert json.loads(lines[0])["schema"] == 1
+
+
+def test_numbers_that_are_none_are_not_written(tmp_path: Path) -> None:
+    side = replace(RESULT.candidate, step_time=float("nan"), tokens_per_s=None, commit=None)
+    lines = (TimeLine("typical step", "PASS", float("inf"), None, None, 5, None),)
+    counters = (CounterLine("syncs", "PASS", None, (float("nan"), 1.0), None),)
+    append(tmp_path / "h", replace(RESULT, candidate=side, throughput=Throughput("PASS", lines, ()), counters=counters))
+    (entry,) = read(tmp_path / "h").entries
+    assert (entry.step_time, entry.tokens_per_s, entry.commit, entry.slowdowns, entry.counters) == (
+        None,
+        None,
+        "",
+        {},
+        {},
+    )
+
+
+@pytest.mark.parametrize("torn", [b'{"schema": 1, "time": "2026', b"{", b"\0" * 40, b'{"schema": 1}', b"garbage"])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_torn_line_is_said_and_never_glued_to_the_next(tmp_path: Path, torn: bytes, before: int) -> None:
+    file = tmp_path / "history.jsonl"
+    if before == 0 and torn == b"garbage":
+        pytest.skip("a file that begins so is no history")
+    for _ in range(before):
+        append(file, RESULT)
+    with file.open("ab") as opened:
+        opened.write(torn)
+    assert len(read(file).entries) == before
+    append(file, RESULT)
+    append(file, RESULT)
+    history = read(file)
+    assert len(history.entries) == before + 2
+    (doubt,) = history.doubts
+    assert f"line {before + 1} is damaged" in doubt
+
+
+def test_a_writer_that_is_killed_in_the_middle_of_its_write(tmp_path: Path) -> None:
+    """It dies by SIGKILL when half of its line is in the file, as on a machine that is shut down hard."""
+    file = tmp_path / "history.jsonl"
+    append(file, RESULT)
+    old = file.read_bytes()
+    script = (
+        "import os, pickle, signal, sys\nfrom pathlib import Path\nfrom profiler.check.history import append\n"
+        "whole = os.write\n"
+        "def half(file, data):\n"
+        "    whole(file, data[: len(data) // 2])\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.write = half\n"
+        "append(Path(sys.argv[1]), pickle.load(sys.stdin.buffer))\n"
+    )
+    done = _child(script, file)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert file.read_bytes().startswith(old)
+    assert len(file.read_bytes()) > len(old), "nothing was written: the test tests nothing"
+    assert len(read(file).entries) == 1
+    append(file, RESULT)
+    history = read(file)
+    assert len(history.entries) == 2
+    assert len(history.doubts) == 1
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_a_full_disk_leaves_the_old_content(tmp_path: Path, room: int) -> None:
+    """The limit of a file's size stands for it: the kernel writes what fits and refuses the rest."""
+    file = tmp_path / "history.jsonl"
+    append(file, RESULT)
+    old = file.read_bytes()
+    script = (
+        "import pickle, resource, sys\nfrom pathlib import Path\nfrom profiler.core.errors import ProfilerError\n"
+        "from profiler.check.history import append\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(old) + room}, resource.RLIM_INFINITY))\n"
+        "try:\n    append(Path(sys.argv[1]), pickle.load(sys.stdin.buffer))\n"
+        "except ProfilerError as error:\n    print(error)\nelse:\n    print('written')\n"
+    )
+    done = _child(script, file)
+    assert "it is as it was" in done.stdout, done.stdout + done.stderr
+    assert file.read_bytes() == old
+    append(file, RESULT)
+    assert len(read(file).entries) == 2
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def _child(script: str, file: Path) -> subprocess.CompletedProcess[str]:
+    data = pickle.dumps(RESULT)
+    done = subprocess.run([sys.executable, "-c", script, str(file)], input=data, capture_output=True, check=False)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_writers_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    script = (
+        "import pickle, sys\nfrom pathlib import Path\nfrom profiler.check.history import append\n"
+        "result = pickle.load(sys.stdin.buffer)\n"
+        "for _ in range(20):\n    append(Path(sys.argv[1]), result)\n"
+    )
+    words = [sys.executable, "-c", script, str(file)]
+    children = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(3)]
+    for child in children:
+        assert child.stdin is not None
+        pickle.dump(RESULT, child.stdin)
+        child.stdin.close()
+    assert [child.wait() for child in children] == [0, 0, 0]
+    history = read(file)
+    assert (len(history.entries), history.doubts) == (60, ())
+
+
+def test_another_file_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n")
+    with pytest.raises(ProfilerError, match="is no history"):
+        append(file, RESULT)
+    assert file.read_text() == "import torch\n"
+    with pytest.raises(ProfilerError, match="is no history"):
+        read(file)
+
+
+def test_what_cannot_be_written_or_read_is_one_line(tmp_path: Path) -> None:
+    for place, said in ((tmp_path / "no" / "h", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ProfilerError, match=said):
+            append(place, RESULT)
+        with pytest.raises(ProfilerError, match=said):
+            read(place)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ProfilerError, match="no plain file"):
+        append(tmp_path / "pipe", RESULT)
+
+
+def test_a_newer_line_is_not_guessed_at(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    append(file, RESULT)
+    with file.open("a") as opened:
+        opened.write('{"schema": 2, "new": true}\n')
+    with pytest.raises(ProfilerError, match=r"line 2: a newer version .*schema 2, this one reads 1") as caught:
+        read(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_file_is_an_empty_history(tmp_path: Path) -> None:
+    (tmp_path / "h").write_bytes(b"")
+    assert read(tmp_path / "h").entries == ()
+    append(tmp_path / "h", RESULT)
+    assert len(read(tmp_path / "h").entries) == 1

@@ -1,0 +1,60 @@
+"""What is in the way of a run is named, with a directory that is free; what cannot be seen is left to the system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.core.directories import refusal
+
+
+def test_nothing_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "new", tmp_path / "new" / "deep", tmp_path / "file" / "below"):
+        assert refusal(path, "run.json") == ""
+    (tmp_path / "empty").mkdir()
+    assert refusal(tmp_path / "empty", "run.json") == ""
+
+
+def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "b.txt").touch()
+    (run / "a.txt").touch()
+    assert refusal(run, "run.json").startswith(
+        f"cannot use {run}: it is not empty (a.txt is in it), and a run is never"
+    )
+    (run / "run.json").touch()
+    assert refusal(run, "run.json").startswith(f"cannot use {run}: there is a run in it, ")
+    assert refusal(run / "run.json", "run.json").startswith(f"cannot use {run}/run.json: it is a file, ")
+
+
+@pytest.mark.parametrize(("given", "free"), [("run", "run-3"), (".", "../here-2"), ("./run/", "run-3")])
+def test_a_free_one_is_told_as_the_path_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, free: str
+) -> None:
+    here = tmp_path / "here"
+    (here / "run").mkdir(parents=True)
+    (here / "run" / "file").touch()
+    (here / "run-2").touch()
+    monkeypatch.chdir(here)
+    assert refusal(Path(given), "run.json").endswith(f"; {free} is free")
+    assert refusal(here / "run", "run.json").endswith(f"; {here}/run-3 is free")
+
+
+@pytest.mark.parametrize("given", ["/", "/.", "/usr/.."])
+def test_nothing_is_free_beside_the_root(given: str) -> None:
+    said = refusal(Path(given), "run.json")
+    assert said.startswith(f"cannot use {Path(given)}: it is not empty (")
+    assert said.endswith("Nothing was recorded or changed")
+
+
+def test_names_that_would_break_the_line_are_escaped(tmp_path: Path) -> None:
+    run = tmp_path / "a\nb"
+    run.mkdir()
+    (run / "\x1b[31m").touch()
+    said = refusal(run, "run.json")
+    assert said.isprintable()
+    assert "('\\x1b[31m' is in it)" in said
+    assert "a\\nb-2' is free" in said
