@@ -76,7 +76,7 @@ def worked() -> None:
     process that has steps of its own it stays with those.
     """
     if _recorder is not None:
-        _recorder.worked()
+        _recorder.flush_to_step()
 
 
 def count(name: str, amount: float = 1) -> None:

@@ -238,8 +238,8 @@ def test_raw_records_are_taken_whole(record: Callable[..., Any], count: int) -> 
     pack = tables.packer("activities").pack
     kernel = marks.recorder().name("kernel")
     rows = [pack(n, n + 1, 0, n, int(tables.ActivityKind.KERNEL), kernel, 0, 0) for n in range(count)]
-    marks.recorder().raw("activities", rows[0])
-    marks.recorder().raw("activities", b"".join(rows[1:]))
+    marks.recorder().append_records("activities", rows[0])
+    marks.recorder().append_records("activities", b"".join(rows[1:]))
     run = loaded()
     assert run.activities["begin"].tolist() == list(range(count)), "none lost, and in order"
     assert {run.names[number] for number in np.unique(run.activities["name"])} == {"kernel"}

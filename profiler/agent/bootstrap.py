@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Protocol
 
-    class Watcher(Protocol):
+    class HookFinder(Protocol):
         """Answers for the modules that hooks wait for."""
 
         def find_spec(
@@ -72,7 +72,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]
-        self.watcher: Watcher | None = None
+        self.watcher: HookFinder | None = None
         self.begun = False
 
     def find_spec(
@@ -120,11 +120,11 @@ class _Finder:
             return
         self.begun = True
         try:
-            inside = _import(f"{PRIVATE}.agent.imports", fromlist=("begin",))
-            self.watcher = inside.begin(self)
-            say_hooked(FIRST)
+            installation = _import(f"{PRIVATE}.agent.installation", fromlist=("install_hooks",))
+            self.watcher = installation.install_hooks(self)
+            report_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
-            say(f"hooks did not come in: {type(error).__name__}: {error}; the program goes on")
+            warn(f"hooks did not come in: {type(error).__name__}: {error}; the program goes on")
 
     def _ours(self, name: str) -> ModuleSpec | None:
         base = self.folder + name[len(PRIVATE) :].replace(".", "/")
@@ -144,7 +144,7 @@ class _Finder:
         return None
 
 
-def say(line: str) -> None:
+def warn(line: str) -> None:
     """To whoever watches the program; nothing where its standard error is closed (print would take its output then)."""
     if sys.stderr is not None:
         try:
@@ -153,7 +153,7 @@ def say(line: str) -> None:
             return
 
 
-def say_hooked(what: str) -> None:
+def report_hooked(what: str) -> None:
     """Tell the recorder that a process has us (`python`), or has torch too: a line in a file of the run directory."""
     try:
         descriptor = os.open(f"{os.environ[ENV_RUN]}/{HOOKED}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -194,10 +194,10 @@ def allow_tracing() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
-def boot() -> None:
+def start() -> None:
     """Begin to wait for torch, if this process is recorded."""
     if not os.environ.get(ENV_RUN):
         return
     sys.meta_path.insert(0, _Finder())
-    say_hooked("python")
+    report_hooked("python")
     allow_tracing()

@@ -20,12 +20,12 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.agent.appended import Appended
-from profiler.agent.bootstrap import allow_tracing, say
+from profiler.agent.bootstrap import allow_tracing, warn
 from profiler.run import tables
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, ValueKind
 
 if TYPE_CHECKING:
-    from profiler.agent.turns import Turns
+    from profiler.agent.controlled import ControlledProgram
 
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
@@ -174,21 +174,21 @@ class Recorder:
         """By the id of code, whose hash takes 1 µs: the code, which is kept so that ids hold, and its instructions."""
         self.facts: dict[str, Any] = {}
         """What the program said of itself."""
-        self.known: dict[str, Any] = {}
+        self.hook_facts: dict[str, Any] = {}
         """What hooks know of it: where it says something else, its own word counts."""
-        self.hooks: dict[str, str] = {}
+        self.hook_errors: dict[str, str] = {}
         """Of each hook: empty when it came in, or why it did not."""
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdecimal() else 0
         self.on_step: list[Callable[[], None]] = []
-        self.seen: tuple[BoundaryKind, str] | None = None
+        self.open_boundary: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary that was found; None: the program marked it."""
         self.device_cpu: Callable[[], int] = lambda: 0
         self.drains: list[Callable[[], object]] = []
         """Each waits until a device of the program's own is idle, and counts as no wait of the program's."""
         self.prefetch = 0
         """Batches that the program's loaders make ahead, at most."""
-        self._turns = _turns()
+        self._control = _control()
         self.thread = _Thread()
         self.index = 0
         self.counters: dict[str, float] = {}
@@ -235,9 +235,9 @@ class Recorder:
                 self.directory, self._made = folder, True  # now that it is there, other threads may write into it
             return
 
-    def know(self, **facts: Any) -> None:
+    def add_hook_facts(self, **facts: Any) -> None:
         """A hook found out something about this program."""
-        self.known.update(facts)
+        self.hook_facts.update(facts)
         if self._made:
             self.write_meta()
 
@@ -246,7 +246,7 @@ class Recorder:
         if not self.failed:
             self.failed = str(error) or type(error).__name__
             if tables.first_to_stop(self.directory):
-                say(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
+                warn(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
     def clocks(self) -> Clocks:
         """Read at a boundary; 1 to 3 µs."""
@@ -261,7 +261,7 @@ class Recorder:
 
     def step(self, tokens: int, warmup: bool) -> None:
         began = now()
-        self.seen = None
+        self.open_boundary = None
         for callback in self.on_step:
             callback()  # a device adds its counters and drains its logs: that cost belongs to this step
         tid = self.thread.tid
@@ -277,20 +277,20 @@ class Recorder:
         if self.detailed:
             self._own_time(after[0], tid)
         # what the program calls warm-up runs freely: behind it, it may begin anew
-        if self._turns is not None and not warmup and self._turns.boundary(self, tables.MARK, tokens):
+        if self._control is not None and not warmup and self._control.boundary(self, tables.MARK, tokens):
             self.boundary = self.clocks()  # what other threads counted until the pause stays this step's
 
-    def worked(self) -> None:
+    def flush_to_step(self) -> None:
         """Write what this process counted, for the step that another one has open; whoever kills it loses none of it.
 
         To call it often costs: what waits is written too.
         """
         when = now()
-        self._write_values(when, tables.ELSEWHERE)
+        self._write_values(when, tables.OTHER_PROCESS)
         self._flushed = when
         self.flush()
 
-    def found(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
+    def record_boundary(self, kind: BoundaryKind, name: str, *, flag: int = 0) -> None:
         """A moment at which a step may end, seen by a hook; which of them do is chosen when the run is loaded.
 
         Nothing once the program has marked a step itself: then its own word counts.
@@ -299,19 +299,19 @@ class Recorder:
         """
         if self.index:
             return
-        at = self.reached(kind, name)
+        at = self.begin_boundary(kind, name)
         if at is not None:
-            self.passed(kind, name, at, flag)
+            self.end_boundary(kind, name, at, flag)
 
-    def reached(self, kind: BoundaryKind, name: str) -> Clocks | None:
-        """The first half of `found`, at the moment itself: what was counted until now belongs to the step that may end.
+    def begin_boundary(self, kind: BoundaryKind, name: str) -> Clocks | None:
+        """The first half of `record_boundary`: what was counted until now belongs to the step that may end.
 
         But for the first ones, CPU clocks that were read within the last 10 ms are not read again: the boundary says
         -1 (NOT_READ).
 
-        :returns: what `passed` is to be called with; None: it went wrong, which is reported.
+        :returns: what `end_boundary` is to be called with; None: it went wrong, which is reported.
         """
-        self.seen = kind, name
+        self.open_boundary = kind, name
         try:
             for callback in self.on_step:
                 callback()
@@ -330,27 +330,27 @@ class Recorder:
             return None
         return at
 
-    def passed(self, kind: BoundaryKind, name: str, at: Clocks, flag: int = 0) -> None:
+    def end_boundary(self, kind: BoundaryKind, name: str, at: Clocks, flag: int = 0) -> None:
         """The second half: what `flag` says may be known later than the moment."""
         try:
             boundaries = self._boundaries
             boundaries.append(boundaries.pack(*at, self.thread.tid, self.name[name], kind, flag))
             if at[0] - self._flushed > _FLUSH_NS:
                 self.flush_if_due(at[0])
-            if self._turns is not None:
-                self._turns.boundary(self, f"{int(kind)} {name}")
+            if self._control is not None:
+                self._control.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(error)
 
     def count(self, name: str, amount: float = 1.0) -> None:
         """Add to a counter of the current step."""
         total = float(amount)
-        with self._counting:  # against take_counters; against count_quickly one look more
+        with self._counting:  # against take_counters; against increment one look more
             counters = self.counters
             while counters.setdefault(name, added := total + counters.pop(name, 0.0)) is not added:
                 total = added
 
-    def count_quickly(self, names: tuple[str, ...]) -> None:
+    def increment(self, names: tuple[str, ...]) -> None:
         """Add 1 to each: in C, which holds the GIL throughout, so that it needs no lock. For what is counted most."""
         _count_elements(self.counters, names)
 
@@ -402,7 +402,7 @@ class Recorder:
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
 
-    def note(self, name: str, *, size: int = 0, site: int = -1) -> None:
+    def instant(self, name: str, *, size: int = 0, site: int = -1) -> None:
         """An OTHER call of no length: it says that something happens at a line, and takes no part of a step."""
         when = now()
         calls = self._calls
@@ -458,7 +458,7 @@ class Recorder:
             except OSError as error:
                 self.fail(error)
             except Exception as error:  # noqa: BLE001 - of a fact of the program's; the records go on without it
-                say(f"what this process said of itself could not be written: {type(error).__name__}: {error}")
+                warn(f"what this process said of itself could not be written: {type(error).__name__}: {error}")
 
     def _meta(self) -> dict[str, Any]:
         return {
@@ -469,8 +469,8 @@ class Recorder:
             "argv": sys.argv,
             "level": self.level,
             "main_tid": threading.main_thread().native_id,
-            "hooks": self.hooks.copy(),
-            "facts": {**self.known, **self.facts},
+            "hooks": self.hook_errors.copy(),
+            "facts": {**self.hook_facts, **self.facts},
         }
 
     def _replace_meta_by(self, text: str) -> None:
@@ -489,19 +489,19 @@ class Recorder:
         for stream in self._streams.values():
             stream.close()
 
-    def raw(self, table: str, records: bytes | bytearray | memoryview) -> None:
+    def append_records(self, table: str, records: bytes | bytearray | memoryview) -> None:
         """Append whole records of `table` in the layout of `profiler.run.tables`."""
         self._streams[table].raw(records)
 
 
-def _turns() -> Turns | None:
+def _control() -> ControlledProgram | None:
     """What lets the program run by turns, where a gate asks for that."""
-    path = os.environ.get(tables.ENV_TURNS)
+    path = os.environ.get(tables.ENV_CONTROL)
     if not path:
         return None
-    from profiler.agent.turns import Turns
+    from profiler.agent.controlled import ControlledProgram
 
-    return Turns(path)
+    return ControlledProgram(path)
 
 
 class _Thread(threading.local):

@@ -10,12 +10,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
-from profiler.agent.hook import patch
+from profiler.agent.patching import patch
 
 _OURS: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
 
 
-def leave_us_out() -> None:
+def hide_our_frames() -> None:
     """From now on; a program that has a hook of its own for errors, or sets one, has the frames as they are."""
     if sys.excepthook is sys.__excepthook__:
         patch(sys, "excepthook", _of_program)

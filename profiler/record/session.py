@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from profiler import marks
-from profiler.agent import bootstrap, hook, imports, recorder
+from profiler.agent import bootstrap, installation, patching, recorder
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.record.target import environment_of
@@ -112,13 +112,13 @@ class Recording:
         self._beside = _Beside(spec, self.path)
         self._before = {name: os.environ.get(name) for name in _OURS}
         changed = {**environment_of(spec), tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._beside.pid)}
-        self._watcher: imports.Watcher | None = None
+        self._watcher: installation.HookFinder | None = None
         try:
             os.environ.update({name: changed[name] for name in _OURS if name in changed})
-            bootstrap.say_hooked("python")
+            bootstrap.report_hooked("python")
             recorder.start()
-            self._watcher = imports.begin()
-            bootstrap.say_hooked(bootstrap.FIRST)
+            self._watcher = installation.install_hooks()
+            bootstrap.report_hooked(bootstrap.FIRST)
             marks.renew()
         except BaseException:  # Ctrl-C too: the program is not left half hooked
             self._take_back()
@@ -143,7 +143,7 @@ class Recording:
                     print(f"profiler: recorded {shown}; see python -m profiler diagnose {shown}", file=sys.stderr)
 
     def _take_back(self) -> None:
-        hook.unpatch()
+        patching.unpatch()
         if self._watcher in sys.meta_path:  # the program may have taken it out
             sys.meta_path.remove(self._watcher)
         for name, value in self._before.items():
@@ -152,7 +152,7 @@ class Recording:
             else:
                 os.environ[name] = value
         recorder.stop()
-        hook.STATE.recorder = None
+        patching.STATE.recorder = None
         marks.renew()
 
 

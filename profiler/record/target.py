@@ -21,7 +21,7 @@ from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
 GRACE_S: Final = 5.0  # from a signal to the next, harder one: a trainer may write a checkpoint on its way out
-SITE: Final = str(Path(__file__).parents[1] / "agent" / "site")
+SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """What brings our hooks into a Python whose PYTHONPATH begins with it."""
 _WAKE_S: Final = 0.1
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -59,7 +59,7 @@ def environment_of(spec: RunSpec, given: Mapping[str, str] | None = None) -> dic
         tables.ENV_RECORDER: str(os.getpid()),
     }
     environment.pop(tables.ENV_HOOKS, None)
-    environment.pop(tables.ENV_TURNS, None)
+    environment.pop(tables.ENV_CONTROL, None)
     before = environment.pop("PYTHONPATH", "")
     paths = [path for path in before.split(os.pathsep) if path != SITE] if before else []
     if spec.inside:

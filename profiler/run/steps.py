@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from profiler.run.cycles import Numbers, phase_starts, round_ends, side_by_side
 from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
-from profiler.run.tables import ELSEWHERE, NOT_READ, PAUSED, BoundaryKind
+from profiler.run.tables import NOT_READ, OTHER_PROCESS, PAUSED, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 WARMUP_MOST: Final = 5
@@ -175,7 +175,7 @@ def _brought_together(run: Run) -> Run:
 
     Of such a process all values are, those too that hooks wrote at moments at which a step might have ended there.
     """
-    helpers = np.unique(run.values["pid"][run.values["step"] == ELSEWHERE])
+    helpers = np.unique(run.values["pid"][run.values["step"] == OTHER_PROCESS])
     helpers = helpers[~np.isin(helpers, run.steps["pid"])]
     if not len(helpers):
         return run

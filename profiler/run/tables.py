@@ -76,7 +76,7 @@ MARK: Final = "mark"
 """How a gate and its program call a step that the program marks; other moments are `kind name`: a BoundaryKind's."""
 
 
-def moment_weight(moment: str) -> int:
+def boundary_priority(moment: str) -> int:
     """Of two kinds of moments the one whose word counts more ends the step: a mark, an optimizer, a loader."""
     if moment == MARK:
         return 2
@@ -145,11 +145,11 @@ ACTIVITIES: Final = (
     ("stream", "i"),
     ("device", "i"),
 )
-ELSEWHERE: Final = -2
+OTHER_PROCESS: Final = -2
 """Step of a value that a process counted in its work for the steps of another one: of that which is open then."""
 VALUES: Final = (
     ("time", "q"),
-    ("step", "q"),  # index of the step that it belongs to; -1: outside any; or ELSEWHERE
+    ("step", "q"),  # index of the step that it belongs to; -1: outside any; or OTHER_PROCESS
     ("value", "d"),
     ("name", "i"),
     ("kind", "i"),  # ValueKind
@@ -205,7 +205,7 @@ HOOKED: Final = (
 ENV_RUN: Final = "PROFILER_RUN_DIR"
 ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
-ENV_TURNS: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
+ENV_CONTROL: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")
 

@@ -80,4 +80,4 @@ class Recorder(DeviceRecorder):
             return
         for part in (log[first:last],) if first < last else (log[first:], log[:last]):
             if len(part):  # the second is empty where the log ends with its last record
-                self._active.raw(table, part.data.cast("B"))
+                self._active.append_records(table, part.data.cast("B"))

@@ -177,7 +177,7 @@ def test_a_boot_that_fails_is_one_line(folder: Path, tmp_path: Path) -> None:
         shutil.copytree(ours / part, tmp_path / "profiler" / part, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "profiler" / "run" / "tables.py").unlink()
     environment = environment_of(spec(tmp_path, PYTHON))
-    environment["PYTHONPATH"] = str(tmp_path / "profiler" / "agent" / "site")
+    environment["PYTHONPATH"] = str(tmp_path / "profiler" / "agent" / "pythonpath")
     (tmp_path / "run").mkdir()
     code, out, error = bare(PYTHON, str(script(folder, "import torch; print('on')")), environment=environment)
     assert (code, out) == (0, "on\n")
@@ -220,11 +220,11 @@ sys.path.insert(0, ROOT)
 import torch
 recorder = sys._training_profiler_recorder
 for _ in range(3):
-    recorder.found(0, "SGD")
+    recorder.record_boundary(0, "SGD")
 if sys.argv[1] == "fork":
     child = os.fork()
     recorder = sys._training_profiler_recorder
-    recorder.found(0, "SGD")
+    recorder.record_boundary(0, "SGD")
     if not child:
         os._exit(0)
     os.waitpid(child, 0)

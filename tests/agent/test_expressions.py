@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from profiler.agent import hook, imports
+from profiler.agent import installation, patching
 from profiler.agent.hooks import checkpoints, functions, loader, tensors
 from profiler.agent.recorder import Recorder
 
@@ -127,8 +127,8 @@ def bare() -> dict[str, tuple[str, list[str]]]:
 @pytest.fixture(scope="module")
 def hooked(bare: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, list[str]]]]:
     """The same in the same process, with hooks that replace functions of torch; they stay until the module's end."""
-    before, already = hook.STATE.recorder, hook.patched()
-    hook.STATE.recorder = Recorder(tmp_path_factory.mktemp("run"), "standard")
+    before, already = patching.STATE.recorder, patching.patch_count()
+    patching.STATE.recorder = Recorder(tmp_path_factory.mktemp("run"), "standard")
     try:
         for one, module in (
             (tensors.PLUGIN, torch),
@@ -138,11 +138,11 @@ def hooked(bare: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
         ):
             one.install(module)
         for name in ("_exit", "execv", "execve"):
-            hook.patch(os, name, imports._flushed_first)
+            patching.patch(os, name, installation._flushed_first)
         yield {name: outcome(ask) for name, ask in EXPRESSIONS.items()}
     finally:
-        hook.unpatch(already)
-        hook.STATE.recorder = before
+        patching.unpatch(already)
+        patching.STATE.recorder = before
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
@@ -157,7 +157,7 @@ def test_an_expression_has_the_same_outcome(bare: Any, hooked: Any, name: str) -
 @pytest.mark.usefixtures("hooked")
 def test_every_replaced_function_is_pickled_by_where_it_is_found() -> None:
     dill = pytest.importorskip("dill")
-    for one in hook.replacements():
+    for one in patching.patches():
         function = getattr(one.owner, one.name)
         for way in (pickle, dill):
             data = way.dumps(function)

@@ -56,22 +56,22 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
         for number in range(rounds):
             recorder.count("all")
             recorder.count("all", 0.0)
-            recorder.count_quickly(("all",))
+            recorder.increment(("all",))
             recorder.count(f"of {number}")  # a new name each: what is written grows meanwhile
 
     def finds() -> None:
         for _ in range(300):
-            recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
 
     def asks() -> None:
         for _ in range(300):
-            at = recorder.reached(BoundaryKind.LOADER, "DataLoader")
+            at = recorder.begin_boundary(BoundaryKind.LOADER, "DataLoader")
             recorder.count("asked")
             assert at is not None
-            recorder.passed(BoundaryKind.LOADER, "DataLoader", at)
+            recorder.end_boundary(BoundaryKind.LOADER, "DataLoader", at)
 
     at_once(counts, counts, finds, asks)
-    recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+    recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
     assert recorder.failed == ""
     recorder.flush()
     read = read_source(recorder.directory)
@@ -89,9 +89,9 @@ def test_threads_may_say_what_they_know_at_once(recorder: Recorder) -> None:
 
     def knows() -> None:
         for number in range(100):
-            recorder.know(**{f"{threading.get_ident()} {number}": number})
+            recorder.add_hook_facts(**{f"{threading.get_ident()} {number}": number})
 
-    at_once(knows, knows, lambda: [recorder.hooks.update({str(number): ""}) for number in range(2000)])
+    at_once(knows, knows, lambda: [recorder.hook_errors.update({str(number): ""}) for number in range(2000)])
     recorder.write_meta()
     assert recorder.failed == ""
     meta = json.loads((recorder.directory / "source.json").read_text())
@@ -105,7 +105,7 @@ def test_a_fact_that_cannot_be_written_does_not_end_the_recording(
     circle: dict[str, object] = {}
     circle["itself"] = circle
     recorder.make_folder()
-    recorder.know(circle=circle)
+    recorder.add_hook_facts(circle=circle)
     assert recorder.failed == ""
     assert "ValueError" in capsys.readouterr().err
 
@@ -117,7 +117,7 @@ def test_what_goes_wrong_at_a_boundary_is_told_and_the_program_goes_on(
         raise ValueError("of a device")
 
     recorder.on_step.append(fails)
-    recorder.found(BoundaryKind.OPTIMIZER, "SGD")
+    recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
     assert recorder.failed == "of a device"
     assert "recording stopped: of a device" in capsys.readouterr().err
 
@@ -141,7 +141,7 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
     child = os.fork()
     if not child:  # with locks that nobody gives back here
         with Region(recorder, "of the child"):
-            recorder.know(child=True)
+            recorder.add_hook_facts(child=True)
         recorder.make_folder()
         os._exit(0)
     status = os.waitpid(child, 0)[1]

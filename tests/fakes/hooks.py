@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from profiler.agent import hook
+from profiler.agent import patching
 from profiler.agent.recorder import Recorder
 from profiler.run.model import Site, Table
 from profiler.run.source import read_source
@@ -14,17 +14,17 @@ from profiler.run.tables import CallKind
 
 
 @contextmanager
-def installed(recorder: Recorder, *hooks: hook.Hook, module: ModuleType) -> Iterator[Recorder]:
+def installed(recorder: Recorder, *hooks: patching.Hook, module: ModuleType) -> Iterator[Recorder]:
     """`hooks` in place with `recorder`, all taken back at the end."""
-    before, already = hook.STATE.recorder, hook.patched()
-    hook.STATE.recorder = recorder
+    before, already = patching.STATE.recorder, patching.patch_count()
+    patching.STATE.recorder = recorder
     try:
         for each in hooks:
             each.install(module)
         yield recorder
     finally:
-        hook.unpatch(already)
-        hook.STATE.recorder = before
+        patching.unpatch(already)
+        patching.STATE.recorder = before
 
 
 def call_rows(recorder: Recorder) -> Table:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from profiler.agent.hook import STATE, Hook, unpatch
+from profiler.agent.patching import STATE, Hook, unpatch
 from profiler.agent.recorder import Recorder
 from profiler.run import store
 from profiler.run.load import load

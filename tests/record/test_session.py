@@ -96,8 +96,8 @@ else:
         if how == "fork":
             os.wait()
         if how == "kill program":
-            from profiler.agent import hook
-            hook.STATE.recorder.flush()
+            from profiler.agent import patching
+            patching.STATE.recorder.flush()
             print(run._beside.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "kill beside":
@@ -271,7 +271,7 @@ def test_an_entry_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.M
     def fail() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("profiler.agent.imports.begin", fail)
+    monkeypatch.setattr("profiler.agent.installation.install_hooks", fail)
     before = dict(os.environ)
     with pytest.raises(KeyboardInterrupt), profiler.record(tmp_path / "run", level="light"):
         pytest.fail("the block was entered")

@@ -290,7 +290,7 @@ import os, sys
 import torch
 recorder = sys._training_profiler_recorder
 for number in range(3):
-    recorder.found(0, f"{sys.argv[1]} image")
+    recorder.record_boundary(0, f"{sys.argv[1]} image")
 if sys.argv[1] == "first":
     os.execvp(sys.executable, [sys.executable, __file__, "second"])
 """
@@ -309,7 +309,7 @@ def test_a_program_that_becomes_another_leaves_the_records_of_both(tmp_path: Pat
 POOL = """
 import multiprocessing, os, sys
 import torch
-sys._training_profiler_recorder.found(0, "SGD")
+sys._training_profiler_recorder.record_boundary(0, "SGD")
 with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
     assert set(pool.map(str.upper, ["a"] * 60, 1)) == {"A"}
 """

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.agent.hook import user_frame
+from profiler.agent.patching import user_frame
 
 _DEEPEST: Final = 40
 """Frames of a stack that tell one place of making from another: beyond these only launchers differ."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from profiler.agent.hook import caller, user_frame
+from profiler.agent.patching import caller, user_frame
 
 
 class OptimizerNames:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.hook import STATE, undo_by
 from profiler.agent.hooks._optimizer_names import OptimizerNames
+from profiler.agent.patching import STATE, on_unpatch
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import BoundaryKind
 
@@ -43,8 +43,8 @@ class OptimizerSteps:
     def install(self, optimizers: ModuleType) -> None:
         """Ask torch for every step; `optimizers` is torch.optim.optimizer."""
         self._torch = optimizers.torch  # half-imported as yet
-        undo_by(optimizers.register_optimizer_step_pre_hook(self.begin).remove)
-        undo_by(optimizers.register_optimizer_step_post_hook(self.end).remove)
+        on_unpatch(optimizers.register_optimizer_step_pre_hook(self.begin).remove)
+        on_unpatch(optimizers.register_optimizer_step_post_hook(self.end).remove)
 
     @property
     def ended(self) -> int:
@@ -99,9 +99,9 @@ class OptimizerSteps:
         if recorder.index:  # the program marks its steps
             return
         name = self._names.of(optimizer, 1)
-        at = recorder.reached(BoundaryKind.OPTIMIZER, name)
+        at = recorder.begin_boundary(BoundaryKind.OPTIMIZER, name)
         if at is not None:
-            recorder.passed(BoundaryKind.OPTIMIZER, name, at)
+            recorder.end_boundary(BoundaryKind.OPTIMIZER, name, at)
 
     def _open_region(self, recorder: Recorder) -> None:
         here = self._open

@@ -6,7 +6,7 @@ import threading
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
-from profiler.agent.hook import is_user_code
+from profiler.agent.patching import is_user_code
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import CallKind
 

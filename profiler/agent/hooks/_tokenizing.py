@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from profiler.agent.hook import STATE, caller, patch
-from profiler.agent.hooks import _waits
+from profiler.agent.hooks import _syncs
+from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import Region
 from profiler.run.tables import TOKENIZED
 
@@ -60,7 +60,7 @@ def _watched(original: Callable[..., Any], texts: Texts) -> Callable[..., Any]:
         try:
             if not recorder.detailed:
                 return original(self, *args, **named)
-            recorder.note(TOKENIZED, size=number, site=_waits.site(recorder, caller(1)))
+            recorder.instant(TOKENIZED, size=number, site=_syncs.site(recorder, caller(1)))
             with Region(recorder, "tokenize"):
                 return original(self, *args, **named)
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
-from profiler.agent.hook import STATE, patch
+from profiler.agent.patching import STATE, patch
 from profiler.agent.recorder import now
 
 

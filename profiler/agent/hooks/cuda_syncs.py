@@ -15,10 +15,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, patch, undo_by
-from profiler.agent.hooks import _waits
-from profiler.agent.hooks._waits import OPEN
-from profiler.agent.imports import report
+from profiler.agent.hooks import _syncs
+from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.installation import report_failure
+from profiler.agent.patching import STATE, on_unpatch, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -52,7 +52,7 @@ class SyncFilter:
         if OPEN.inside:
             recorder.count("debug_syncs_seen")
         else:
-            _waits.explicit(recorder, CallKind.SYNC, "other", now())
+            _syncs.explicit(recorder, CallKind.SYNC, "other", now())
         return True
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
@@ -87,7 +87,7 @@ class SyncFilter:
 
 
 class CudaSyncsHook:
-    """Turns the mode on when the program initialises CUDA, and not before."""
+    """ControlledProgram the mode on when the program initialises CUDA, and not before."""
 
     name: ClassVar[str] = "cuda_syncs"
     modules: ClassVar[tuple[str, ...]] = ("torch",)
@@ -111,7 +111,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
             ours.turn_on(torch)
         except Exception as error:  # noqa: BLE001 - the program is about to use CUDA, and must; it reports
             ours.leave()
-            report(CudaSyncsHook.name, error)
+            report_failure(CudaSyncsHook.name, error)
 
     def staying(original: Callable[[], None]) -> Callable[[], None]:
         def _filters_mutated() -> None:
@@ -137,7 +137,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
 
     patch(torch.cuda, "set_sync_debug_mode", setting)
     patch(torch.cuda, "get_sync_debug_mode", getting)
-    undo_by(lambda: ours.end(torch))
+    on_unpatch(lambda: ours.end(torch))
     torch.cuda._lazy_call(begin)
 
 

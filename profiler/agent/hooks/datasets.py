@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, patch
+from profiler.agent.patching import STATE, patch
 from profiler.agent.recorder import Recorder, Region
 
 

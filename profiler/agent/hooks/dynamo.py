@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent import hook
-from profiler.agent.hook import STATE, Replaced, caller
-from profiler.agent.hooks import _waits
-from profiler.agent.hooks._waits import OPEN
+from profiler.agent import patching
+from profiler.agent.hooks import _syncs
+from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.patching import STATE, Patch, caller
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import RECOMPILED
 
@@ -37,7 +37,7 @@ class _Patches:
 
     def __init__(self, kept: tuple[Any, ...]) -> None:
         self.kept = kept
-        self._aside: list[Replaced] = []
+        self._aside: list[Patch] = []
         self._compiling = 0
         self._since = 0
         self._here = _Here()
@@ -92,10 +92,10 @@ class _Patches:
                     self._off()
 
     def _off(self) -> None:
-        for one in reversed(hook.replacements()):
+        for one in reversed(patching.patches()):
             # what is replaced below stays, and what the program has put in the place of ours
-            if one.owner not in self.kept and one.is_in_place():
-                one.take_back()
+            if one.owner not in self.kept and one.is_active():
+                one.undo()
                 self._aside.append(one)
 
     def _on(self) -> None:
@@ -148,10 +148,10 @@ class DynamoHook:
 
             return wrapper
 
-        hook.patch(convert.CatchErrorsWrapper, "__call__", again)
+        patching.patch(convert.CatchErrorsWrapper, "__call__", again)
         if hasattr(convert, "_fullgraph_capture_frame"):  # the way in of torch.export, in recent torch
-            hook.patch(convert, "_fullgraph_capture_frame", compiling)
-        hook.patch(guards.CheckFunctionManager, "__init__", guarding)
+            patching.patch(convert, "_fullgraph_capture_frame", compiling)
+        patching.patch(guards.CheckFunctionManager, "__init__", guarding)
 
 
 def _say_again() -> None:
@@ -161,7 +161,7 @@ def _say_again() -> None:
     if recorder is not None:
         recorder.count(RECOMPILED)
         if recorder.detailed:
-            recorder.note(RECOMPILED, site=_waits.site(recorder, caller(2)))
+            recorder.instant(RECOMPILED, site=_syncs.site(recorder, caller(2)))
 
 
 def _run_as_they_are(dynamo: ModuleType) -> None:
@@ -170,7 +170,7 @@ def _run_as_they_are(dynamo: ModuleType) -> None:
     if not hasattr(frames, "FrameExecStrategy") or not hasattr(dynamo.eval_frame, "set_code_exec_strategy"):
         return
     skip = frames.FrameExecStrategy(frames.FrameAction.SKIP, frames.FrameAction.SKIP)
-    for function in (*vars(Recorder).values(), *vars(_waits).values()):
+    for function in (*vars(Recorder).values(), *vars(_syncs).values()):
         if inspect.isfunction(function):
             dynamo.eval_frame.set_code_exec_strategy(function.__code__, skip)
 

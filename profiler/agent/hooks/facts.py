@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, patch
+from profiler.agent.patching import STATE, patch
 
 _PACKAGE: Final = __file__.rpartition("/agent/")[0]
 """Our own folder."""
@@ -43,7 +43,7 @@ class Facts:
 
 def _know(**facts: Any) -> None:
     if STATE.recorder is not None:
-        STATE.recorder.know(**facts)
+        STATE.recorder.add_hook_facts(**facts)
 
 
 _seen: Final[dict[str, set[str]]] = {}
@@ -138,7 +138,7 @@ def _joined(original: Callable[..., Any], module: ModuleType) -> Callable[..., A
         recorder = STATE.recorder
         if recorder is not None:
             recorder.rank = int(module.get_rank())
-            recorder.know(world_size=int(module.get_world_size()))
+            recorder.add_hook_facts(world_size=int(module.get_world_size()))
         return result
 
     return init_process_group

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, caller, patch
-from profiler.agent.hooks import _waits
-from profiler.agent.hooks._waits import OPEN
+from profiler.agent.hooks import _syncs
+from profiler.agent.hooks._syncs import OPEN
 from profiler.agent.hooks.tensors import Make, repeating
+from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -130,7 +130,7 @@ def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, given[0], begin, caller(1))
+            _syncs.waited(recorder, name, given[0], begin, caller(1))
             return result
 
         return wrapper
@@ -150,7 +150,7 @@ def _explicit(name: str, kind: CallKind) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.explicit(recorder, kind, name, begin)
+            _syncs.explicit(recorder, kind, name, begin)
             return result
 
         return wrapper

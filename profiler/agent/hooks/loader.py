@@ -8,8 +8,8 @@ from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, caller, patch
 from profiler.agent.hooks._loader_names import LoaderNames
+from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import Region, now
 from profiler.run.tables import BoundaryKind
 
@@ -90,7 +90,7 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
         asking.now = True
         try:
             if not recorder.index:  # else the program marks its steps
-                at = recorder.reached(BoundaryKind.LOADER, name)
+                at = recorder.begin_boundary(BoundaryKind.LOADER, name)
             if recorder.detailed:
                 depth = thread.depth
                 thread.depth = depth + 1
@@ -104,7 +104,7 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
             if begin:
                 recorder.region("data", begin, depth)
             if at is not None:
-                recorder.passed(BoundaryKind.LOADER, name, at, ended)
+                recorder.end_boundary(BoundaryKind.LOADER, name, at, ended)
 
     return ask
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, is_user_code, patch
 from profiler.agent.hooks._origins import Origins
+from profiler.agent.patching import STATE, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
-from profiler.agent.hook import STATE, caller, patch
 from profiler.agent.hooks._optimizer_names import OptimizerNames
 from profiler.agent.hooks._optimizer_steps import OptimizerSteps
-from profiler.agent.hooks._waits import OPEN
+from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.patching import STATE, caller, patch
 from profiler.run.tables import BoundaryKind
 
 
@@ -55,7 +55,7 @@ class Optimizers:
             recorder = STATE.recorder
             if recorder is not None and steps.ended == before and not within:
                 flag = _announced(optimizer) or _found_inf(self, optimizer)
-                recorder.found(BoundaryKind.OPTIMIZER, names.of(optimizer, 1), flag=int(flag))
+                recorder.record_boundary(BoundaryKind.OPTIMIZER, names.of(optimizer, 1), flag=int(flag))
             return result
 
         return step

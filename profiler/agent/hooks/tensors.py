@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, caller, patch
-from profiler.agent.hooks import _waits
-from profiler.agent.hooks._waits import OPEN
+from profiler.agent.hooks import _syncs
+from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -46,7 +46,7 @@ LEAVES: Final = frozenset(
     {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
 )
 """Of these those within which torch calls none of them."""
-_WOULD_SYNC: Final = (_waits.WOULD_SYNC,)
+_WOULD_SYNC: Final = (_syncs.WOULD_SYNC,)
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
 Make = Callable[[Any], Callable[..., Any]]
@@ -101,7 +101,7 @@ def _waiting(torch: ModuleType, name: str) -> Make:
                 result = original(self, *args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, name, self, begin, caller(1))
+            _syncs.waited(recorder, name, self, begin, caller(1))
             return result
 
         return wrapper
@@ -115,7 +115,7 @@ def _leaf(torch: ModuleType, name: str) -> Make:
     Between a program's own steps nothing of ours is in a cache: each function that is called here takes 1 us more.
     """
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
-    waited, frame_at, plain = _waits.waited, sys._getframe, torch.Tensor
+    waited, frame_at, plain = _syncs.waited, sys._getframe, torch.Tensor
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -132,12 +132,12 @@ def _leaf(torch: ModuleType, name: str) -> Make:
                 return original(self, *args, **kwargs)
             begin = now()
             result = original(self, *args, **kwargs)
-            if type(self) is not plain or _waits.on_device(self) or OPEN.on_cpu_already:
+            if type(self) is not plain or _syncs.on_device(self) or OPEN.on_cpu_already:
                 waited(recorder, name, self, begin, frame)
             elif self.is_cpu:
-                recorder.count_quickly(_WOULD_SYNC)
+                recorder.increment(_WOULD_SYNC)
                 if recorder.detailed:
-                    recorder.call(CallKind.WOULD_SYNC, name, begin, site=_waits.site(recorder, frame))
+                    recorder.call(CallKind.WOULD_SYNC, name, begin, site=_syncs.site(recorder, frame))
             return result
 
         return wrapper
@@ -172,7 +172,7 @@ def repeating(torch: ModuleType) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _waits.waited(recorder, "repeat_interleave", tensors[-1], begin, caller(1))
+            _syncs.waited(recorder, "repeat_interleave", tensors[-1], begin, caller(1))
             return result
 
         return wrapper
@@ -182,7 +182,7 @@ def repeating(torch: ModuleType) -> Make:
 
 def _copying(torch: ModuleType, name: str) -> Make:
     overridden, handle = torch._C._has_torch_function_variadic, torch.overrides.handle_torch_function
-    on_device = _waits.on_device
+    on_device = _syncs.on_device
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -198,12 +198,12 @@ def _copying(torch: ModuleType, name: str) -> Make:
             finally:
                 OPEN.inside = False
             if name == "cpu" and result is self:
-                if _waits.on_cpu(self) and _waits.has_values(self):
-                    _waits.would_wait(recorder, name, self, begin, caller(1))
+                if _syncs.on_cpu(self) and _syncs.has_values(self):
+                    _syncs.would_wait(recorder, name, self, begin, caller(1))
                 return result
             source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
-            if source is not result and on_device(source) is not on_device(result) and _waits.has_values(source):
-                _waits.copied(recorder, name, (source, result), begin, waits=_blocks(args, kwargs, source, result))
+            if source is not result and on_device(source) is not on_device(result) and _syncs.has_values(source):
+                _syncs.copied(recorder, name, (source, result), begin, waits=_blocks(args, kwargs, source, result))
             return result
 
         return wrapper
@@ -214,7 +214,7 @@ def _copying(torch: ModuleType, name: str) -> Make:
 def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:
     """Whether the host waits for a copy: unless told not to, and then too when the CPU's side is pageable."""
     asked = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
-    return not asked or not _waits.pinned(result if _waits.on_device(source) else source)
+    return not asked or not _syncs.pinned(result if _syncs.on_device(source) else source)
 
 
 PLUGIN = TensorsHook()

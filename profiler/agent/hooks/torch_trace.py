@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hook import STATE, patch, undo_by
 from profiler.agent.hooks._alarm import Alarm
 from profiler.agent.hooks._kineto import KinetoSession, program_profiles
-from profiler.agent.imports import report
+from profiler.agent.installation import report_failure
+from profiler.agent.patching import STATE, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import BoundaryKind
 
@@ -46,7 +46,7 @@ class TorchTrace:
         """Every way of starting a profiler of torch's in Python goes through two functions of `module`."""
         if STATE.recorder is not None:
             self.window = window = Window(STATE.recorder)
-            undo_by(window.taken_back)
+            on_unpatch(window.taken_back)
             patch(module, "_prepare_profiler", window.watched)
             patch(module, "_enable_profiler", window.watched)
             os.register_at_fork(after_in_child=window.forked)
@@ -81,7 +81,7 @@ class Window:
             return
         if _capturing(sys.modules["torch"]):  # a graph would be lost: nothing else may be asked of the GPU meanwhile
             return
-        at = recorder.seen
+        at = recorder.open_boundary
         if self._session is None:
             count = self._counts[at] = self._counts.get(at, 0) + 1
             if count >= self._needed(at):
@@ -111,7 +111,7 @@ class Window:
             self._session = KinetoSession(sys.modules["torch"])
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
             self._give_up("failed", f"{type(error).__name__}: {error}")
-            report(PLUGIN.name, error)
+            report_failure(PLUGIN.name, error)
             return
         finally:
             self._ours = False
@@ -145,7 +145,7 @@ class Window:
             clock = session.finish(recorder.directory)
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
             self._give_up("failed", f"{type(error).__name__}: {error}")
-            report(PLUGIN.name, error)
+            report_failure(PLUGIN.name, error)
         else:
             self._give_up("recorded", reason, begin=session.begin, end=session.end, clock=clock)
         self._own_time(recorder, began)
@@ -179,7 +179,8 @@ class Window:
         if self._session is not None:
             self._session.forget()
         if self._recorder is not None and STATE.recorder is not None:
-            STATE.recorder.know(trace={"state": "skipped", "reason": "a fork of a process that had torch already"})
+            skipped = {"state": "skipped", "reason": "a fork of a process that had torch already"}
+            STATE.recorder.add_hook_facts(trace=skipped)
         self._session = self._recorder = None
 
     def taken_back(self) -> None:
@@ -201,7 +202,7 @@ class Window:
     def _say(self, state: str, reason: str, **more: Any) -> None:
         self._facts |= {"state": state, "reason": reason, **more}
         if self._recorder is not None:
-            self._recorder.know(trace=self._facts)
+            self._recorder.add_hook_facts(trace=self._facts)
 
     def _own_time(self, recorder: Recorder, began: int) -> None:
         thread = recorder.thread

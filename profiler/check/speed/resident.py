@@ -155,7 +155,7 @@ class Resident:
     def _start(self, executable: str) -> None:
         program = self.program
         environment = environment_of(self.spec, {**os.environ, **program.env})
-        environment[tables.ENV_TURNS] = str(self._board.path)
+        environment[tables.ENV_CONTROL] = str(self._board.path)
         environment[_PADDING] = "." * secrets.randbelow(_MOST_PADDING)
         try:
             with open(self.spec.out / store.OUTPUT_LOG, "wb") as log:
@@ -225,7 +225,7 @@ class Resident:
         key = chosen(seen)
         if key is not None:
             self.step_source = in_words(key)
-            line.who["weight"] = tables.moment_weight(key)
+            line.who["weight"] = tables.boundary_priority(key)
         with suppress(OSError):
             line.send({"look": 2 * len(seen)} if key is None else {"key": key})
 

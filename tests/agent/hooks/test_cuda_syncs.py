@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hook import STATE, patched, unpatch
 from profiler.agent.hooks import cuda_syncs
-from profiler.agent.hooks._waits import OPEN
+from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.patching import STATE, patch_count, unpatch
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
@@ -55,7 +55,7 @@ def emit() -> None:
 
 @pytest.fixture
 def torch(tmp_path: Path) -> Iterator[Any]:
-    before, filters = patched(), warnings.filters
+    before, filters = patch_count(), warnings.filters
     STATE.recorder = Recorder(tmp_path, "standard")
     fake = Torch()
     warnings.filters = list(filters)  # type: ignore[misc]
@@ -91,7 +91,7 @@ def test_what_torch_says_of_the_mode_is_not_the_programs_to_hear(torch: Any, act
     assert torch.mode == 1
     assert caught == []
     assert STATE.recorder is not None
-    assert "cuda_syncs" not in STATE.recorder.hooks
+    assert "cuda_syncs" not in STATE.recorder.hook_errors
 
 
 def test_nothing_is_left_when_the_recording_ends(torch: Any) -> None:
@@ -196,7 +196,7 @@ def test_a_mode_that_cannot_be_set_leaves_cuda_to_the_program(torch: Any) -> Non
     torch._C._cuda_set_sync_debug_mode = refuse
     torch.initialise()
     assert STATE.recorder is not None
-    assert "no such mode" in STATE.recorder.hooks.pop("cuda_syncs")
+    assert "no such mode" in STATE.recorder.hook_errors.pop("cuda_syncs")
 
 
 def test_filters_can_be_handed_to_workers(torch: Any) -> None:
@@ -207,6 +207,6 @@ def test_filters_can_be_handed_to_workers(torch: Any) -> None:
 
 
 def test_torch_without_cuda_is_left_alone() -> None:
-    before = patched()
+    before = patch_count()
     cuda_syncs.PLUGIN.install(SimpleNamespace(_C=SimpleNamespace()))  # type: ignore[arg-type]
-    assert patched() == before
+    assert patch_count() == before

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from profiler.agent import hook
+from profiler.agent import patching
 from profiler.agent.hooks import dynamo
 from tests.fakes.programs import ROOT
 
@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 hooked = sys.argv[1] == "hooked"
 if hooked:
-    from profiler.agent import hook
+    from profiler.agent import patching
     from profiler.agent.hooks import dynamo, functions, tensors
     from profiler.agent.recorder import Recorder
-    hook.STATE.recorder = recorder = Recorder(Path(sys.argv[2]), "standard")
+    patching.STATE.recorder = recorder = Recorder(Path(sys.argv[2]), "standard")
     tensors.PLUGIN.install(torch)
     functions.PLUGIN.install(torch)
 import torch._dynamo
@@ -134,8 +134,8 @@ def test_other_backends_and_export_too(tmp_path: Path) -> None:
 def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers() -> None:
     module: Any = ModuleType("some_module")
     module.work = len
-    already = hook.patched()
-    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    already = patching.patch_count()
+    patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
     patches = dynamo._Patches(kept=())
     compiling, done = threading.Event(), threading.Event()
 
@@ -160,17 +160,17 @@ def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers()
         done.set()
         thread.join()
         assert module.work("") == 1
-        hook.unpatch(already)
+        patching.unpatch(already)
 
 
 def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
     module: Any = ModuleType("some_module")
     module.work = len
-    already = hook.patched()
-    hook.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    already = patching.patch_count()
+    patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
     with dynamo._Patches(kept=()).aside():
         module.work = str
-    hook.unpatch(already)
+    patching.unpatch(already)
     assert module.work is str
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hook import STATE
 from profiler.agent.hooks import facts
+from profiler.agent.patching import STATE
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched
 
@@ -18,10 +18,10 @@ TORCH = """
 import sys
 from types import SimpleNamespace
 sys.path.insert(0, {root!r})
-from profiler.agent.hook import STATE
+from profiler.agent.patching import STATE
 from profiler.agent.hooks.facts import PLUGIN
 known = {{}}
-STATE.recorder = SimpleNamespace(know=known.update)
+STATE.recorder = SimpleNamespace(add_hook_facts=known.update)
 torch = SimpleNamespace(
     __name__="torch", __version__="2", __file__="/src/torch/__init__.py", cuda=SimpleNamespace(_lazy_call=lambda _: 0)
 )
@@ -81,7 +81,7 @@ def test_what_numbers_are_computed_in_and_by_what_they_are_compiled(
     monkeypatch.setattr(facts, "_seen", {})
     with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
         assert STATE.recorder is not None
-        known = STATE.recorder.known
+        known = STATE.recorder.hook_facts
         with torch.autocast("cpu", enabled=False):
             pass
         assert not known.keys() & {"autocast", "compile", "parameter_dtype"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hook import STATE
 from profiler.agent.hooks import loader
+from profiler.agent.patching import STATE
 from profiler.run.model import Run
 from tests.fakes.watched import regions, watched
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.agent.hook import STATE
 from profiler.agent.hooks import loader, loader_workers
+from profiler.agent.patching import STATE
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
@@ -35,7 +35,7 @@ HOOKS = (
 WORKERS = """
 import os, sys
 from pathlib import Path
-from profiler.agent.hook import STATE
+from profiler.agent.patching import STATE
 from profiler.agent.recorder import Recorder
 from profiler.agent.hooks import loader, loader_workers
 import torch.utils.data

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.agent import hook
+from profiler.agent import patching
 from profiler.agent.hooks.backward import Backward
 from profiler.agent.hooks.optimizers import Optimizers
 from profiler.agent.recorder import Recorder
@@ -30,7 +30,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def begin(level: str = "standard") -> Callable[[], Run]:
         recorder = Recorder(tmp_path / "run", level)
-        monkeypatch.setattr(hook.STATE, "recorder", recorder)
+        monkeypatch.setattr(patching.STATE, "recorder", recorder)
         optimizers = Optimizers()
         optimizers.install(sys.modules["torch.optim.optimizer"])  # torch.optim hides it
         optimizers.install(sys.modules["torch.amp.grad_scaler"])
@@ -44,7 +44,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return loaded
 
     yield begin
-    hook.unpatch()
+    patching.unpatch()
 
 
 def parameter() -> torch.nn.Parameter:
@@ -236,7 +236,7 @@ def test_a_step_that_fails_is_none_and_hides_no_other(watch: Callable[..., Any],
 def test_the_hooks_go_with_the_patches(watch: Callable[..., Any]) -> None:
     loaded = watch()
     optimizer = torch.optim.SGD([parameter()], lr=0.1)
-    hook.unpatch()
+    patching.unpatch()
     stepped(optimizer)
     assert len(loaded().boundaries) == 0
 

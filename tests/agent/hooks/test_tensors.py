@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.agent import hook, imports
-from profiler.agent.hooks import _waits, functions, tensors
+from profiler.agent import installation, patching
+from profiler.agent.hooks import _syncs, functions, tensors
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
@@ -28,7 +28,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(params=["standard", "light"])
 def recorder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recorder]:
-    _waits.OPEN.on_cpu_already = 0  # a tensor of the test before may have had the address of one of this
+    _syncs.OPEN.on_cpu_already = 0  # a tensor of the test before may have had the address of one of this
     with hooks.installed(Recorder(tmp_path, request.param), tensors.PLUGIN, functions.PLUGIN, module=torch) as made:
         yield made
 
@@ -91,11 +91,11 @@ def test_a_hook_that_makes_a_tensor_a_sequence_does_not_come_in(
 ) -> None:
     seen = iter((False, True))
     monkeypatch.setattr(tensors, "_is_sequence", lambda module: next(seen))
-    before, recorder = hook.patched(), Recorder(tmp_path, "light")
-    monkeypatch.setattr(hook.STATE, "recorder", recorder)
-    imports.install(tensors.PLUGIN, torch)
-    assert hook.patched() == before
-    assert "sequence" in recorder.hooks["tensors"]
+    before, recorder = patching.patch_count(), Recorder(tmp_path, "light")
+    monkeypatch.setattr(patching.STATE, "recorder", recorder)
+    installation.install(tensors.PLUGIN, torch)
+    assert patching.patch_count() == before
+    assert "sequence" in recorder.hook_errors["tensors"]
 
 
 def test_a_tensor_is_no_sequence_for_c_code(recorder: Recorder) -> None:
@@ -175,7 +175,7 @@ def test_replaced_functions_keep_their_names(recorder: Recorder) -> None:
 
 
 def test_without_a_recorder_nothing_changes(recorder: Recorder) -> None:
-    hook.STATE.recorder = None
+    patching.STATE.recorder = None
     assert torch.ones(()).item() == 1
     assert recorder.counters == {}
 
@@ -215,7 +215,7 @@ GPU, CPU = True, False
 def test_copies_count_and_say_whether_the_host_waited(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, from_gpu: bool, pinned: bool, kwargs: Any, blocks: bool
 ) -> None:
-    monkeypatch.setattr(_waits, "_plain", {OnDevice: True})
+    monkeypatch.setattr(_syncs, "_plain", {OnDevice: True})
     host, device = OnDevice(CPU, pinned=pinned), OnDevice(GPU)
     source_, result = (device, host) if from_gpu else (host, device)
     fake = SimpleNamespace(_C=torch._C, overrides=torch.overrides)
@@ -231,13 +231,13 @@ def test_copies_count_and_say_whether_the_host_waited(
 
 
 def test_a_layout_without_one_memory_has_no_size() -> None:
-    assert _waits.size_of(torch.eye(2).to_sparse()) >= 0
-    assert _waits.size_of(torch.eye(2)) == 16
-    assert _waits.pinned(torch.eye(2).to_sparse()) is False
+    assert _syncs.size_of(torch.eye(2).to_sparse()) >= 0
+    assert _syncs.size_of(torch.eye(2)) == 16
+    assert _syncs.pinned(torch.eye(2).to_sparse()) is False
 
 
 def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_waits, "on_device", lambda tensor: True)
+    monkeypatch.setattr(_syncs, "on_device", lambda tensor: True)
     torch.ones(()).item()
     str(torch.ones(2))
     assert recorder.counters == {"syncs": 2}

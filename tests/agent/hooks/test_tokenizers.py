@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hook import STATE
 from profiler.agent.hooks import sentencepiece, tokenizers, transformers_tokenizers
 from profiler.agent.hooks._tokenizing import texts_of
+from profiler.agent.patching import STATE
 from profiler.run.tables import TOKENIZED
 from tests.fakes.watched import counted, regions, watched
 

@@ -22,7 +22,7 @@ import json, os, sys, time, warnings
 from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-from profiler.agent.hook import STATE, unpatch
+from profiler.agent.patching import STATE, patch_count, unpatch
 from profiler.agent.hooks import _alarm, torch_trace
 from profiler.agent.hooks.torch_trace import TorchTrace
 from profiler.agent.recorder import Recorder
@@ -51,7 +51,7 @@ def work(mark="work"):
 def steps(recorder, count, kind=BoundaryKind.OPTIMIZER, name="SGD"):
     for _ in range(count):
         work()
-        recorder.found(kind, name)
+        recorder.record_boundary(kind, name)
     recorder.flush()
 
 # marked steps, with known moments inside of the window
@@ -68,10 +68,10 @@ recorder, trace = scenario("optimizers")
 for number in range(14):
     for _ in range(3):
         work("batch")
-        recorder.found(BoundaryKind.LOADER, "DataLoader")
+        recorder.record_boundary(BoundaryKind.LOADER, "DataLoader")
     for name in ("G", "D"):
         work(f"{name} {number}")
-        recorder.found(BoundaryKind.OPTIMIZER, name)
+        recorder.record_boundary(BoundaryKind.OPTIMIZER, name)
 recorder.flush()
 
 recorder, trace = scenario("loader")

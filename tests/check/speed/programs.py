@@ -28,10 +28,10 @@ MOMENTS = (
 from profiler.run.tables import BoundaryKind
 def batch():
     work()
-    marks.recorder().found(BoundaryKind.LOADER, "DataLoader (train.py:1)")
+    marks.recorder().record_boundary(BoundaryKind.LOADER, "DataLoader (train.py:1)")
 def optimized():
     work()
-    marks.recorder().found(BoundaryKind.OPTIMIZER, "SGD (train.py:2)")
+    marks.recorder().record_boundary(BoundaryKind.OPTIMIZER, "SGD (train.py:2)")
 """
 )
 """What hooks see of a program that marks nothing, without torch."""

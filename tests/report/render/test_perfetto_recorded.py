@@ -36,9 +36,9 @@ for step in range({STEPS}):
     # a device of its own: a call, and what it caused
     begin, name = time.monotonic_ns(), recorder.name("send")
     row = begin, begin + 900, 0, 64, step + 1, recorder.thread.tid, CallKind.H2D, name, -1, 1
-    recorder.raw("calls", packer("calls").pack(*row))
+    recorder.append_records("calls", packer("calls").pack(*row))
     row = begin + 500, begin + 2500, 64, step + 1, ActivityKind.H2D, name, 1, 0
-    recorder.raw("activities", packer("activities").pack(*row))
+    recorder.append_records("activities", packer("activities").pack(*row))
     time.sleep(0.02 + 0.003 * step)  # far apart, and each from its neighbours by another time
 """
 

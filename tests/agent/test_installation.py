@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
-from profiler.agent import hook, imports, recorder
-from profiler.agent.imports import Watcher
+from profiler.agent import installation, patching, recorder
+from profiler.agent.installation import HookFinder
 
 
 class Watching:
@@ -31,7 +31,7 @@ class Watching:
     def install(self, module: ModuleType) -> None:
         self.seen.append(module.__name__)
         if hasattr(module, "function"):
-            hook.patch(module, "function", lambda original: lambda: original() + 1)
+            patching.patch(module, "function", lambda original: lambda: original() + 1)
         if self.error:
             raise self.error
 
@@ -43,19 +43,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "__init__.py").write_text("def function(): return 1\n")
     (folder / "part.py").write_text("import watched_package\nSEEN = watched_package.function()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(imports, "_told", {})
+    monkeypatch.setattr(installation, "_told", {})
     before = list(sys.meta_path)
     yield folder
     sys.meta_path[:] = before
-    hook.unpatch()
+    patching.unpatch()
     for name in [name for name in sys.modules if name.startswith("watched_package")]:
         del sys.modules[name]
 
 
-def watch(*hooks: Watching) -> Watcher:
-    watcher = Watcher(hooks)
+def watch(*hooks: Watching) -> HookFinder:
+    watcher = HookFinder(hooks)
     sys.meta_path.insert(0, watcher)
-    watcher.loaded_before()
+    watcher.install_for_loaded_modules()
     return watcher
 
 
@@ -73,7 +73,7 @@ def test_a_hook_is_installed_after_the_import_and_before_anyone_has_the_module()
         assert module.__spec__ is not None
         assert module.__spec__.loader is module.__loader__
     assert package.function.__name__ == "function"
-    hook.unpatch()
+    patching.unpatch()
     assert package.function() == 1
 
 
@@ -144,7 +144,7 @@ def test_a_module_that_is_not_there_is_not_there() -> None:
 @pytest.mark.usefixtures("package")
 def test_a_hook_that_fails_is_taken_back_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = recorder.Recorder(tmp_path / "run", "light")
-    monkeypatch.setattr(hook.STATE, "recorder", made)
+    monkeypatch.setattr(patching.STATE, "recorder", made)
     good = Watching()
     good.name = "good"
     watch(good, Watching(RuntimeError("not this\nversion")))
@@ -173,9 +173,9 @@ def test_threads_may_import_at_once() -> None:
 
 
 def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "_told", {})
+    monkeypatch.setattr(installation, "_told", {})
     made = recorder.Recorder(tmp_path / "run", "light")
-    monkeypatch.setattr(hook.STATE, "recorder", made)
+    monkeypatch.setattr(patching.STATE, "recorder", made)
     original = importlib.import_module
 
     def broken(name: str) -> ModuleType:
@@ -184,20 +184,20 @@ def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: p
         return original(name)
 
     monkeypatch.setattr(importlib, "import_module", broken)
-    names = {found.name for found in imports.load_hooks("standard")}
+    names = {found.name for found in installation.load_hooks("standard")}
     assert "backward" in names
     assert "optimizers" not in names
-    assert made.hooks == {"optimizers": "SyntaxError: of another Python"}
+    assert made.hook_errors == {"optimizers": "SyntaxError: of another Python"}
 
 
 @pytest.mark.usefixtures("package")
 def test_a_recording_knows_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    imports._told["watching"] = "LookupError: of the recording before"
-    monkeypatch.setattr(imports, "follow_process", lambda: None)
-    monkeypatch.setattr(imports, "leave_us_out", lambda: None)
-    monkeypatch.setattr(hook.STATE, "recorder", None)
-    imports.begin()
-    assert imports._told == {}
-    first, second = ({type(one): one for one in imports.load_hooks("full")} for _ in range(2))
+    installation._told["watching"] = "LookupError: of the recording before"
+    monkeypatch.setattr(installation, "track_process", lambda: None)
+    monkeypatch.setattr(installation, "hide_our_frames", lambda: None)
+    monkeypatch.setattr(patching.STATE, "recorder", None)
+    installation.install_hooks()
+    assert installation._told == {}
+    first, second = ({type(one): one for one in installation.load_hooks("full")} for _ in range(2))
     assert first.keys() == second.keys()
     assert not any(first[kind] is second[kind] for kind in first)

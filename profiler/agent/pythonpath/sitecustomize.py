@@ -7,23 +7,23 @@ it too) and hands over to the `sitecustomize` that would have been imported with
 import sys
 
 
-def _bring_in() -> None:
+def _start_bootstrap() -> None:
     from _frozen_importlib_external import SourceFileLoader  # loaded already; importlib itself would cost milliseconds
 
     folder = __file__.rpartition("/")[0]
     while folder in sys.path:
         sys.path.remove(folder)
     sys.path_importer_cache.pop(folder, None)
-    name, path = "_training_profiler_boot", folder.rpartition("/")[0] + "/bootstrap.py"
-    boot = {"__name__": name, "__file__": path}
+    name, path = "_training_profiler_bootstrap", folder.rpartition("/")[0] + "/bootstrap.py"
+    bootstrap = {"__name__": name, "__file__": path}
     code = SourceFileLoader(name, path).get_code(name)
     assert code is not None  # a source file has one
-    exec(code, boot)  # noqa: S102 - our own file
-    boot["boot"]()  # type: ignore[operator]
+    exec(code, bootstrap)  # noqa: S102 - our own file
+    bootstrap["start"]()  # type: ignore[operator]
 
 
 try:
-    _bring_in()
+    _start_bootstrap()
 except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
     print(f"profiler: hooks did not come in: {type(error).__name__}: {error}; the program goes on", file=sys.stderr)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent import hook
+from profiler.agent import patching
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     exec("def work(): return 1\nclass Base:\n    def ask(self): return 1\nclass Heir(Base): pass\n", vars(home))
     vars(other)["work"] = vars(home)["work"]
-    already = hook.patched()
+    already = patching.patch_count()
     yield home, other
-    hook.unpatch(already)
+    patching.unpatch(already)
 
 
 def one_more(original: Callable[..., int]) -> Callable[..., int]:
@@ -33,23 +33,23 @@ def one_more(original: Callable[..., int]) -> Callable[..., int]:
 
 def test_both_names_have_one_wrapper(modules: tuple[Any, Any]) -> None:
     home, other = modules
-    hook.patch(other, "work", one_more)
+    patching.patch(other, "work", one_more)
     assert other.work is home.work
     assert other.work() == 2, "wrapped once"
     assert (other.work.__module__, other.work.__qualname__) == ("the_home", "work"), "as the original"
-    hook.unpatch(hook.patched() - 2)
+    patching.unpatch(patching.patch_count() - 2)
     assert other.work is home.work
     assert other.work() == 1
 
 
 def test_what_the_program_put_over_ours_stays(modules: tuple[Any, Any]) -> None:
     home, _ = modules
-    before = hook.patched()
-    hook.patch(home, "work", one_more)
-    hook.patch(home.Heir, "ask", one_more)
+    before = patching.patch_count()
+    patching.patch(home, "work", one_more)
+    patching.patch(home.Heir, "ask", one_more)
     ours = home.work
     home.work = lambda: ours() * 10
-    hook.unpatch(before)
+    patching.unpatch(before)
     assert home.work() == 20, "the program's own, by way of ours"
     assert home.Heir().ask() == 1
     assert "ask" not in vars(home.Heir)
@@ -57,11 +57,11 @@ def test_what_the_program_put_over_ours_stays(modules: tuple[Any, Any]) -> None:
 
 def test_what_the_program_took_away_stays_away_and_the_others_are_taken_back(modules: tuple[Any, Any]) -> None:
     home, _ = modules
-    before = hook.patched()
-    hook.patch(home, "work", one_more)
-    hook.patch(home.Heir, "ask", one_more)
+    before = patching.patch_count()
+    patching.patch(home, "work", one_more)
+    patching.patch(home.Heir, "ask", one_more)
     del home.Heir.ask
-    hook.unpatch(before)
+    patching.unpatch(before)
     assert home.Heir().ask() == 1
     assert home.work() == 1
 
@@ -70,14 +70,14 @@ def test_one_that_cannot_be_undone_is_told_and_the_others_are(
     modules: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, _ = modules
-    before = hook.patched()
+    before = patching.patch_count()
 
     def fails() -> None:
         raise LookupError("gone")
 
-    hook.patch(home, "work", one_more)
-    hook.undo_by(fails)
-    hook.unpatch(before)
+    patching.patch(home, "work", one_more)
+    patching.on_unpatch(fails)
+    patching.unpatch(before)
     assert home.work() == 1
     assert "LookupError: gone" in capsys.readouterr().err
 
@@ -97,17 +97,17 @@ def code_of(file: str) -> Any:
         (STANDARD + "/json/decoder.py", False),
         (STANDARD + "/site-packages/torch/nn/modules/module.py", False),
         (sys.prefix + "/lib/python3/dist-packages/numpy/core.py", False),
-        (hook.__file__, False),
+        (patching.__file__, False),
         ("<frozen importlib._bootstrap>", False),
         ("/somewhere/train.py", True),
     ],
 )
 def test_whose_code_it_is(file: str, users: bool) -> None:
-    assert hook.is_user_code(code_of(file)) is users
+    assert patching.is_user_code(code_of(file)) is users
 
 
 def test_not_all_code_of_a_program_that_makes_it_as_it_goes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "_MOST_KNOWN", 5)
+    monkeypatch.setattr(patching, "_MOST_KNOWN", 5)
     for number in range(20):
-        hook.is_user_code(code_of(f"/somewhere/made{number}.py"))
-    assert len(hook._user) <= 5
+        patching.is_user_code(code_of(f"/somewhere/made{number}.py"))
+    assert len(patching._user) <= 5

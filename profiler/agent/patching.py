@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, ClassVar, Final, Protocol
 
-from profiler.agent.bootstrap import say
+from profiler.agent.bootstrap import warn
 from profiler.agent.recorder import Recorder
 
 _OURS: Final = __file__.rpartition("agent")[0]
@@ -46,7 +46,7 @@ class Hook(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Replaced:
+class Patch:
     """One function that a wrapper stands for.
 
     :param own: whether `owner` had it itself, and did not only inherit it.
@@ -58,13 +58,13 @@ class Replaced:
     original: Any
     wrapper: Any
 
-    def is_in_place(self) -> bool:
+    def is_active(self) -> bool:
         """Whether nobody has put something else in the place of ours since."""
         return vars(self.owner).get(self.name) is self.wrapper
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """What the program has put over ours is its own: that stays, and goes on by way of our wrapper."""
-        if self.is_in_place():
+        if self.is_active():
             if self.own:
                 setattr(self.owner, self.name, self.original)
             else:
@@ -75,10 +75,10 @@ class Replaced:
 class _Lent:
     """Stands among the patches for something that a library took from us."""
 
-    take_back: Callable[[], object]
+    undo: Callable[[], object]
 
 
-_patches: Final[list[Replaced | _Lent]] = []
+_patches: Final[list[Patch | _Lent]] = []
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
@@ -96,7 +96,7 @@ def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> N
     unbound = isinstance(owner, type) and isinstance(vars(owner).get(name), (staticmethod, BuiltinFunctionType))
     for place, under in ((owner, name), *home):
         placed = staticmethod(wrapper) if unbound else wrapper
-        _patches.append(Replaced(place, under, under in vars(place), vars(place).get(under), placed))
+        _patches.append(Patch(place, under, under in vars(place), vars(place).get(under), placed))
         setattr(place, under, placed)
     if not _is_found(wrapper):
         wrapper.__module__ = owner.__module__ if isinstance(owner, type) else owner.__name__
@@ -121,28 +121,28 @@ def _is_found(function: Any) -> bool:
     return at is function
 
 
-def undo_by(undo: Callable[[], object]) -> None:
+def on_unpatch(undo: Callable[[], object]) -> None:
     """Have `unpatch` call `undo`: for what a library has registered, and not replaced."""
     _patches.append(_Lent(undo))
 
 
-def patched() -> int:
+def patch_count() -> int:
     """How many replacements there are."""
     return len(_patches)
 
 
-def replacements() -> list[Replaced]:
+def patches() -> list[Patch]:
     """All functions that are replaced, the first first."""
-    return [one for one in _patches if isinstance(one, Replaced)]
+    return [one for one in _patches if isinstance(one, Patch)]
 
 
 def unpatch(until: int = 0) -> None:
     """Take back what `patch` replaced, the last first, until so many replacements are left."""
     while len(_patches) > until:
         try:
-            _patches.pop().take_back()
+            _patches.pop().undo()
         except Exception as error:  # noqa: BLE001 - the program's object said no; the others are taken back all the same
-            say(f"a replaced function was not taken back: {type(error).__name__}: {error}")
+            warn(f"a replaced function was not taken back: {type(error).__name__}: {error}")
 
 
 _MOST_KNOWN: Final = 10_000

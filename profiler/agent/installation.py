@@ -12,16 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.hook import STATE, Hook, patch, patched, unpatch
+from profiler.agent.patching import STATE, Hook, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start
-from profiler.agent.tracebacks import leave_us_out
+from profiler.agent.tracebacks import hide_our_frames
 
 _HOOKS: Final = "hooks"
 _TRIMMED: Final = "<frozen importlib._bootstrap>"
 """Frames of this file are left out of the traceback of an import that failed: the program's own stays as it was."""
 
 
-class Watcher:
+class HookFinder:
     """Stands in sys.meta_path (or is asked by one that does): adds the hooks to the loading of what they watch.
 
     :param before: the finder in whose name it is asked; the ones behind it find the modules.
@@ -74,7 +74,7 @@ class Watcher:
         for hook in self._wanted.get(module.__name__, ()):
             install(hook, module)
 
-    def loaded_before(self) -> None:
+    def install_for_loaded_modules(self) -> None:
         """Install what waits for modules that the program has imported already."""
         for name in self._wanted:
             module = sys.modules.get(name)
@@ -84,12 +84,12 @@ class Watcher:
 
 def install(hook: Hook, module: ModuleType) -> None:
     """Install one hook. What goes wrong is reported, and taken back."""
-    before = patched()
+    before = patch_count()
     try:
         hook.install(module)
     except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
         unpatch(before)
-        report(hook.name, error)
+        report_failure(hook.name, error)
     else:
         _told.setdefault(hook.name, "")
 
@@ -98,14 +98,14 @@ _told: Final[dict[str, str]] = {}
 """Of each hook that came in or should have: empty, or why it did not."""
 
 
-def report(name: str, error: BaseException) -> None:
+def report_failure(name: str, error: BaseException) -> None:
     """A hook did not come in, or had to be given up: the run says so."""
     _told[name] = (
         _told.get(name) or f"{type(error).__name__}: {' '.join(str(error).split())}"
     )  # the first reason counts
     recorder = STATE.recorder
     if recorder is not None:
-        recorder.hooks = _told
+        recorder.hook_errors = _told
         recorder.write_meta()
 
 
@@ -121,33 +121,33 @@ def load_hooks(level: str) -> list[Hook]:
             plugin = importlib.import_module(f"{package}.{name}").PLUGIN
             hook: Hook = type(plugin)()  # what one learns of a program is of one recording
         except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
-            report(name, error)
+            report_failure(name, error)
         else:
             if level in hook.levels:
                 found.append(hook)
     return found
 
 
-def begin(before: object | None = None) -> Watcher:
+def install_hooks(before: object | None = None) -> HookFinder:
     """Start the recorder of this process, and have each hook installed when its library is imported.
 
     :param before: the finder that will ask the watcher; None: the watcher stands in sys.meta_path itself.
     """
     _told.clear()  # of a recording before, in this process
-    follow_process()
-    leave_us_out()
+    track_process()
+    hide_our_frames()
     recorder = STATE.recorder
-    watcher = Watcher(load_hooks(recorder.level) if recorder else (), before)
+    watcher = HookFinder(load_hooks(recorder.level) if recorder else (), before)
     if before is None:
         sys.meta_path.insert(0, watcher)
-    watcher.loaded_before()
+    watcher.install_for_loaded_modules()
     return watcher
 
 
 _following = False
 
 
-def follow_process() -> None:
+def track_process() -> None:
     """Keep STATE.recorder right from now on: in this process, in its forks, and to its end."""
     global _following
     if not _following:
@@ -162,9 +162,9 @@ def follow_process() -> None:
 def _renew() -> None:
     before, STATE.recorder = STATE.recorder, start()
     if STATE.recorder is not None and STATE.recorder is not before:
-        STATE.recorder.hooks = _told
+        STATE.recorder.hook_errors = _told
         if before is not None:  # a fork is what its parent was
-            STATE.recorder.known.update(before.known)
+            STATE.recorder.hook_facts.update(before.hook_facts)
 
 
 def _finish() -> None:

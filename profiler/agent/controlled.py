@@ -18,8 +18,8 @@ from contextlib import suppress
 from time import monotonic_ns as now  # the clock of every record, as in recorder
 from typing import Any, Final, Protocol
 
-from profiler.agent.bootstrap import say
-from profiler.run.tables import PAUSED, moment_weight
+from profiler.agent.bootstrap import warn
+from profiler.run.tables import PAUSED, boundary_priority
 
 FIRST_LOOK: Final = 4
 """Moments after which the gate hears of them for the first time."""
@@ -40,7 +40,7 @@ class Recorder(Protocol):
     def flush(self) -> None: ...
 
 
-class Turns:
+class ControlledProgram:
     """The program's end of the line.
 
     :param path: of the gate's socket.
@@ -68,15 +68,15 @@ class Turns:
         :param key: what ends it: tables.MARK, or the kind and name of what a hook saw.
         :returns: whether the program stood still here.
         """
-        if self._free or (key != self._key and self._key and moment_weight(key) <= moment_weight(self._key)):
+        if self._free or (key != self._key and self._key and boundary_priority(key) <= boundary_priority(self._key)):
             return False
         with self._lock:
             try:
                 return self._at(recorder, key, tokens)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                say(f"the gate does not answer: {type(error).__name__}: {error}; the program goes on")
+                warn(f"the gate does not answer: {type(error).__name__}: {error}; the program goes on")
             except RuntimeError as error:
-                say(f"the gate cannot wait for the device: {error}; the program goes on")
+                warn(f"the gate cannot wait for the device: {error}; the program goes on")
             self._leave()
             return False
 

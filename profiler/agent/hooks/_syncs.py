@@ -12,7 +12,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.agent.hook import caller, is_user_code
+from profiler.agent.patching import caller, is_user_code
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import CallKind
 
@@ -83,7 +83,7 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: Fr
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
         if already == id(tensor):
             return
-    recorder.count_quickly((WOULD_SYNC,))
+    recorder.increment((WOULD_SYNC,))
     if recorder.detailed:
         recorder.call(CallKind.WOULD_SYNC, name, begin, site=site(recorder, frame))
 
