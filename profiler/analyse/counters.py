@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from profiler.analyse.model import Measure
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, of_process, select
+from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
 from profiler.run.model import Run, Table
 from profiler.run.tables import ValueKind
 
-EXPECTED_COUNTERS: Final = ("syncs", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "allocations", "launches")
+EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """What a device counts; those that a run lacks are reported as not measured."""
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
 SOURCE: Final = "counted by the program's device"
@@ -26,7 +27,7 @@ def counters(run: Run, window: Window) -> dict[str, Measure]:
     known = {run.names[number]: number for number in np.unique(rows["name"]).tolist()}
     measures = {}
     for name in (*known, *(expected for expected in EXPECTED_COUNTERS if expected not in known)):
-        full, unit = f"{name}_per_step", _counter_unit(name)
+        full, unit = f"{name}{PER_STEP}", f"{counter_unit(name) or 1}/step"
         if not len(window):
             measures[full] = Measure(full, None, unit, reason=window.reason)
         elif name not in known:
@@ -97,10 +98,6 @@ def rows_of_steps(rows: Table, window: Window) -> npt.NDArray[np.int64]:
 def _rows(run: Run, window: Window, kind: ValueKind) -> Table:
     own = of_process(run.values, window) if len(window) else run.values
     return select(own, own["kind"] == kind)
-
-
-def _counter_unit(name: str) -> str:
-    return next((unit for unit in ("bytes", "ns") if name.endswith(f"_{unit}")), "1") + "/step"
 
 
 def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float64]:

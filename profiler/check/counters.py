@@ -13,21 +13,9 @@ from profiler.check.loading import IN_LOADER
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Counted, CounterLine, Limit, Limits
 from profiler.check.nouns import some
 from profiler.core.errors import ProfilerError
+from profiler.core.metrics import COUNTERS
 
-GATED: Final = (
-    "syncs",
-    "would_sync",
-    "h2d",
-    "d2h",
-    "h2d_bytes",
-    "d2h_bytes",
-    "allocations",
-    "launches",
-    "crossings",
-    "tokenized",
-    "tokenized_samples",
-    "recompilations",
-)
+GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 """What gates without being named. What else a program counts is shown, and gates when the limits name it: it may well
 count what is better when there is more of it."""
 UNGATED: Final[Mapping[str, str]] = {IN_LOADER: "gates nothing: what batches are made of is on the host for good"}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from profiler.check.counters import FEWER
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, Throughput, TimeLine
 from profiler.check.values import round_values
-from profiler.core.counter_names import NAMES
+from profiler.core.metrics import find_counter
 
 _MOST_COUNTERS = 3
 
@@ -80,9 +80,9 @@ def _one(line: CounterLine) -> str:
         return line.counter
     by = line.after[0] - line.before[1]
     at = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
-    known = NAMES.get(line.counter)
+    counter = find_counter(line.counter)
     workers = " in loader workers" if line.scope == "worker" else ""
-    return f"{known[1] if known else line.counter} rose by {by:,.4g} per step{workers}{at}"
+    return f"{counter.plural if counter else line.counter} rose by {by:,.4g} per step{workers}{at}"
 
 
 def _unsure(lines: Sequence[CounterLine]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from profiler.core.metrics import COUNTERS
 from profiler.run.model import Run
 from profiler.run.tables import RECOMPILED, TOKENIZED
 
-ON_DEVICE: Final = ("syncs", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "allocations", "launches")
+ON_DEVICE: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """What only a device can be asked for."""
 HOOKED: Final = {
     "syncs": "tensors",

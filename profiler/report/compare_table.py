@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from profiler.core.metrics import is_share, label
 from profiler.report.blocks import Cell, Column, Table
-from profiler.report.names import SHARES, label
 from profiler.report.quantities import measure_cell, named_unit, ratio_cell
 from profiler.report.subject import Subject, View, ratio, views
 
@@ -36,7 +36,7 @@ def _row(subject: Subject, sides: tuple[View, ...], name: str, *, spread: bool, 
     cells = [Cell(f"{label(name)}, {unit}" if unit and name != "steps_per_s" else label(name), note=note)]
     for index, view in enumerate(sides):
         measured = view.measure(name)
-        cells.append(measure_cell(measured, share=name in SHARES, spread=spread, bare=True))
+        cells.append(measure_cell(measured, share=is_share(name), spread=spread, bare=True))
         if index:
             cells.append(ratio_cell(ratio(subject, view.label, name), before, measured))
     return tuple(cells)

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 from profiler.analyse.model import Analysis, Series
+from profiler.core.metrics import is_share, label
 from profiler.report.blocks import Block, Curve, Level, Lines, Panel, Text
-from profiler.report.heldout import HELD_OUT
-from profiler.report.names import SHARES, label
 from profiler.report.quantities import digits, percent, phrase, ratio_text
 from profiler.report.rungs import ladder_of, rows_of
 from profiler.report.subject import Subject
 
+HELD_OUT = ("heldout_loss", "heldout_accuracy")
 LEARN = "learn"
 """The fix with which the trainer really learns."""
 LEARNING = "learning"
@@ -76,7 +76,7 @@ def learning_blocks(learner: Curves, stuck: Curves | None) -> tuple[Block, ...]:
 def lines(several: tuple[Curves, ...], name: str) -> Lines:
     """One panel for each run that has a series of `name`; on the same axes, unless the losses are of two kinds."""
     learns = {one.learns for one in several}
-    mixed = name not in SHARES and len(learns) > 1
+    mixed = not is_share(name) and len(learns) > 1
     in_steps = True in learns and all(one.steps_per_s for one in several)
     panels = tuple(panel for one in several if (panel := _panel(one, name, mixed=mixed, in_steps=in_steps)).curves)
     note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
@@ -86,11 +86,11 @@ def lines(several: tuple[Curves, ...], name: str) -> Lines:
 
 
 def _unit(one: Curves, name: str) -> str:
-    return "%" if name in SHARES else "nats" if one.learns else ""
+    return "%" if is_share(name) else "nats" if one.learns else ""
 
 
 def _panel(one: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
-    scale = 100.0 if name in SHARES else 1.0
+    scale = 100.0 if is_share(name) else 1.0
     rate = (one.steps_per_s or 1.0) if in_steps else 1.0
     held_out = one.series(f"heldout_{name}")
     named = ("training text", "floor") if held_out else (one.label, one.tone)
@@ -111,7 +111,7 @@ def _panel(one: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
 def _levels(one: Curves, name: str) -> tuple[Level, ...]:
     """What a model that has learned nothing, and one that only counts pairs, would reach."""
     bigram = one.fact(f"bigram_{name}")
-    if name in SHARES:
+    if is_share(name):
         return (Level("bigram counts", 100 * bigram, percent(bigram)),) if bigram else ()
     vocabulary = one.fact("vocabulary")
     levels = (Level("ln V", math.log(vocabulary), digits(math.log(vocabulary))),) if vocabulary else ()

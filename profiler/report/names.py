@@ -1,4 +1,4 @@
-"""Names of measures and categories in plain words, and the tone of each category."""
+"""Categories of a step's time: their order, what they mean, and their tones."""
 
 from __future__ import annotations
 
@@ -6,42 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES
 from profiler.report.subject import View
-
-SHARES = frozenset({"device_utilization", "accuracy", "heldout_accuracy"})
-"""Measures between 0 and 1 that read better as percentages."""
-
-LABELS: Mapping[str, str] = {
-    "tokens_per_s": "Throughput",
-    "steps_per_s": "Steps a second",
-    "step_time": "Time of a step",
-    "step_time_p50": "Time of a step, median",
-    "step_time_p95": "Time of a step, 95th percentile",
-    "steps": "Steps measured",
-    "device_utilization": "Device busy",
-    "host_cpu": "Host CPU",
-    "children_cpu": "CPU of its other processes",
-    "device_cpu": "Device CPU",
-    "peak_memory": "Peak memory",
-    "machine_cpu": "CPU of the machine, all cores",
-    "process_memory": "Memory of the program",
-    "loss": "Loss",
-    "accuracy": "Accuracy",
-    "heldout_loss": "Loss, held-out text",
-    "heldout_accuracy": "Accuracy, held-out text",
-    "syncs_per_step": "Syncs per step",
-    "would_sync_per_step": "Calls that would sync on a GPU, per step",
-    "h2d_per_step": "H2D copies per step",
-    "d2h_per_step": "D2H copies per step",
-    "d2d_per_step": "D2D copies per step",
-    "h2d_bytes_per_step": "H2D bytes per step",
-    "d2h_bytes_per_step": "D2H bytes per step",
-    "d2d_bytes_per_step": "D2D bytes per step",
-    "allocations_per_step": "Allocations per step",
-    "frees_per_step": "Frees per step",
-    "launches_per_step": "Launches per step",
-    "memsets_per_step": "Memsets per step",
-    "crossings_per_step": "Host-native crossings per step",
-}
 
 CATEGORY_TONES: Mapping[str, str] = {
     "input": "c1",
@@ -73,18 +37,6 @@ MEANINGS: Mapping[str, str] = {
     "communication": "between devices",
     "idle": "nothing to do",
 }
-
-
-def label(name: str) -> str:
-    """A measure's name in words; of an unknown one, its own name."""
-    readable = name.replace("_ns_per_step", "_time_per_step").replace("_", " ")
-    return LABELS.get(name) or readable.capitalize()
-
-
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Names in the order of LABELS, unknown ones after them by name."""
-    known = list(LABELS)
-    return tuple(sorted(set(names), key=lambda name: (known.index(name) if name in LABELS else len(known), name)))
 
 
 def categories(views: Iterable[View], *, device: bool = False) -> tuple[str, ...]:

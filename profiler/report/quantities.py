@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from profiler.analyse.model import Measure, Ratio
 from profiler.core import units
+from profiler.core.metrics import is_constant
 from profiler.report.blocks import Cell
 from profiler.run.model import Site
 
@@ -16,10 +17,6 @@ _SHOWN_PARTS = 2
 _SHOWN_CHARACTERS = 56
 _SMALLEST_SHARE = 0.001
 _SMALLEST_RATIO = 0.1
-_COUNTER = "_per_step"
-"""End of the names of counters, which are exact."""
-_COUNTER_NOISE = 0.02
-"""Chunks hold a few tokens more or less, and so a mean over other chunks counts a little more or less."""
 
 
 def digits(value: float) -> str:
@@ -124,7 +121,7 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
     """The cell of a ratio, its 95% interval below; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
         note = "" if ratio.different else ratio.reason or "no difference seen"
-        if ratio.low is not None and ratio.high is not None and not _exact(ratio.name, ratio.low, ratio.high):
+        if ratio.low is not None and ratio.high is not None and not is_constant(ratio.name, ratio.low, ratio.high):
             span = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
             note = f"{span}, {note}" if note else span
         return Cell(*factor(ratio.value), sort=ratio.value, note=note)
@@ -137,11 +134,6 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
             return Cell("new", sort=sys.float_info.max)
         return Cell(*factor(after.value / before.value), sort=after.value / before.value, note="of the medians")
     return missing_cell(ratio.reason if ratio is not None else "one side was not measured")
-
-
-def _exact(name: str, low: float, high: float) -> bool:
-    """Whether an interval says nothing: none, or of a counter, whose runs differ by where they ended only."""
-    return low == high or (name.endswith(_COUNTER) and high < low * (1 + _COUNTER_NOISE))
 
 
 def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:

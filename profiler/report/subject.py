@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from profiler.analyse.model import Analysis, Comparison, Measure, Missing, Ratio, Side
 from profiler.core.device_names import stated_device
+from profiler.core.metrics import RATES, is_final
 from profiler.report.blocks import side_tone
 from profiler.report.ended import ended, without_steps
-from profiler.report.heldout import HELD_OUT, last_measure
 from profiler.run.model import RunInfo
 
 Subject = Comparison | Analysis
 
 
-RATES = ("tokens_per_s", "steps_per_s")
 _LANGUAGE_MODEL = "reference_trainer.lm"
 
 
@@ -45,7 +46,7 @@ class View:
 
         Held-out measures are the last of a run, not its mean.
         """
-        ended = last_measure(name, self.runs or (self.any_detail,)) if name in HELD_OUT else None
+        ended = _final_measure(name, self.runs or (self.any_detail,)) if is_final(name) else None
         if ended is not None:
             return ended
         light = self.measures.get(name)
@@ -82,6 +83,23 @@ class View:
         return otherwise
 
 
+def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
+    """Median over the runs of the value that each ended with, with its range; None where no run has any."""
+    values = [value for analysis in analyses if (value := _final_value(name, analysis)) is not None]
+    if not values:
+        return None
+    low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+    return Measure(name, median(values), "1", low, high, n=len(values))
+
+
+def _final_value(name: str, analysis: Analysis) -> float | None:
+    """What the program stated at its end, else the last of its evaluations."""
+    stated = analysis.info.facts.get(name)
+    if isinstance(stated, int | float) and math.isfinite(stated):
+        return float(stated)
+    return next((series.values[-1] for series in analysis.series if series.name == name and series.values), None)
+
+
 def side_view(side: Side, tone: str) -> View:
     """View of one side of a comparison."""
     return View(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
@@ -102,7 +120,7 @@ def of_pass(view: View) -> str:
 
 def ratio(subject: Subject, label: str, name: str) -> Ratio | None:
     """The ratio of a side over the baseline, or None where there is none to be had, as of held-out measures."""
-    if isinstance(subject, Comparison) and name not in HELD_OUT:
+    if isinstance(subject, Comparison) and not is_final(name):
         return subject.ratios.get(label, {}).get(name)
     return None
 

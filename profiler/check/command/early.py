@@ -11,8 +11,8 @@ from typing import Final
 from profiler.check import baseline, history
 from profiler.check.command.settings import GateSettings
 from profiler.check.counters import EVERY, GATED, UNGATED
-from profiler.core.counter_names import NAMES
 from profiler.core.errors import ProfilerError
+from profiler.core.metrics import COUNTERS
 
 _ALIKE: Final = 0.8
 """Of the letters (difflib's ratio): sync is syncs misspelt, and a counter of one's own is not refused before it was
@@ -31,7 +31,7 @@ def ready(settings: GateSettings) -> None:
     if settings.baseline is not None and settings.baseline.exists():
         sections = baseline.sections(settings.baseline)
         there = {name for one in sections for name in (*one.counters, *one.workers)}
-    known = {*GATED, *UNGATED, *NAMES, *there, EVERY}
+    known = {*GATED, *UNGATED, *(counter.name for counter in COUNTERS), *there, EVERY}
     for option, key, names in (
         ("--limit", "limits", settings.limits.counters),
         ("--ignore", "ignore", settings.limits.ignore),

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
-from profiler.check.outputs import said, words
+from profiler.check.outputs import said
 from profiler.check.raw import round_to_json
+from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
 from profiler.report.render.json_values import Gaps, clean, strict
 
@@ -110,7 +111,7 @@ def _counter(line: CounterLine, path: str, gaps: Gaps) -> dict[str, Any]:
     return {
         "counter": line.counter,
         "scope": line.scope,
-        "unit": words.unit(line.counter) or "1",
+        "unit": counter_unit(line.counter) or "1",
         "state": line.state,
         "before": _span(line.before, f"{path}.before", _NO_RISE, gaps),
         "after": _span(line.after, f"{path}.after", _NOT_COUNTED, gaps),

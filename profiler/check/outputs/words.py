@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Change, CounterLine
 from profiler.core import units
-from profiler.core.counter_names import NAMES
+from profiler.core.metrics import counter_unit, find_counter
 from profiler.report.quantities import plain
 
 SIDES: Final[Mapping[str, str]] = {BASE: "base", CANDIDATE: "candidate", CONTROL: "control"}
@@ -24,30 +24,23 @@ _WHOLE_FROM: Final = 10.0
 """s, from which a duration is told in whole ones."""
 
 
-def unit(counter: str) -> str:
-    """bytes | ns | empty: a plain count."""
-    return next((unit for unit in ("bytes", "ns") if counter.endswith(f"_{unit}")), "")
-
-
 def noun(counter: str, amount: float = 2.0) -> str:
     """What is counted, of so many."""
-    known = NAMES.get(counter)
-    if known is None:
-        return plain(counter).removesuffix("_bytes").removesuffix("_ns").replace("_", " ")
-    return known[0] if unit(counter) or math.isclose(abs(amount), 1) else known[1]
+    known = find_counter(counter)
+    return known.noun(amount) if known else plain(counter).removesuffix("_bytes").removesuffix("_ns").replace("_", " ")
 
 
 def title(line: CounterLine) -> str:
     """A counter's name as a row shows it: 'Syncs', 'H2D copies, in loader workers'."""
-    known = NAMES.get(line.counter)
-    name = known[1] if known else plain(line.counter).replace("_", " ")
+    known = find_counter(line.counter)
+    name = known.plural if known else plain(line.counter).replace("_", " ")
     name = name[:1].upper() + name[1:]
     return f"{name}, {WORKERS}" if line.scope == "worker" else name
 
 
 def amount(value: float, counter: str) -> str:
     """An amount with its unit."""
-    return units.value(value, unit(counter)) if math.isfinite(value) else units.NOT_MEASURED
+    return units.value(value, counter_unit(counter)) if math.isfinite(value) else units.NOT_MEASURED
 
 
 def amounts(values: tuple[float, ...], counter: str) -> tuple[str, ...]:
@@ -56,7 +49,7 @@ def amounts(values: tuple[float, ...], counter: str) -> tuple[str, ...]:
     for decimals in range(_DECIMALS):
         if _told_apart(values, texts):
             break
-        texts = tuple(_exact(value, unit(counter), decimals) for value in values)
+        texts = tuple(_exact(value, counter_unit(counter), decimals) for value in values)
     return texts
 
 
@@ -123,7 +116,7 @@ def rise(change: Change) -> str:
     if not math.isfinite(difference):
         return f"{units.NOT_MEASURED}: {noun(change.counter)} per step"
     size = amount(abs(difference), change.counter)
-    of = " of " if unit(change.counter) else " "
+    of = " of " if counter_unit(change.counter) else " "
     return f"{'-' if difference < 0 else '+'}{size}{of}{noun(change.counter, difference)} per step"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Cell, Column, Table
-from profiler.report.names import SHARES, label
 from profiler.report.quantities import measure_cell, phrase, share_cell
 from profiler.report.subject import View
 
@@ -24,8 +24,6 @@ _MEASURES: Final = (
     "loss",
     "accuracy",
 )
-_RATES: Final = ("tokens_per_s", "steps_per_s")
-"""The first that is known is the rate of a run."""
 
 
 def key_table(view: View) -> Table:
@@ -46,12 +44,12 @@ def _rows(view: View) -> Iterator[tuple[str, Cell]]:
 
 
 def _rate(view: View) -> tuple[str, Cell]:
-    name = next((name for name in _RATES if view.measure(name).value is not None), "")
-    return (label(name), measure_cell(view.measure(name))) if name else (label(_RATES[0]), _missing(view))
+    name = next((name for name in RATES if view.measure(name).value is not None), "")
+    return (label(name), measure_cell(view.measure(name))) if name else (label(RATES[0]), _missing(view))
 
 
 def _missing(view: View) -> Cell:
-    return measure_cell(replace(view.measure(_RATES[0]), value=None))
+    return measure_cell(replace(view.measure(RATES[0]), value=None))
 
 
 def _step(view: View) -> tuple[str, Cell] | None:
@@ -71,4 +69,4 @@ def waiting(view: View) -> tuple[str, Cell] | None:
 
 def _known(view: View, name: str) -> tuple[str, Cell] | None:
     measure = view.measure(name)
-    return None if measure.value is None else (label(name), measure_cell(measure, share=name in SHARES))
+    return None if measure.value is None else (label(name), measure_cell(measure, share=is_share(name)))

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from pathlib import PurePath
 
 from profiler.analyse.model import LineCost
+from profiler.core.metrics import label
 from profiler.report.blocks import NOTHING, Cell, Column, Table
-from profiler.report.names import label
 from profiler.report.quantities import percent, seconds_cell, share_cell, site_cell
 from profiler.report.subject import View, of_pass
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from profiler.core.metrics import PER_STEP, in_order
 from profiler.report.blocks import NotMeasured, Section
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
-from profiler.report.names import ordered
 from profiler.report.subject import Subject, views, without_queue
 
 TITLE = "Counters per step"
@@ -19,7 +19,7 @@ def build(subject: Subject) -> Section | None:
         for view in sides
         for measures in (view.measures, view.any_detail.measures)
         for name in measures
-        if name.endswith("_per_step")
+        if name.endswith(PER_STEP)
     }
     if without_queue(subject):
         found = {name for name in found if sides[0].measure(name).value is not None}
@@ -29,7 +29,7 @@ def build(subject: Subject) -> Section | None:
         reason = sides[0].why("counter", otherwise="the program's device counts nothing")
         return Section("counters", TITLE, (NotMeasured("counters per step", reason),))
     note = "Counted, not sampled: every call of the measured steps is in these numbers."
-    return Section("counters", TITLE, (compare_table(subject, ordered(found), "Calls and bytes a step", note=note),))
+    return Section("counters", TITLE, (compare_table(subject, in_order(found), "Calls and bytes a step", note=note),))
 
 
 PLUGIN = SectionPlugin("counters", TITLE, 50, build)

@@ -6,8 +6,7 @@ from profiler.analyse.model import Comparison
 from profiler.report.blocks import Block, NotMeasured, Section, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
-from profiler.report.curves import Curves, learner_of, learning_blocks, lines, said
-from profiler.report.heldout import HELD_OUT
+from profiler.report.curves import HELD_OUT, Curves, learner_of, learning_blocks, lines, said
 from profiler.report.subject import Subject, View, single, views
 
 TITLE = "Loss and accuracy"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from profiler.analyse.model import Comparison, Missing
-from profiler.report import names
+from profiler.core import metrics
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.doubts import alike
@@ -61,7 +61,7 @@ def _by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
 
 
 def _name(what: str) -> str:
-    return names.label(what) if "_" in what or what in names.LABELS else what
+    return metrics.label(what) if "_" in what or metrics.find_metric(what) else what
 
 
 def _noise(view: View) -> Iterable[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from profiler.analyse.model import Comparison
+from profiler.core.metrics import label
 from profiler.report.blocks import Block, Cell, Column, Group, Interval, Intervals, NotMeasured, Section, Table, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.names import label
 from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.subject import Subject, View, rate_of, rate_unit, rate_words, ratio, side_view, views
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler.analyse.model import Series
+from profiler.core.metrics import find_metric
 from profiler.report.blocks import Block, Curve, Lines, NotMeasured, Panel, Section, side_tone
 from profiler.report.build import SectionPlugin
-from profiler.report.heldout import HELD_OUT
-from profiler.report.names import LABELS
 from profiler.report.quantities import quantity
 from profiler.report.subject import Subject, View, views
 
 TITLE = "Utilisation over time"
-LEARNING = frozenset({"loss", "accuracy", *HELD_OUT})
+LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
 _SHARE_UNITS = frozenset({"1", "", "share"})
 _PERCENT_UNITS = frozenset({"%", "percent"})
 _MOST_CURVES = 6
@@ -80,7 +79,8 @@ def _size(unit: str, found: Iterable[tuple[View, list[Series]]]) -> tuple[float,
 
 
 def _name(name: str) -> str:
-    return LABELS.get(name, name.replace("_", " "))
+    metric = find_metric(name)
+    return metric.label if metric else name.replace("_", " ")
 
 
 PLUGIN = SectionPlugin("utilisation", TITLE, 40, build)

@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 
 from profiler.analyse.model import Comparison, Ratio
+from profiler.core.metrics import label
 from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.doubts import not_alone
 from profiler.report.ended import ended, without_steps
-from profiler.report.names import label
 from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
 from profiler.report.sections._key import key_numbers, key_table
 from profiler.report.sections._parts import lines_table, parts_table

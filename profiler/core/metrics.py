@@ -1,0 +1,160 @@
+"""The registry of metrics: what each measure and each counter is called, its unit, and which direction is better.
+
+The name of a metric is its key in `Analysis.measures` and in the JSON reports. Values are in base units (see
+`profiler.core.units`); programs may count and gauge things of their own, whose labels come from their names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+PER_STEP: Final = "_per_step"
+"""Ending of the metric of a counter: `syncs` are counted, `syncs_per_step` is their mean over the measured steps."""
+RATES: Final = ("tokens_per_s", "steps_per_s")
+"""The metrics of speed. Where steps do not report how many tokens they process, steps per second is the rate."""
+_EXACT_TO: Final = 0.02
+"""Steps hold a few tokens more or less, so the mean over other steps counts a little more or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measure of a run."""
+
+    name: str
+    label: str
+    """How a row of a table is titled."""
+    unit: str
+    better: Literal["higher", "lower", ""] = ""
+    """Empty: neither direction is better by itself."""
+    is_share: bool = False
+    """A value between 0 and 1 that is shown as a percentage."""
+    is_final: bool = False
+    """The last value of a run counts, not its mean: what a model has learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """Events of one kind that a program causes in its steps; fewer are better for all of these."""
+
+    name: str
+    singular: str
+    plural: str
+    """Of an amount in bytes or ns, `singular` names what it is an amount of, and `plural` the amount itself."""
+    label: str
+    """The title of the row with the mean per step."""
+    needs_device: bool = False
+    """Only a device can be asked for these: a run without one has no such count, not even 0."""
+    gated: bool = False
+    """`check` compares it without being told to."""
+
+    @property
+    def unit(self) -> str:
+        """bytes, ns, or nothing for a plain count."""
+        return counter_unit(self.name)
+
+    def noun(self, amount: float = 2.0) -> str:
+        """What is counted, in the singular or plural that `amount` asks for."""
+        return self.singular if self.unit or math.isclose(abs(amount), 1) else self.plural
+
+
+def counter_unit(name: str) -> str:
+    """The unit of a counter, by the ending of its name: bytes, ns, or nothing for a plain count."""
+    return next((unit for unit in ("bytes", "ns") if name.endswith(f"_{unit}")), "")
+
+
+_MEASURES: Final = (
+    Metric("tokens_per_s", "Throughput", "tokens/s", "higher"),
+    Metric("steps_per_s", "Steps a second", "steps/s", "higher"),
+    Metric("step_time", "Time of a step", "s", "lower"),
+    Metric("step_time_p50", "Time of a step, median", "s", "lower"),
+    Metric("step_time_p95", "Time of a step, 95th percentile", "s", "lower"),
+    Metric("steps", "Steps measured", "steps"),
+    Metric("device_utilization", "Device busy", "1", "higher", is_share=True),
+    Metric("host_cpu", "Host CPU", "cores", "lower"),
+    Metric("children_cpu", "CPU of its other processes", "cores", "lower"),
+    Metric("device_cpu", "Device CPU", "cores"),
+    Metric("peak_memory", "Peak memory", "bytes", "lower"),
+    Metric("machine_cpu", "CPU of the machine, all cores", "cores"),
+    Metric("process_memory", "Memory of the program", "bytes", "lower"),
+    Metric("loss", "Loss", "1", "lower"),
+    Metric("accuracy", "Accuracy", "1", "higher", is_share=True),
+    Metric("heldout_loss", "Loss, held-out text", "1", "lower", is_final=True),
+    Metric("heldout_accuracy", "Accuracy, held-out text", "1", "higher", is_share=True, is_final=True),
+)
+# fmt: off
+COUNTERS: Final = (
+    Counter("syncs", "sync", "syncs", "Syncs per step", needs_device=True, gated=True),
+    Counter("would_sync", "call that would sync on a GPU", "calls that would sync on a GPU",
+            "Calls that would sync on a GPU, per step", gated=True),
+    Counter("h2d", "H2D copy", "H2D copies", "H2D copies per step", needs_device=True, gated=True),
+    Counter("d2h", "D2H copy", "D2H copies", "D2H copies per step", needs_device=True, gated=True),
+    Counter("d2d", "D2D copy", "D2D copies", "D2D copies per step"),
+    Counter("h2d_bytes", "H2D copies", "bytes of H2D copies", "H2D bytes per step", needs_device=True, gated=True),
+    Counter("d2h_bytes", "D2H copies", "bytes of D2H copies", "D2H bytes per step", needs_device=True, gated=True),
+    Counter("d2d_bytes", "D2D copies", "bytes of D2D copies", "D2D bytes per step"),
+    Counter("allocations", "allocation", "allocations", "Allocations per step", needs_device=True, gated=True),
+    Counter("frees", "free", "frees", "Frees per step"),
+    Counter("launches", "launch", "launches", "Launches per step", needs_device=True, gated=True),
+    Counter("memsets", "memset", "memsets", "Memsets per step"),
+    Counter("crossings", "host-native crossing", "host-native crossings", "Host-native crossings per step", gated=True),
+    Counter("compile_ns", "compilation", "time of compilation", "Compile time per step"),
+    Counter("debug_syncs", "sync that torch warned of", "syncs that torch warned of",
+            "Syncs that torch warned of, per step"),
+    Counter("tokenized", "tokenized text", "tokenized texts", "Tokenized texts per step", gated=True),
+    Counter("tokenized_samples", "tokenized sample", "tokenized samples", "Tokenized samples per step", gated=True),
+    Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),
+    Counter("would_sync_in_loader", "such call in a loader", "such calls in loaders",
+            "Calls in loaders that would sync on a GPU, per step"),
+)
+# fmt: on
+_COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}
+METRICS: Final = (
+    *_MEASURES,
+    *(Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step", "lower") for one in COUNTERS),
+)
+"""All of them, in the order in which reports show them."""
+_METRICS_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+_POSITIONS: Final = {metric.name: position for position, metric in enumerate(METRICS)}
+
+
+def find_counter(name: str) -> Counter | None:
+    """The counter of that name, or None for one that a program counts of its own accord."""
+    return _COUNTERS_BY_NAME.get(name)
+
+
+def find_metric(name: str) -> Metric | None:
+    """The metric of that name, or None for one that a program gauges or counts of its own accord."""
+    return _METRICS_BY_NAME.get(name)
+
+
+def label(name: str) -> str:
+    """The title of a metric's row; where the registry lacks it, its name as words."""
+    metric = _METRICS_BY_NAME.get(name)
+    if metric is not None:
+        return metric.label
+    return name.replace(f"_ns{PER_STEP}", f"_time{PER_STEP}").replace("_", " ").capitalize()
+
+
+def is_share(name: str) -> bool:
+    """Whether the metric lies between 0 and 1 and reads better as a percentage."""
+    metric = _METRICS_BY_NAME.get(name)
+    return metric is not None and metric.is_share
+
+
+def is_final(name: str) -> bool:
+    """Whether the last value of a run counts, and not its mean."""
+    metric = _METRICS_BY_NAME.get(name)
+    return metric is not None and metric.is_final
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in the order of the registry; those that it lacks follow by name."""
+    return tuple(sorted(set(names), key=lambda name: (_POSITIONS.get(name, len(METRICS)), name)))
+
+
+def is_constant(name: str, low: float, high: float) -> bool:
+    """Whether the ends of an interval say nothing: they are equal, or those of a counter differ by where runs ended."""
+    return low == high or (name.endswith(PER_STEP) and high < low * (1 + _EXACT_TO))
