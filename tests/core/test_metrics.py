@@ -38,7 +38,8 @@ def test_order_is_that_of_the_registry_then_by_name() -> None:
 
 def test_counters() -> None:
     syncs, copied = metrics.find_counter("syncs"), metrics.find_counter("h2d_bytes")
-    assert syncs is not None and copied is not None
+    assert syncs is not None
+    assert copied is not None
     assert (syncs.noun(1), syncs.noun(-1), syncs.noun(2), syncs.unit) == ("sync", "sync", "syncs", "")
     assert (copied.noun(1), copied.noun(2), copied.unit) == ("H2D copies", "H2D copies", "bytes")
     assert metrics.find_counter("cache_misses") is None
