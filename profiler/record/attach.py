@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import Context
 from profiler.record.collectors.environment import git_commit
 from profiler.record.crew import Crew
 from profiler.record.permission import missing_permission
-from profiler.record.processes import command_line, family, is_alive, is_python, wait_exit
 from profiler.run import store, tables
 from profiler.run.model import CollectorStatus, RunInfo, RunSpec
 
@@ -30,7 +30,7 @@ _WAKE_S: Final = 0.1
 _LONGEST: Final = 40
 """Characters of a word of a command line that are shown: some hold whole settings as JSON."""
 _UNSAID: Final = "no command line"
-_RANKS: Final = (b"RANK=", b"LOCAL_RANK=")
+_RANKS: Final = ("RANK", "LOCAL_RANK")
 _OFF: Final = ("stacks",)
 """Collectors that need the permission."""
 
@@ -43,13 +43,13 @@ def check(pid: int) -> None:
         raise ProfilerError(f"process {pid} has ended: it is a zombie, which its parent has not yet taken notice of")
     if pid == os.getpid():
         raise ProfilerError(f"process {pid} is this profiler itself")
-    if not any(map(is_python, family(pid))) and not missing_permission(pid):
+    if not any(map(is_python, process_tree(pid))) and not missing_permission(pid):
         raise ProfilerError(f"process {pid} ({_shown(pid)}) is no Python, and nothing that it started is")
 
 
 def spec_of(pid: int, out: Path) -> RunSpec:
     """What to record of `pid`, into `out`."""
-    return RunSpec(argv=_argv(pid) or (f"process-{pid}",), out=out.absolute(), level=LEVEL, inside=False)
+    return RunSpec(argv=read_arguments(pid) or (f"process-{pid}",), out=out.absolute(), level=LEVEL, inside=False)
 
 
 def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None] | None = None) -> RunInfo:
@@ -116,8 +116,8 @@ def _look(pid: int, seen: dict[int, dict[str, Any]]) -> None:
 
     The kernel has no command line of a process for a moment while that becomes another program: it is asked again.
     """
-    members = family(pid)
-    ours = set(family(os.getpid())) if os.getpid() in members else set()
+    members = process_tree(pid)
+    ours = set(process_tree(os.getpid())) if os.getpid() in members else set()
     for one in members:
         if one not in ours and seen.get(one, {"command": _UNSAID})["command"] == _UNSAID:
             rank = _rank(one) if is_python(one) else None
@@ -127,24 +127,12 @@ def _look(pid: int, seen: dict[int, dict[str, Any]]) -> None:
 
 def _rank(pid: int) -> int | None:
     """Of a distributed job, as its launcher told the process; None: none, or its environment is not ours to read."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    for name in _RANKS:
-        for line in environment:
-            if line.startswith(name) and line[len(name) :].isdigit():
-                return int(line[len(name) :])
-    return None
-
-
-def _argv(pid: int) -> tuple[str, ...]:
-    words = command_line(pid).rstrip(b"\0").split(b"\0")
-    return tuple(word.decode(errors="replace") for word in words if word)
+    environment = read_environment(pid)
+    return next((int(rank) for name in _RANKS if (rank := environment.get(name, "")).isdecimal()), None)
 
 
 def _shown(pid: int) -> str:
-    words = [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word in _argv(pid)]
+    words = [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word in read_arguments(pid)]
     text = " ".join(words) or _UNSAID
     return "".join(char if char.isprintable() else "\ufffd" for char in text)[:120]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.procfs import is_alive
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
 from profiler.record.launch import inside_statuses, opened, write_last, writer_status
-from profiler.record.processes import is_alive
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
 

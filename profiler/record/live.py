@@ -7,7 +7,6 @@ has none.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,16 +16,23 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
+from profiler.core.procfs import (
+    ENDED_STATES,
+    is_python,
+    process_tree,
+    read_arguments,
+    read_stat,
+    thread_ids,
+    thread_times,
+    uptime,
+)
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
-from profiler.record.live_target import argv_of
-from profiler.record.processes import descendants, is_python, thread_ids
 
 _MOST_THREADS: Final = 1024
 """Read of one process: about 20 µs each."""
 _LOADER: Final = "pt_data_worker"
 """What torch (2.6 and later) names the main thread of a loader's worker."""
-_GONE: Final = "ZX"
 NOT_OURS: Final = "not recorded by us"
 
 
@@ -188,36 +194,29 @@ class ProcReader:
         from profiler.record.collectors._nvml import Gpus
 
         self._gpus = Gpus()
-        self._tick = os.sysconf("SC_CLK_TCK")
-        self._page = os.sysconf("SC_PAGE_SIZE")
 
     def tree(self, pid: int) -> list[ProcessRow]:
-        rows = [row for one in (pid, *descendants(pid)) if (row := self._row(one)) and row.state not in _GONE]
+        rows = [
+            ProcessRow(
+                one, stat.parent, stat.name, stat.state, stat.cpu_s, stat.rss_bytes, stat.threads, stat.started_s
+            )
+            for one in process_tree(pid)
+            if (stat := read_stat(one)) and stat.state not in ENDED_STATES
+        ]
         return rows if rows and rows[0].pid == pid else []
-
-    def _row(self, pid: int) -> ProcessRow | None:
-        try:
-            name, fields = _stat(f"/proc/{pid}/stat")
-            cpu = (int(fields[11]) + int(fields[12])) / self._tick
-            rss, started = int(fields[21]) * self._page, int(fields[19]) / self._tick
-            return ProcessRow(pid, int(fields[1]), name, fields[0], cpu, rss, int(fields[17]), started)
-        except (OSError, ValueError, IndexError):
-            return None
 
     def threads(self, pid: int) -> list[ThreadRow]:
         rows = []
-        for tid in thread_ids(pid)[:_MOST_THREADS]:
-            with suppress(OSError, ValueError, IndexError):
-                name, fields = _stat(f"/proc/{pid}/task/{tid}/stat")
-                clocks = Path(f"/proc/{pid}/task/{tid}/schedstat").read_bytes().split()
-                rows.append(ThreadRow(tid, name, fields[0], int(clocks[0]) / 1e9, int(clocks[1]) / 1e9))
+        for tid, times in thread_times(pid, thread_ids(pid)[:_MOST_THREADS]).items():
+            if stat := read_stat(pid, tid):
+                rows.append(ThreadRow(tid, stat.name, stat.state, times.cpu_ns / 1e9, times.wait_ns / 1e9))
         return rows
 
     def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:
         if row.name == _LOADER:
             return True
-        own = argv_of(row.pid)
-        return (own == argv_of(parent.pid) and is_python(row.pid)) or "--multiprocessing-fork" in own
+        arguments = read_arguments(row.pid)
+        return (arguments == read_arguments(parent.pid) and is_python(row.pid)) or "--multiprocessing-fork" in arguments
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
         return self._gpus.read(pids, uses_cuda=not self._gpus.reason and any(map(_opens_driver, pids)))
@@ -226,14 +225,7 @@ class ProcReader:
         return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))
 
     def uptime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _stat(path: str) -> tuple[str, list[str]]:
-    """The name in a stat file, and its fields from the state on."""
-    text = Path(path).read_text(encoding="utf-8", errors="replace")
-    head, _, rest = text.rpartition(")")
-    return head.partition("(")[2], rest.split()
+        return uptime()
 
 
 def _opens_driver(pid: int) -> bool:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from profiler.core.procfs import read_status
+
 _PROC: Final = Path("/proc")
 _YAMA: Final = Path("sys/kernel/yama/ptrace_scope")
 
@@ -25,7 +27,7 @@ def missing_permission(pid: int, proc: Path = _PROC) -> str:
 
 
 def _why(pid: int, proc: Path) -> str:
-    owner, own = _field(pid, "Uid", proc).split()[:1], str(os.geteuid())
+    owner, own = read_status(pid, "Uid", proc).split()[:1], str(os.geteuid())
     if own != "0" and owner and owner[0] != own:
         return f"process {pid} belongs to another user ({_user(int(owner[0]))}): attach as that user, or as root"
     if own == "0":
@@ -49,13 +51,6 @@ def _why(pid: int, proc: Path) -> str:
         f"ptrace of process {pid} is forbidden: attach as root (sudo), "
         "or give the container the capability SYS_PTRACE (--cap-add=SYS_PTRACE)"
     )
-
-
-def _field(pid: int, name: str, proc: Path) -> str:
-    for line in _text(proc / str(pid) / "status").splitlines():
-        if line.startswith(f"{name}:"):
-            return line.partition(":")[2].strip()
-    return ""
 
 
 def _user(number: int) -> str:

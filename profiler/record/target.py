@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import descendants, wait_exit
+from profiler.core.procfs import descendants, wait_exit
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
 

@@ -17,7 +17,7 @@ from profiler.__main__ import main
 from profiler.check import history
 from profiler.commands import _gate_results
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import family, is_alive
+from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
 from tests.commands.checked import committed, git, quoted, said, train
 
@@ -113,7 +113,7 @@ def until_it_says(process: subprocess.Popen[str], words: str) -> None:
 def below(process: subprocess.Popen[str], number: int) -> list[int]:
     """Its processes, once they are so many."""
     until = time.monotonic() + 120
-    while len(found := family(process.pid)) < number:
+    while len(found := process_tree(process.pid)) < number:
         assert time.monotonic() < until
     return found
 

@@ -12,7 +12,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.check.speed.resident import Program, Resident
-from profiler.record.processes import family
+from profiler.core.procfs import process_tree
 from tests.check.speed.programs import ROOT
 
 TRAIN = """
@@ -84,7 +84,7 @@ def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
             time.sleep(0.02)
         resident.freeze()
         resident.turn(5)
-        pids = family(resident._tree.root)
+        pids = process_tree(resident._tree.root)
         assert (len(pids), resident.prefetch) == (3, 4), "two workers, two batches each"
         assert {state(pid) for pid in pids} == {"T"}
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from profiler.record.processes import is_alive
+from profiler.core.procfs import is_alive
 from profiler.run.model import Run
 
 ROOT = Path(__file__).parents[2]

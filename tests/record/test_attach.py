@@ -152,8 +152,12 @@ class Proc:
             (folder / "sys/kernel/yama").mkdir(parents=True)
             (folder / "sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
 
-        def refuse(path: object, flags: int) -> int:
-            raise PermissionError(13, "Permission denied")
+        really_open = os.open
+
+        def refuse(path: str | Path, flags: int) -> int:
+            if Path(path).name == "mem":
+                raise PermissionError(13, "Permission denied")
+            return really_open(path, flags)
 
         monkeypatch.setattr(os, "open", refuse)
         self.path = folder
@@ -201,7 +205,7 @@ def test_our_own_processes_are_no_part_of_the_job_and_long_words_are_cut(monkeyp
     module._look(os.getppid(), seen)
     assert os.getppid() in seen
     assert os.getpid() not in seen
-    monkeypatch.setattr(module, "_argv", lambda pid: ("python", "x" * 500))
+    monkeypatch.setattr(module, "read_arguments", lambda pid: ("python", "x" * 500))
     assert module._shown(1) == f"python {'x' * 40}..."
 
 
@@ -209,7 +213,7 @@ def test_a_command_line_that_is_not_there_yet_is_asked_for_again(monkeypatch: py
     seen: dict[int, dict[str, object]] = {}
     said = []
     for words in ((), ("python", "train.py"), ("another",)):
-        monkeypatch.setattr(module, "_argv", lambda pid, words=words: words)
+        monkeypatch.setattr(module, "read_arguments", lambda pid, words=words: words)
         module._look(os.getppid(), seen)
         said.append(seen[os.getppid()]["command"])
     assert said == ["no command line", "python train.py", "python train.py"]

@@ -8,30 +8,20 @@ from pathlib import Path
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.record.live_target import argv_of, recorded_in, watched
+from profiler.record.live_target import recorded_in, watched
 from profiler.run import store
 from profiler.run.model import RunInfo
+from tests.fakes.proc import FakeProc
 
 
-class Proc:
-    """A folder like /proc."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-
-    def add(self, pid: int, parent: int, run: Path | None, argv: tuple[str, ...] = ("python", "train.py")) -> None:
-        folder = self.folder / str(pid)
-        folder.mkdir()
-        environment = ["HOME=/", *([f"PROFILER_RUN_DIR={run}"] if run else []), "X=1"]
-        (folder / "environ").write_bytes("\0".join(environment).encode())
-        (folder / "cmdline").write_bytes("\0".join((*argv, "")).encode())
-        (folder / "stat").write_text(f"{pid} (a) b) S {parent} 0 0")
+def add(proc: FakeProc, pid: int, parent: int, run: Path | None, argv: tuple[str, ...] = ("python", "x.py")) -> None:
+    environment = {"HOME": "/", **({"PROFILER_RUN_DIR": str(run)} if run else {}), "X": "1"}
+    proc.add(pid, parent, arguments=argv, environment=environment)
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
-    return Proc(tmp_path / "proc")
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
 
 
 def a_run(path: Path, *, state: str = "running", begin: int = 1) -> Path:
@@ -40,14 +30,14 @@ def a_run(path: Path, *, state: str = "running", begin: int = 1) -> Path:
     return path
 
 
-def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: Proc) -> None:
+def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) -> None:
     old, new = a_run(tmp_path / "old", begin=1), a_run(tmp_path / "new", begin=2)
     over, dead = a_run(tmp_path / "over", state="complete", begin=9), a_run(tmp_path / "dead", begin=8)
-    proc.add(1, 0, None)
-    proc.add(40, 1, old)
-    proc.add(50, 1, new)
-    proc.add(51, 50, new)  # a worker of it
-    proc.add(60, 1, over)  # left behind by a program that has ended
+    add(proc, 1, 0, None)
+    add(proc, 40, 1, old)
+    add(proc, 50, 1, new)
+    add(proc, 51, 50, new)  # a worker of it
+    add(proc, 60, 1, over)  # left behind by a program that has ended
     found = watched(None, proc=proc.folder)
     assert (found.pid, found.run, found.program, found.level) == (50, str(new), "mine", "light")
     assert watched(str(old), proc=proc.folder).pid == 40
@@ -57,33 +47,31 @@ def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: Proc) -> N
         watched(str(over), proc=proc.folder)
 
 
-def test_nothing_is_recorded(proc: Proc) -> None:
-    proc.add(1, 0, None)
+def test_nothing_is_recorded(proc: FakeProc) -> None:
+    add(proc, 1, 0, None)
     with pytest.raises(ProfilerError, match="nothing is being recorded: give the PID"):
         watched(None, proc=proc.folder)
 
 
-def test_a_pid_that_we_record_is_known_as_its_run(tmp_path: Path, proc: Proc) -> None:
-    run, other = a_run(tmp_path / "run"), 2**22 + 5  # no such process: it has no descendants
-    proc.add(other, 1, run)
+def test_a_pid_that_we_record_is_known_as_its_run(tmp_path: Path, proc: FakeProc) -> None:
+    run, other = a_run(tmp_path / "run"), 2**22 + 5
+    add(proc, other, 1, run)
     found = watched(str(other), proc=proc.folder)
     assert (found.pid, found.run, found.program) == (other, str(run), "train")
 
 
-def test_a_pid_that_we_do_not_record(proc: Proc) -> None:
+def test_a_pid_that_we_do_not_record(proc: FakeProc) -> None:
     other = 2**22 + 6
-    proc.add(other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
+    add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
     found = watched(str(other), proc=proc.folder)
     assert (found.program, found.run, found.argv[-1]) == ("fit", "", "1")
 
 
-@pytest.mark.parametrize(("asked", "said"), [("4194399", "there is no process 4194399"), ("nowhere", "is not a run")])
-def test_what_is_not_there(asked: str, said: str, proc: Proc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ProfilerError, match=said):
+@pytest.mark.parametrize(("asked", "error"), [("4194399", "there is no process 4194399"), ("nowhere", "is not a run")])
+def test_what_is_not_there(asked: str, error: str, proc: FakeProc) -> None:
+    with pytest.raises(ProfilerError, match=error):
         watched(asked, proc=proc.folder)
 
 
 def test_reads_this_kernel() -> None:
-    assert "python" in argv_of(os.getpid())[0]
     assert recorded_in(os.getpid()) is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiler.core.procfs import ProcessStat
 from profiler.record.collectors import _preempt
 from profiler.record.collectors._preempt import Seat
 
@@ -22,6 +23,10 @@ class System:
         self.moved: list[tuple[int, Any]] = []
         self.policies: list[tuple[int, int]] = []
 
+    @property
+    def stat(self) -> ProcessStat | None:
+        return None if self.core is None else ProcessStat("x", "R", 1, 1, 0.0, 1, 0, 0, self.core)
+
     def set_affinity(self, tid: int, cores: Any) -> None:
         if tid == 99:
             raise PermissionError
@@ -31,7 +36,7 @@ class System:
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch) -> System:
     made = System()
-    monkeypatch.setattr(_preempt, "last_core", lambda pid: made.core if pid == TARGET else None)
+    monkeypatch.setattr(_preempt, "read_stat", lambda pid: made.stat if pid == TARGET else None)
     monkeypatch.setattr(_preempt, "thread_ids", lambda pid: made.threads if pid == SAMPLER else [])
     monkeypatch.setattr(os, "sched_setaffinity", made.set_affinity)
     monkeypatch.setattr(os, "sched_setscheduler", lambda tid, policy, _: made.policies.append((tid, policy)))

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
+from profiler.core.procfs import descendants, is_alive, read_arguments
 from profiler.record.collectors.stacks import FORBIDDEN
 from profiler.record.launch import record
-from profiler.record.processes import command_line as words_of
-from profiler.record.processes import descendants, is_alive
 from profiler.record.target import environment_of
 from profiler.run import store, tables
 from profiler.run.load import load
@@ -108,7 +107,7 @@ def test_a_killed_py_spy_loses_its_window_only(tmp_path: Path) -> None:
     after: set[int] = set()
 
     def watch() -> None:
-        running = [pid for pid in descendants(os.getpid()) if b"--pid" in words_of(pid)]
+        running = [pid for pid in descendants(os.getpid()) if "--pid" in read_arguments(pid)]
         if not killed:
             killed.extend(pid for pid in running if killed_at_work(pid))
         after.update(pid for pid in running if pid not in killed)

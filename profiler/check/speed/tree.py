@@ -12,7 +12,7 @@ from typing import Final
 from profiler.check.speed.table import ENDED, STILL, WAITING, Seen, everyone, lives, look, thread_states
 from profiler.check.speed.watchdog import Guard
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import command_line, family
+from profiler.core.procfs import process_tree, read_arguments
 
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that the kernel sends us when our parent dies."""
@@ -73,7 +73,7 @@ class Tree:
         found: dict[int, None] = {}
         for top in (self.root, *self._strays):
             if top not in found and self._is_same(top, look(top)):
-                found.update(dict.fromkeys(family(top)))
+                found.update(dict.fromkeys(process_tree(top)))
         return list(found)
 
     def has(self, pid: int) -> bool:
@@ -182,7 +182,7 @@ class Tree:
         """Whether a child stands still for which it may wait: one of vfork, that was stopped before its exec."""
         if thread_states(pid) - {*STILL, WAITING}:
             return False
-        children = [look(child) for child in family(pid)[1:] if child in self._stopped]
+        children = [look(child) for child in process_tree(pid)[1:] if child in self._stopped]
         return any(child is not None and child.state in STILL and child.parent == pid for child in children)
 
 
@@ -206,7 +206,7 @@ def _send(pid: int, number: signal.Signals) -> bool:
 def _must_not_run(pid: int) -> None:
     """:raises ProfilerError: `pid` does more than to wait in the kernel, out of which it comes only to stop."""
     if thread_states(pid) - {*STILL, WAITING}:
-        name = command_line(pid).replace(b"\0", b" ").decode(errors="replace").strip()[:80] or "without a name"
+        name = " ".join(read_arguments(pid))[:80] or "without a name"
         raise ProfilerError(
             f"process {pid} of the program ({name}) still runs {_PATIENCE_S:.0f} s after it was told to stop: "
             "the other side cannot be measured beside it; run fewer programs on this machine, or leave that process out"

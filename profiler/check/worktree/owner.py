@@ -13,7 +13,7 @@ from typing import Final
 
 from profiler.check.worktree.location import host
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import is_alive
+from profiler.core.procfs import is_alive
 
 OWNER: Final = "owner"
 """Name of the file. It is locked too, where the file system can: the kernel lets go of it however a check ends."""

@@ -14,7 +14,7 @@ from profiler.check.worktree.git import Repository, ask
 from profiler.check.worktree.location import PREFIX, locations, make_folder, maker
 from profiler.check.worktree.owner import abandoned, owned
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import is_alive
+from profiler.core.procfs import is_alive
 
 _LITTLE: Final = 1 << 28
 """Bytes: a disk with less room than this is named where something fails on it."""

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from profiler.core.capability import PARTLY, YES, Answer
+from profiler.core.procfs import cpu_times
 from profiler.core.units import share
 from profiler.record import limits
 from profiler.record.checks import Place
 
-_STAT: Final = Path("/proc/stat")
 _GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _STOLEN: Final = 0.01
 """Share of CPU time since boot from which other virtual machines disturb."""
-_STEAL: Final = 7
-"""Column of `cpu` in /proc/stat after its name (proc(5))."""
 
 
 class ClocksCheck:
@@ -45,16 +43,10 @@ class ClocksCheck:
         return Answer(YES, f"{seen} cores, none limited; stolen {share(stolen)} since boot; {known}")
 
 
-def _stolen(stat: Path = _STAT) -> float:
+def _stolen() -> float:
     """Share of all CPU time since boot."""
-    try:
-        columns: list[int] = [
-            int(word) for word in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1 : _STEAL + 2]
-        ]
-    except (OSError, ValueError):
-        return 0.0
-    total = sum(columns)
-    return columns[_STEAL] / total if len(columns) > _STEAL and total else 0.0
+    times = cpu_times()
+    return times.stolen / times.total if times and times.total else 0.0
 
 
 def _governor() -> str:

@@ -6,9 +6,9 @@ import os
 import time
 
 from profiler.core.capability import NO, PARTLY, YES, Answer
+from profiler.core.procfs import descendants, thread_times
 from profiler.record.checks import Place
 from profiler.record.collectors.host import HostCollector
-from profiler.record.processes import descendants, thread_cpu
 
 
 class HostCheck:
@@ -25,7 +25,7 @@ class HostCheck:
         if reason:
             return Answer(NO, reason, "pip install psutil")
         pid = os.getpid()
-        if not thread_cpu(pid, [pid]):
+        if not thread_times(pid, [pid]):
             return Answer(PARTLY, "this kernel keeps no times of threads (CONFIG_SCHED_INFO): processes only")
         descendants(pid)
         resolution = time.clock_getres(time.CLOCK_MONOTONIC)

@@ -11,10 +11,10 @@ from itertools import chain, filterfalse, repeat
 from pathlib import Path
 from typing import Final
 
+from profiler.core.procfs import is_alive, wait_exit
 from profiler.record.collectors._chrometrace import Span
 from profiler.record.collectors._sources import Sources
 from profiler.record.collectors._window import Plan, Window, open_window
-from profiler.record.processes import is_alive, wait_exit
 from profiler.run.store import RunWriter
 
 _SETTLE_S: Final = 0.1  # py-spy starts (10 to 20 ms) undisturbed by our conversion: its clock's zero is better known

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from profiler.record.processes import last_core, thread_ids
+from profiler.core.procfs import read_stat, thread_ids
 
 _FOLLOW_S = (0.01, 0.02)  # a thread that moves some times a second leaves 6% of samples behind a look at 20 Hz
 _PRIORITY = 1  # the lowest of the real-time ones
@@ -43,9 +43,10 @@ class Seat:
 
     def take(self) -> None:
         """Look where the main thread is now, and move there."""
-        core = last_core(self._pid)
-        if core is None:
+        stat = read_stat(self._pid)
+        if stat is None:
             return
+        core = stat.core
         threads = thread_ids(self._sampler)
         if core == self._core and threads == self._threads:
             self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)

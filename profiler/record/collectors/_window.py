@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from profiler.core.procfs import thread_ids, thread_times, wait_exit
 from profiler.record.collectors import _preempt
 from profiler.record.collectors._chrometrace import Span, spans
 from profiler.record.collectors._speedscope import held
-from profiler.record.processes import thread_cpu, thread_ids, wait_exit
 
 _POLL_S: Final = 0.05  # thread clocks: 20 readings a second of about 8 µs a thread
 _MOST_THREADS: Final = 64  # of which clocks are read, beside those that are known to run Python
@@ -85,7 +85,7 @@ class Window:
                 break
             if not self.sampling and self.log.stat().st_size:  # its first words are said when it has attached
                 self.sampling = time.monotonic_ns()
-                self.start_s = sum(thread_cpu(self.process.pid, thread_ids(self.process.pid)).values()) / 1e9
+                self.start_s = _cpu_seconds(self.process.pid)
             if seat and self.sampling:  # it starts, and writes in the end, on a core of its own: some 20 ms each time
                 if self.output.exists():  # made behind the last sample, and written then
                     seat.leave()
@@ -109,7 +109,8 @@ class Window:
         tids = thread_ids(self.plan.pid)
         if len(tids) > _MOST_THREADS:
             tids = sorted({*tids[:_MOST_THREADS], *self.known.intersection(tids)})
-        self.polls.append((time.monotonic_ns(), thread_cpu(self.plan.pid, tids)))
+        clocks = {tid: times.cpu_ns for tid, times in thread_times(self.plan.pid, tids).items()}
+        self.polls.append((time.monotonic_ns(), clocks))
 
     def signal(self, number: signal.Signals) -> None:
         """SIGINT: write what there is, and end."""
@@ -168,6 +169,10 @@ class Window:
             return FORBIDDEN
         lines = [line.strip() for line in text.splitlines() if line.startswith(("Error:", "Reason:"))]
         return "py-spy: " + (" ".join(lines) or " ".join(text.split())[-200:] or "no reason given")
+
+
+def _cpu_seconds(pid: int) -> float:
+    return sum(times.cpu_ns for times in thread_times(pid, thread_ids(pid)).values()) / 1e9
 
 
 _Parts = tuple[list[Span], list[tuple[int, int, str, float]], int]

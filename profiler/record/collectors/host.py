@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from profiler.core.procfs import peak_rss, process_tree, thread_ids, thread_name, thread_times
 from profiler.core.samples import THREAD_NAME
 from profiler.record.collector import Context, Sampler
-from profiler.record.processes import descendants, peak_rss, thread_cpu, thread_ids, thread_name
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS
 
@@ -94,7 +94,7 @@ class _Sample:
         """The target and what descends from it. Processes that are known keep their object (and its cache)."""
         self._family_at = time.monotonic()
         family: dict[int, Any] = {}
-        for pid in (self._context.pid, *descendants(self._context.pid)):
+        for pid in process_tree(self._context.pid):
             try:
                 family[pid] = self._family.get(pid) or self._psutil.Process(pid)
             except self._psutil.NoSuchProcess:
@@ -128,8 +128,8 @@ class _Sample:
 
     def _threads(self, pid: int) -> list[Row]:
         rows: list[Row] = []
-        for tid, cpu in thread_cpu(pid, thread_ids(pid)).items():
-            rows.append((pid, tid, "thread.cpu_s", cpu / 1e9))
+        for tid, times in thread_times(pid, thread_ids(pid)).items():
+            rows.append((pid, tid, "thread.cpu_s", times.cpu_ns / 1e9))
             if (pid, tid) not in self._named:
                 self._named.add((pid, tid))
                 rows.append((pid, tid, THREAD_NAME + thread_name(pid, tid), 1))

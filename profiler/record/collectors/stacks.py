@@ -21,11 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from profiler.core.procfs import is_python, process_tree, read_arguments
 from profiler.record.collector import Context
 from profiler.record.collectors import _preempt
 from profiler.record.collectors._lane import Equipment, Lane
 from profiler.record.collectors._window import FORBIDDEN
-from profiler.record.processes import command_line, family, is_python
 from profiler.run.model import CollectorStatus
 from profiler.run.store import RECORDER
 
@@ -33,7 +33,7 @@ __all__ = ["FORBIDDEN", "LEANING", "MOST_PROCESSES", "StacksCollector", "python_
 MOST_PROCESSES: Final = 8
 """So many are sampled at a time: each costs a py-spy and its target a share of every sample."""
 _LOOK_S: Final = 0.5  # how late a new process may be seen; one that is not there at two looks is not sampled
-_HELPERS: Final = (b"multiprocessing.resource_tracker", b"torch._inductor.compile_worker", b"_inductor/compile_worker")
+_HELPERS: Final = ("multiprocessing.resource_tracker", "torch._inductor.compile_worker", "_inductor/compile_worker")
 """Python processes that do no work of the program's own: by their command line."""
 LEANING: Final = (
     "samples lean toward waiting where all cores are busy: py-spy may not preempt the program "
@@ -141,13 +141,13 @@ class StacksCollector:
 
 def python_of(pid: int) -> int:
     """The first Python process in the tree of `pid`; `pid` itself where none is found (it may embed one)."""
-    return next(filter(is_python, family(pid)), pid)
+    return next(filter(is_python, process_tree(pid)), pid)
 
 
 def sampled_processes(pid: int) -> list[int]:
     """The Python processes in the tree of `pid`, those next to it first, without mere helpers."""
-    found = list(filter(is_python, family(pid)))
-    return found[:1] + [one for one in found[1:] if not any(mark in command_line(one) for mark in _HELPERS)]
+    found = list(filter(is_python, process_tree(pid)))
+    return found[:1] + [one for one in found[1:] if not any(mark in " ".join(read_arguments(one)) for mark in _HELPERS)]
 
 
 PLUGIN = StacksCollector

@@ -16,7 +16,7 @@ import pytest
 from profiler.check.counted import counted
 from profiler.check.speed.resident import EndedError, OtherStepsError, Program, Resident, spans_of
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import family, is_alive
+from profiler.core.procfs import is_alive, process_tree
 from profiler.run.load import load
 from tests.check.speed.programs import MOMENTS, ROOT, STEPPING, WORK, program
 
@@ -109,11 +109,11 @@ def test_frozen_with_its_whole_tree(start: Start, tmp_path: Path) -> None:
     """
     resident = settled(start(program(tmp_path, source)))
     resident.turn(2)
-    pids = family(resident._tree.root)
+    pids = process_tree(resident._tree.root)
     until = time.monotonic() + 30
     while len(pids) < 3 and time.monotonic() < until:  # the child may not have had its own child yet
         resident.turn(200)
-        pids = family(resident._tree.root)
+        pids = process_tree(resident._tree.root)
     assert len(pids) == 3
     assert {state(pid) for pid in pids} == {"T"}
     resident.end()

@@ -14,7 +14,7 @@ import pytest
 
 from profiler.check.speed.table import Seen, look
 from profiler.check.speed.watchdog import guarded
-from profiler.record.processes import descendants
+from profiler.core.procfs import descendants
 from tests.check.speed.programs import ROOT
 
 LIMIT_S = 30

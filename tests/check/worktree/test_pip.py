@@ -13,7 +13,7 @@ import pytest
 
 from profiler.check.worktree import pip
 from profiler.core.errors import ProfilerError
-from profiler.record.processes import is_alive
+from profiler.core.procfs import is_alive
 
 BUILD = (
     "import os, subprocess, sys, time\n"

@@ -114,7 +114,7 @@ def test_preempting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_check.PLUGIN.look(place).state == YES
-    monkeypatch.setattr(host_check, "thread_cpu", lambda pid, tids: {})
+    monkeypatch.setattr(host_check, "thread_times", lambda pid, tids: {})
     assert host_check.PLUGIN.look(place).state == PARTLY
     monkeypatch.setitem(sys.modules, "psutil", None)
     assert host_check.PLUGIN.look(place).do == "pip install psutil"
@@ -150,14 +150,6 @@ def test_load(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tex
     answer = load.PLUGIN.look(place)
     assert answer.state == state
     assert said in answer.why
-
-
-def test_stolen_time(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  10 0 10 70 0 0 0 10 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
-    assert clocks._stolen(stat) == pytest.approx(0.1)
-    stat.write_text("nothing\n")
-    assert clocks._stolen(stat) == 0.0
 
 
 def test_disk(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
