@@ -85,8 +85,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.model",
         "profiler.run.model",
         "profiler.run.tables",
-        "profiler.run.part",
-        "profiler.run.groups",
+        "profiler.run.filter",
         "profiler.core",
     ),
     "profiler.diagnose": (
@@ -96,7 +95,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.model",
         "profiler.analyse.timeline",
     ),
-    "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.run.groups", "profiler.core"),
+    "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.run.filter", "profiler.core"),
     "profiler.analyse.model": ("profiler.run.model",),
     "profiler.record": (
         "profiler.analyse.model",

@@ -10,7 +10,7 @@ import numpy as np
 from profiler.analyse.model import DEVICE_CATEGORIES, Measure
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, of_process
-from profiler.run.groups import grouped
+from profiler.run.filter import group_rows
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind
 
@@ -46,7 +46,7 @@ def busy_intervals(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = t
 def busy_by_device(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = tuple(ActivityKind)) -> list[Intervals]:
     """When each device that the stepping process used was occupied; of those that `kinds` never occupied nothing."""
     own = of_process(run.activities, window)
-    devices = [own] if len(own) and (own["device"] == own["device"][0]).all() else list(grouped(own, "device"))
+    devices = [own] if len(own) and (own["device"] == own["device"][0]).all() else list(group_rows(own, "device"))
     kept = [rows if len(kinds) == len(ActivityKind) else rows[np.isin(rows["kind"], kinds)] for rows in devices]
     return [union(rows["begin"], rows["end"]) for rows in kept]
 

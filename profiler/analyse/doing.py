@@ -18,7 +18,7 @@ from profiler.analyse.places import places_of
 from profiler.analyse.timeline import covered_within, times, union
 from profiler.analyse.window import NS_PER_S, select
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
-from profiler.run.groups import by_number
+from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table
 
 _WORKER: Final = "/torch/utils/data/_utils/worker.py"
@@ -37,9 +37,9 @@ def doings(run: Run) -> tuple[Doing, ...]:
     if not len(run.stacks):
         return ()
     lines = dict(_source_lines(run))
-    holders, samples = by_number(run.gil_stacks, "pid"), by_number(run.samples, "pid")
+    holders, samples = rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
     found = list[Doing]()
-    for pid, stacks in by_number(run.stacks, "pid").items():
+    for pid, stacks in rows_by(run.stacks, "pid").items():
         process = _Process(run, lines, stacks, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0]))
         found += process.doings()
     order = [int(entry["pid"]) for entry in _listed(run)]
@@ -86,15 +86,15 @@ class _Process:
         self._run = run
         self._pid = int(stacks["pid"][0])
         self._lines = lines
-        self._threads = by_number(stacks, "tid")
-        self._holders = by_number(holders, "tid")
+        self._threads = rows_by(stacks, "tid")
+        self._holders = rows_by(holders, "tid")
         self._none = holders[:0]
         self._samples = samples
         windows, periods = self._named("stacks.gil_window_s"), self._named("stacks.period_s")
         end, length = times(windows["time"]), times(np.rint(windows["value"] * NS_PER_S))
         self._windows = union(end - length, end)
         self._period = float(np.median(periods["value"])) if len(periods) else 0.0
-        self._clocks = by_number(self._named("thread.cpu_s"), "tid")
+        self._clocks = rows_by(self._named("thread.cpu_s"), "tid")
         self._names = dict(self._thread_names())
         used = np.unique(stacks["stack"]).tolist()
         self._places = places_of(run)

@@ -27,7 +27,7 @@ from profiler.analyse.model import (
 )
 from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
 from profiler.analyse.window import Window, of_process, select
-from profiler.run.groups import grouped
+from profiler.run.filter import group_rows
 from profiler.run.model import MARKED, Run, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
@@ -100,7 +100,7 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
     of_workers = np.isin(regions["name"], numbers) & (regions["rank"] == int(window.steps["rank"][0]))
     pids = np.setdiff1d(regions["pid"][of_workers], [window.pid, *_of_others(run, window)])
     found = []
-    for rows in grouped(select(regions, np.isin(regions["pid"], pids)), "pid"):
+    for rows in group_rows(select(regions, np.isin(regions["pid"], pids)), "pid"):
         main = int(rows["tid"][np.isin(rows["name"], numbers)][0])  # its queue has a thread of its own
         worker = _Worker(rows, main, int(rows["begin"].min()), int(rows["end"].max()))
         found += [worker] if worker.there(spans) else []
@@ -120,7 +120,7 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
     wall_ns, spans = 0, window.spans
     for worker in workers:
         there = unseen = worker.there(spans)
-        for rows in grouped(worker.rows, "tid"):
+        for rows in group_rows(worker.rows, "tid"):
             for key, ns in _OwnTimes(run, rows, said).within(spans).items():
                 total[key] += ns
                 unseen -= ns if rows["tid"][0] == worker.main else 0
@@ -135,7 +135,7 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
 def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mapping[_Key, int]:
     total: defaultdict[_Key, int] = defaultdict(int)
     spans, has_loader = window.spans, _has_loader(run, window)
-    for rows in grouped(of_process(run.regions, window), "tid"):
+    for rows in group_rows(of_process(run.regions, window), "tid"):
         if not _is_named(run, rows, _OF_MAIN).any():
             continue
         own, inline = _OwnTimes(run, rows, said), INLINE if rows["tid"][0] == window.tid else OWN_THREAD
@@ -201,7 +201,7 @@ class _Said:
         said = select(run.calls, run.calls["kind"] == CallKind.OTHER)
         self._threads = {
             (int(rows["pid"][0]), int(rows["tid"][0])): rows[np.argsort(rows["begin"], kind="stable")]
-            for rows in grouped(said, "pid", "tid")
+            for rows in group_rows(said, "pid", "tid")
         }
 
     def of(self, rows: Table) -> Table | None:

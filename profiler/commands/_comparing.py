@@ -19,7 +19,7 @@ from profiler.record.ladder import LadderPlan
 from profiler.record.pairs import Recorded, SideCommand
 from profiler.report.render.console import print_comparison
 from profiler.report.write import write_comparison
-from profiler.run.latest import point_latest
+from profiler.run.store import point_latest
 
 LATEST = Path("reports") / "runs" / "latest"
 """Always the newest comparison, wherever it lies."""

@@ -36,8 +36,8 @@ class ExportCommand:
     def run(self, args: argparse.Namespace) -> int:
         from profiler.report.write import write_chunks
         from profiler.run import tables
+        from profiler.run.filter import filter_run
         from profiler.run.load import load
-        from profiler.run.part import of
 
         if args.threads and args.format != "collapsed":
             raise ProfilerError(f"--threads: format {args.format} has its threads apart as it is")
@@ -47,7 +47,7 @@ class ExportCommand:
         if args.format == "perfetto":
             chunks = _timeline(run, directory, args)
         else:
-            chunks = _stacks(of(run, pids=args.pid, tids=args.thread), args.format, args.threads)
+            chunks = _stacks(filter_run(run, pids=args.pid, tids=args.thread), args.format, args.threads)
         if args.out == "-":
             sys.stdout.writelines(chunks)
             return int(Exit.OK)
@@ -63,15 +63,15 @@ def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[s
     """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
     from profiler.core import units
     from profiler.report.render import perfetto, window
-    from profiler.run.ingest.operators import read_traced
-    from profiler.run.part import of, of_traced
+    from profiler.run.filter import filter_run, filter_trace
+    from profiler.run.ingest.run_trace import read_traced
     from profiler.run.tables import pid_of
 
     traced = read_traced(directory)
-    run = of(run, pids=args.pid, tids=args.thread, traced=traced)
+    run = filter_run(run, pids=args.pid, tids=args.thread, traced=traced)
     if traced is None:
         return perfetto.render(run)
-    run, traced, left_out = window.held(run, of_traced(traced, pids=args.pid, tids=args.thread), window.MOST)
+    run, traced, left_out = window.held(run, filter_trace(traced, pids=args.pid, tids=args.thread), window.MOST)
     if len(traced.operators):
         begin, end = int(traced.operators["begin"].min()), int(traced.operators["end"].max())
         span = " to ".join(units.seconds((when - run.info.begin) / 1e9) for when in (begin, end))

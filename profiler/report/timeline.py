@@ -13,8 +13,8 @@ from profiler.analyse.model import Timeline
 from profiler.core import units
 from profiler.core.errors import ProfilerError
 from profiler.report.render import perfetto
+from profiler.run.filter import filter_time
 from profiler.run.model import Run
-from profiler.run.part import between
 
 MOST_BYTES: Final = 400_000
 """Of a trace, compressed: a third more in a page, which may have one a side and stays below 2 MB with two."""
@@ -34,7 +34,7 @@ def of_run(run: Run) -> Timeline:
     try:
         while True:
             whole = last - first == len(edges) - 1
-            part = run if whole else between(run, int(edges[first]), int(edges[last]))
+            part = run if whole else filter_time(run, int(edges[first]), int(edges[last]))
             data = gzip.compress("".join(perfetto.render(part)).encode(), mtime=0)
             if len(data) <= MOST_BYTES:
                 return Timeline(data, _words(edges, first, last, steps), whole)

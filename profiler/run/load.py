@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from profiler.core.errors import ProfilerError
 from profiler.run import store, tables
-from profiler.run.archive import unpacked
-from profiler.run.ingest.attached import outside_traces, with_trace
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
+from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, Table
-from profiler.run.source import Source, dtype_of, read_source
+from profiler.run.source import Source, dtype_of, read_source, unpacked
 from profiler.run.steps import with_steps
 
 H = TypeVar("H", bound=Hashable)

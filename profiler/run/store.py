@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.run import tables
-from profiler.run.manifest import RESERVE, check_schema, info_from_json, read_manifest, write_manifest
 
-__all__ = [
-    "OUTPUT_LOG",
-    "RECORDER",
-    "Frame",
-    "RunWriter",
-    "check_schema",
-    "create",
-    "default_directory",
-    "info_from_json",
-    "program_name",
-    "read_manifest",
-    "write_manifest",
-]
+if TYPE_CHECKING:  # model imports NumPy, which writing does not need
+    from profiler.run.model import RunInfo
+
 RECORDER: Final = "recorder"
 """Folder of the recorder's own tables; recorded processes write to source-PID."""
 OUTPUT_LOG: Final = "output.log"
+RESERVE: Final = ".reserve"
+"""A file that takes room from the start on, for the last manifest when the disk is full."""
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
 _FLUSH_S: Final = 0.5  # what a kill -9 of the recorder can lose
 _FLUSH_BYTES: Final = 1 << 16
@@ -94,6 +87,96 @@ def create(path: Path) -> None:
         if not existed:
             shutil.rmtree(path, ignore_errors=True)
         raise ProfilerError(f"cannot make the run directory {path}: {error.strerror}") from error
+
+
+def point_latest(link: Path, directory: Path) -> str:
+    """Make `link` name `directory`; replaced in one move. What is not a link is somebody's and stays.
+
+    :returns: why the link could not be made, in one line; empty when it was. A comparison is not worth less for it.
+    """
+    if link.exists() and not link.is_symlink():
+        return f"{link} is not a link and stays as it is; the newest is {directory}"
+    beside = link.parent.resolve() == directory.parent.resolve()
+    target = directory.name if beside else str(directory.resolve())  # beside it the folder of runs can be moved
+    temporary = link.parent / f".{link.name}-{os.getpid()}"
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target, target_is_directory=True)
+        temporary.replace(link)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        return f"{link} cannot be made: {error.strerror}; the newest is {directory}"
+    return ""
+
+
+# ---------------------------------------------------------------- the manifest
+
+
+def write_manifest(path: Path, info: RunInfo) -> None:
+    """Replace run.json atomically. The end of a run gives the reserve back first, so that a full disk takes it."""
+    if info.state != "running":
+        (path / RESERVE).unlink(missing_ok=True)
+    temporary = path / (tables.MANIFEST + ".new")
+    temporary.write_text(json.dumps(dataclasses.asdict(info), indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path / tables.MANIFEST)
+
+
+def read_manifest(path: Path) -> RunInfo:
+    """The manifest of the run directory `path`.
+
+    :raises ProfilerError: not a run, damaged, or written by a newer version.
+    """
+    file = path / tables.MANIFEST
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ProfilerError(f"{path} is not a run: there is no {tables.MANIFEST} in it") from error
+    except OSError as error:
+        raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise ProfilerError(f"{file} is damaged: {error}") from error
+    return info_from_json(content, str(path))
+
+
+def check_schema(schema: object, where: str) -> None:
+    """:raises ProfilerError: `schema` is not one that this version reads."""
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise ProfilerError(f"{where} is damaged: its schema is {schema!r}, not a number from 1")
+    if schema > tables.SCHEMA:
+        raise ProfilerError(
+            f"run {where} was written by a newer version (schema {schema}; this one reads {tables.SCHEMA}): upgrade"
+        )
+
+
+def info_from_json(content: object, where: str) -> RunInfo:
+    """The reverse of `dataclasses.asdict` and JSON. Fields that this version does not know are left out.
+
+    :raises ProfilerError: a field is missing or of another type, or the schema is newer.
+    """
+    from profiler.run.model import CollectorStatus, RunInfo
+
+    if not isinstance(content, Mapping):
+        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST} holds no object")
+    check_schema(content.get("schema"), where)
+    known = _known(content, RunInfo)
+    try:
+        known["argv"] = tuple(str(word) for word in known.get("argv", ()))
+        known["devices"] = tuple(dict(row) for row in known.get("devices", ()))
+        known["collectors"] = tuple(
+            CollectorStatus(**_known(row, CollectorStatus)) for row in known.get("collectors", ())
+        )
+        for name in ("host", "versions", "facts"):
+            known[name] = dict(known.get(name, {}))
+        return RunInfo(**known)
+    except (TypeError, ValueError) as error:
+        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {error}") from error
+
+
+def _known(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in content.items() if name in names}
 
 
 # ---------------------------------------------------------------- the recorder's tables

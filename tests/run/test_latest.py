@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler.run.latest import point_latest
+from profiler.run.store import point_latest
 
 
 def test_it_names_the_newest(tmp_path: Path) -> None:

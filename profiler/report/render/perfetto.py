@@ -24,7 +24,7 @@ from profiler.core.samples import SAMPLE_NAMES
 from profiler.report.render._traced import EXPORTER, joined, outer_first, rows
 from profiler.report.render._tracks import Tracks
 from profiler.report.render.window import LeftOut
-from profiler.run.groups import grouped
+from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind
 
@@ -102,7 +102,7 @@ class _Trace:
         yield self._activities()
         yield self._values()
         yield self._samples()
-        for own in grouped(self._run.stacks, "pid", "tid"):
+        for own in group_rows(self._run.stacks, "pid", "tid"):
             yield self._stacks(own, int(own["pid"][0]), int(own["tid"][0]))
 
     def _events(self, items: Iterator[_Item]) -> Iterator[str]:

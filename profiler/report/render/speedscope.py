@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler.report.render._traced import EXPORTER, Names, joined, need_stacks, outer_first, rows
-from profiler.run.groups import grouped
+from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
@@ -51,7 +51,7 @@ def _file(run: Run, stacks: Table) -> Iterator[str]:
 def _threads(run: Run, stacks: Table) -> Iterator[tuple[str, Table]]:
     """Name and samples of each thread; that of the steps first, then those with the most samples."""
     names = Names(run)
-    order = sorted(grouped(stacks, "pid", "tid"), key=lambda own: _place(names, own))
+    order = sorted(group_rows(stacks, "pid", "tid"), key=lambda own: _place(names, own))
     for own in order:
         pid, tid = int(own["pid"][0]), int(own["tid"][0])
         yield f"{names.process(pid)}: {names.thread(pid, tid)} ({tid})", own[outer_first(own)]

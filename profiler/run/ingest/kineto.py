@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from profiler.run import tables
-from profiler.run.ingest import rows
-from profiler.run.ingest.events import Trace, read_trace
-from profiler.run.ingest.sums import counters
+from profiler.run.ingest import trace_rows
+from profiler.run.ingest.trace_events import Trace, read_trace
 from profiler.run.model import Run, RunInfo, Table
 from profiler.run.source import dtype_of
 
@@ -33,15 +32,17 @@ def read_run(path: Path) -> Run:
     def name_of(text: str) -> int:
         return names.setdefault(text, len(names))
 
-    step_rows, step_source = rows.steps(trace)
+    step_rows, step_source = trace_rows.steps(trace)
     parts = {table: np.empty(0, dtype_of(table)) for table in tables.TABLES}
     parts |= {
         "steps": step_rows,
-        "activities": rows.activities(trace, name_of, loaded=True),
-        "calls": rows.calls(trace, name_of, loaded=True),
-        "regions": rows.regions(trace, name_of),
+        "activities": trace_rows.activities(trace, name_of, loaded=True),
+        "calls": trace_rows.calls(trace, name_of, loaded=True),
+        "regions": trace_rows.regions(trace, name_of),
     }
-    parts["values"] = counters(parts["calls"], step_rows, names, name_of) if trace.runtime else parts["values"]
+    parts["values"] = (
+        trace_rows.counters(parts["calls"], step_rows, names, name_of) if trace.runtime else parts["values"]
+    )
     rank = _rank(trace.meta)
     for table in parts.values():
         if "rank" in (table.dtype.names or ()):

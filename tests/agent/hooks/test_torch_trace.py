@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import torch_trace
-from profiler.run.ingest.attached import FACT, TRACE_FILE
-from profiler.run.ingest.events import Trace, read_trace
+from profiler.run.ingest.run_trace import FACT, TRACE_FILE
+from profiler.run.ingest.trace_events import Trace, read_trace
 from profiler.run.source import Source, read_source
 from tests.fakes.programs import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.core.errors import ProfilerError
-from profiler.run.ingest.document import nanoseconds
+from profiler.run.ingest.trace_events import nanoseconds
 from profiler.run.load import load
 from tests.run.ingest.made_up import event, written
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.run.ingest.words import activity_kind, call_kind, waits_by_itself
+from profiler.run.ingest.trace_rows import activity_kind, call_kind, waits_by_itself
 from profiler.run.load import load
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from profiler.run.ingest.operators import read_traced
-from profiler.run.part import of_traced
+from profiler.run.filter import filter_trace
+from profiler.run.ingest.run_trace import read_traced
 from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, MAIN, MS, PID, recorded
 
@@ -43,9 +43,9 @@ def test_all_of_them_and_the_annotations_on_the_runs_clock(tmp_path: Path) -> No
 def test_only_some_processes_and_threads(tmp_path: Path) -> None:
     traced = read_traced(run_with(tmp_path))
     assert traced is not None
-    assert of_traced(traced, tids=[99]).operators["tid"].tolist() == [99]
-    assert len(of_traced(traced, pids=[PID + 1]).operators) == 0
-    assert len(of_traced(traced).operators) == 4
+    assert filter_trace(traced, tids=[99]).operators["tid"].tolist() == [99]
+    assert len(filter_trace(traced, pids=[PID + 1]).operators) == 0
+    assert len(filter_trace(traced).operators) == 4
 
 
 def test_of_a_zip(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from profiler.analyse.timeline import subtract, union
 from profiler.core.errors import ProfilerError
-from profiler.run.ingest.words import waits_by_itself
+from profiler.run.ingest.trace_rows import waits_by_itself
 from profiler.run.load import load
 from profiler.run.model import Run, Table
 from profiler.run.tables import ActivityKind

@@ -1,8 +1,13 @@
-"""The trace that torch's profiler wrote of some steps of a run: joined to the other records of the same process."""
+"""The trace that torch's profiler wrote of some steps of a run: joined to the run's own records on one clock.
+
+Its operators and annotations are read only when a timeline is written: 5 steps may have a million of them, and no
+measurement needs them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.core.errors import ProfilerError
-from profiler.run.ingest import rows
-from profiler.run.ingest.events import read_trace
-from profiler.run.model import Run, Table
-from profiler.run.source import Source
+from profiler.run import tables
+from profiler.run.ingest import trace_rows
+from profiler.run.ingest.trace_events import read_trace
+from profiler.run.model import Run, Table, Traced
+from profiler.run.source import Source, read_source, unpacked
 
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
@@ -48,10 +54,10 @@ def with_trace(source: Source, folder: Path) -> Source:
             free += 1
         return numbers[text]
 
-    calls = shifted(rows.calls(trace, name_of, loaded=False), pairs)
+    calls = shifted(trace_rows.calls(trace, name_of, loaded=False), pairs)
     calls["site"] = _sites(calls, source.tables["calls"])
     source.tables["calls"] = np.concatenate([source.tables["calls"], calls])
-    source.tables["activities"] = shifted(rows.activities(trace, name_of, loaded=False), pairs)
+    source.tables["activities"] = shifted(trace_rows.activities(trace, name_of, loaded=False), pairs)
     return source
 
 
@@ -127,3 +133,56 @@ def _only_first(count: int) -> str:
         f"torch's profiler traced all but the first steps: the {count} measured ones are those in which compilers, "
         f"caches and allocators settle; a longer run has steps after the trace, and level standard has no trace"
     )
+
+
+_ROW: Final = np.dtype([(name, "<i8") for name in ("begin", "end", "pid", "tid", "name", "annotation")])
+
+
+def read_traced(path: Path) -> Traced | None:
+    """The operators of every trace in the run at `path`, a directory or a .zip of one; None where it has no trace."""
+    with _directory(path) as folder:
+        files = sorted(folder.glob(f"*/{TRACE_FILE}")) if folder.is_dir() else []
+        return _of(files) if files else None
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[Path]:
+    if path.suffix == ".zip" and path.is_file():
+        with unpacked(path) as folder:
+            yield folder
+    else:
+        yield path.parent if path.name == tables.MANIFEST else path
+
+
+def _of(files: list[Path]) -> Traced:
+    numbers: dict[str, int] = {}
+    parts, pids, problems = [], set(), []
+    for file in files:
+        source = read_source(file.parent)
+        try:
+            parts.append(_operators(file, source, numbers))
+        except ProfilerError as error:  # said by the run in these words too, where it read the file itself
+            problems.append(str(error).replace(str(file), _name(file)))
+            continue
+        if not len(source.tables["activities"]):
+            pids.add(source.pid)
+    whole = np.concatenate(parts) if parts else np.empty(0, _ROW)
+    return Traced(whole, tuple(numbers), frozenset(pids), tuple(map(_name, files)), tuple(problems))
+
+
+def _name(file: Path) -> str:
+    return f"{file.parent.name}/{TRACE_FILE}"
+
+
+def _operators(file: Path, source: Source, numbers: dict[str, int]) -> Table:
+    """Those of one process, on the run's clock.
+
+    :raises ProfilerError: the trace is damaged, or nothing ties its clock to the run's.
+    """
+    trace, pairs = read_trace(file), clock_pairs(source.facts)
+    listed = [
+        (event.begin, event.end, source.pid, event.tid, numbers.setdefault(event.name, len(numbers)), annotation)
+        for annotation, events in enumerate((trace.operators, trace.annotations))
+        for event in events
+    ]
+    return shifted(np.array(listed, _ROW), pairs)

@@ -1,15 +1,88 @@
-"""The events of a Kineto trace, sorted into what devices did, what the host asked of them, and what it ran."""
+"""Reads the file of a torch profiler trace (Kineto) into events: what devices did, runtime calls, operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gc
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from profiler.core.errors import ProfilerError
-from profiler.run.ingest import words
-from profiler.run.ingest.document import nanoseconds, read_json
+
+DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
+"""Categories of what a device did; the capital ones are of 2021."""
+RUNTIME_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"})
+OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
+ANNOTATION_CATEGORY: Final = "user_annotation"
+STEP_PREFIX: Final = "ProfilerStep#"
+ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer.")
+"""Begin the names of torch's own annotations, which until 2021 were among the operators."""
+_GZIP: Final = b"\x1f\x8b"
+_SQLITE: Final = b"SQLite format 3\x00"
+_NSIGHT: Final = (".sqlite", ".nsys-rep", ".qdrep")
+_NS_DIGITS: Final = 3  # of a microsecond
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in `path`, plain or gzipped; fractions stay text, since a float cannot hold ns of this century.
+
+    :raises ProfilerError: it cannot be read, is cut off, or is no JSON.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
+    if data.startswith(_SQLITE) or path.suffix in _NSIGHT:
+        raise ProfilerError(f"{path} is a recording of Nsight Systems, which is not read yet")
+    if not data:
+        raise ProfilerError(f"{path} is not a run directory, and as a trace it is empty")
+    try:
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+        # old exporters wrote names with raw control characters and broken UTF-8 into otherwise good traces
+        text = data.decode("utf-8-sig", "replace")
+        del data
+        with _no_collector():
+            return json.loads(text, parse_float=str, strict=False)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ProfilerError(f"{path} is cut off, or damaged: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ProfilerError(f"{path} is not a run directory, and no trace either: no JSON ({error})") from error
+
+
+def nanoseconds(microseconds: str | int) -> int:
+    """Decimal µs as whole ns, exactly; what lies below a ns is rounded.
+
+    :raises ValueError: not a number.
+    """
+    if isinstance(microseconds, int):
+        return microseconds * 1000
+    whole, _, rest = microseconds.partition(".")
+    if len(rest) <= _NS_DIGITS and not rest.strip("0123456789") and not whole.startswith("-"):
+        return int(whole) * 1000 + (int(rest.ljust(_NS_DIGITS, "0")) if rest else 0)
+    try:
+        return round(Decimal(microseconds) * 1000)
+    except (InvalidOperation, OverflowError) as error:
+        raise ValueError(f"{microseconds!r} is no time") from error
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Millions of new containers would have the garbage collector walk them all again and again: half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
 
 _INT32: Final = 0x7FFFFFFF
 _INT64: Final = (1 << 63) - 1
@@ -80,7 +153,7 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         category = event.get("cat")
-        of_device = category in words.DEVICE
+        of_device = category in DEVICE_CATEGORIES
         kept = None if of_device else _host_list(trace, category, event.get("name"))
         if not of_device and kept is None:
             continue
@@ -105,11 +178,11 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
 
 
 def _host_list(trace: Trace, category: Any, name: Any) -> list[OnHost] | None:
-    if category in words.OPERATOR:
-        return trace.annotations if str(name).startswith(words.ANNOTATIONS) else trace.operators
-    if category in words.RUNTIME:
+    if category in OPERATOR_CATEGORIES:
+        return trace.annotations if str(name).startswith(ANNOTATION_PREFIXES) else trace.operators
+    if category in RUNTIME_CATEGORIES:
         return trace.runtime
-    return trace.annotations if category == words.ANNOTATION else None
+    return trace.annotations if category == ANNOTATION_CATEGORY else None
 
 
 def _on_device(event: Mapping[str, Any], args: Mapping[str, Any], what: tuple[int, int, str, str]) -> OnDevice:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.run import part
+from profiler.run.filter import filter_run, filter_time, group_rows, rows_by
 from profiler.run.model import Run
-from tests.recorded.builders import PID, TID, RunBuilder
+from tests.recorded.builders import PID, TID, RunBuilder, dtype_of
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def regions(run: Run) -> list[str]:
 
 
 def test_processes_keep_what_belongs_to_the_machine(run: Run) -> None:
-    found = part.of(run, pids=[7])
+    found = filter_run(run, pids=[7])
     assert set(found.steps["pid"].tolist()) == {7}
     assert regions(found) == []
     assert [run.names[number] for number in found.samples["name"]] == ["machine.load", "gpu.util", "process.rss"]
@@ -38,7 +39,7 @@ def test_processes_keep_what_belongs_to_the_machine(run: Run) -> None:
 
 
 def test_threads_keep_what_belongs_to_none(run: Run) -> None:
-    found = part.of(run, tids=[9])
+    found = filter_run(run, tids=[9])
     assert regions(found) == ["late"]
     assert len(found.steps) == 0
     assert len(found.samples) == 4
@@ -46,14 +47,32 @@ def test_threads_keep_what_belongs_to_none(run: Run) -> None:
 
 def test_what_is_not_there_is_an_error_that_says_what_is(run: Run) -> None:
     with pytest.raises(ProfilerError, match=f"no process 5; it has 7, {PID}"):
-        part.of(run, pids=[7, 5])
+        filter_run(run, pids=[7, 5])
     with pytest.raises(ProfilerError, match=f"no thread 5; it has 7, 9, {TID}"):
-        part.of(run, tids=[5])
+        filter_run(run, tids=[5])
 
 
 def test_a_stretch_of_time_has_what_touches_it_whole(run: Run) -> None:
-    found = part.between(run, 10, 20)
+    found = filter_time(run, 10, 20)
     assert regions(found) == ["across"]
     assert found.regions["begin"].tolist() == [5]
     assert sorted(found.steps["begin"].tolist()) == [0, 10]
     assert found.samples["time"].tolist() == [12, 12, 12]
+
+
+def test_every_row_comes_once_in_its_order() -> None:
+    rows = np.zeros(1000, dtype_of("stacks"))
+    rows["pid"], rows["tid"], rows["begin"] = np.arange(1000) % 3, np.arange(1000) % 7, np.arange(1000)
+    found = list(group_rows(rows, "pid", "tid"))
+    assert [(own["pid"][0], own["tid"][0]) for own in found] == [(pid, tid) for pid in range(3) for tid in range(7)]
+    for own in found:
+        same = (rows["pid"] == own["pid"][0]) & (rows["tid"] == own["tid"][0])
+        assert (own == rows[same]).all()
+
+
+def test_no_rows_and_one_group() -> None:
+    rows = np.zeros(3, dtype_of("stacks"))
+    assert list(group_rows(rows[:0], "pid")) == []
+    [whole] = group_rows(rows, "pid")
+    assert whole is rows
+    assert list(rows_by(rows, "tid")) == [0]

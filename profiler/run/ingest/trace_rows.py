@@ -1,0 +1,233 @@
+"""Converts the events of a Kineto trace into rows of our tables: calls, activities, regions, steps, counters.
+
+The names of runtime calls are those of CUDA, HIP and torch, of all years.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.run.ingest.trace_events import STEP_PREFIX, OnHost, Trace
+from profiler.run.model import Table
+from profiler.run.source import dtype_of
+from profiler.run.tables import ActivityKind, CallKind, ValueKind
+
+OPERATOR_REGION: Final = "operator "
+"""Begins the name of a region that is a torch operator: the ledger calls it framework, on a CPU compute."""
+
+_LIBRARY: Final = re.compile(r"^(cuda|hip|cu)(?=[A-Z])")
+_CALLS: Final[tuple[tuple[str, CallKind], ...]] = (
+    (r"Memcpy.*(HtoD|HToD)", CallKind.H2D),
+    (r"Memcpy.*(DtoH|DToH)", CallKind.D2H),
+    (r"Memcpy", CallKind.D2D),
+    (r"Memset", CallKind.MEMSET),
+    (r"(Device|Stream|Event|Ctx)Synchronize", CallKind.SYNC),
+    (r"^Event|StreamWaitEvent", CallKind.EVENT),
+    (r"Launch", CallKind.LAUNCH),
+    (r"Malloc|HostAlloc|^MemAlloc|^MemCreate|^MemHostAlloc", CallKind.ALLOC),
+    (r"^Free|^MemFree|^MemRelease|^HostFree", CallKind.FREE),
+)
+"""The first that fits; the direction of a copy is that of the activity that it caused, where there is one."""
+_WAITING_COPIES: Final = frozenset({"Memcpy", "Memcpy2D", "Memcpy3D", "MemcpyWithStream"})
+"""Copies that return when the device is done. MemcpyWithStream is ROCm's: its waits show nowhere else."""
+COMMUNICATION: Final = re.compile(r"^(nccl|rccl|msccl|nvshmem)|cross_device_reduce", re.IGNORECASE)
+
+
+def call_kind(name: str) -> CallKind:
+    """Kind of a runtime call by its name."""
+    bare = _LIBRARY.sub("", name)
+    if bare.startswith(("Func", "Occupancy")):
+        return CallKind.OTHER
+    return next((kind for pattern, kind in _CALLS if re.search(pattern, bare)), CallKind.OTHER)
+
+
+def waits_by_itself(name: str) -> bool:
+    """Whether the host stays in this call until the device is done, whatever it is asked for."""
+    bare = _LIBRARY.sub("", name)
+    return bare in _WAITING_COPIES or call_kind(name) is CallKind.SYNC
+
+
+def activity_kind(category: str, name: str) -> ActivityKind:
+    """Kind of something that a device did; copies between devices and within one are D2D."""
+    if category in ("kernel", "Kernel"):
+        return ActivityKind.COMMUNICATION if COMMUNICATION.search(name) else ActivityKind.KERNEL
+    if category in ("gpu_memset", "Memset"):
+        return ActivityKind.MEMSET
+    if "HtoD" in name:
+        return ActivityKind.H2D
+    return ActivityKind.D2H if "DtoH" in name else ActivityKind.D2D
+
+
+def pageable(name: str) -> bool:
+    """Whether a memcpy activity had pageable memory on the host's side: its call waits, Async or not."""
+    return "Pageable" in name
+
+
+def region_name(annotation: str) -> str:
+    """Our word for an annotation of torch's; those of the program keep their name."""
+    if annotation.startswith("enumerate(DataLoader)"):
+        return "data"
+    return "optimizer" if annotation.startswith("Optimizer.step#") else annotation
+
+
+NameOf = Callable[[str], int]
+_COPY_CALLS: Final = {
+    ActivityKind.H2D: CallKind.H2D,
+    ActivityKind.D2H: CallKind.D2H,
+    ActivityKind.D2D: CallKind.D2D,
+}
+_COPIES: Final = frozenset(_COPY_CALLS.values())
+
+
+def filled(table: str, count: int, *, loaded: bool, **columns: npt.ArrayLike) -> Table:
+    """`count` rows of `table` with these columns; the others are 0."""
+    rows = np.zeros(count, dtype_of(table, loaded=loaded))
+    for name, values in columns.items():
+        rows[name] = values
+    return rows
+
+
+def activities(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
+    """All that devices did, those kernels included that no call of the trace launched (CUDA graphs)."""
+    kinds: dict[tuple[str, str], tuple[int, int]] = {}
+    rows = []
+    for event in trace.device:
+        key = event.category, event.name
+        if key not in kinds:
+            kinds[key] = int(activity_kind(*key)), name_of(event.name)
+        rows.append((event.begin, event.end, event.bytes, event.correlation, *kinds[key], event.stream, event.device))
+    fields = ("begin", "end", "bytes", "correlation", "kind", "name", "stream", "device")
+    return _table("activities", fields, rows, loaded=loaded)
+
+
+def calls(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
+    """What the host asked of devices; the direction, bytes and stream of a copy are its activity's.
+
+    Blocked are: synchronising calls, copies that return when the device is done, and copies from or to pageable
+    memory, which wait although they are called Async; each from its begin to its end.
+    """
+    kinds: dict[str, tuple[CallKind, bool, int]] = {}
+    caused = {event.correlation: event for event in trace.device if event.correlation}
+    rows = []
+    for event in trace.runtime:
+        if event.name not in kinds:
+            kind, waits = call_kind(event.name), waits_by_itself(event.name)
+            kinds[event.name] = kind, waits, name_of(event.name)
+        kind, waits, name = kinds[event.name]
+        size = stream = 0
+        effect = caused.get(event.correlation)
+        if effect is not None:
+            stream = effect.stream
+            if kind in _COPIES or kind is CallKind.MEMSET:
+                size = effect.bytes
+                kind = _COPY_CALLS.get(activity_kind(effect.category, effect.name), kind)
+                waits = waits or pageable(effect.name)
+        blocked = event.end - event.begin if waits else 0
+        rows.append((event.begin, event.end, blocked, size, event.correlation, event.tid, kind, name, -1, stream))
+    fields = ("begin", "end", "blocked", "bytes", "correlation", "tid", "kind", "name", "site", "stream")
+    return _table("calls", fields, rows, loaded=loaded)
+
+
+def regions(trace: Trace, name_of: NameOf) -> Table:
+    """Annotations, steps left out, and of the operators the outermost of each thread."""
+    marked = (event for event in trace.annotations if not event.name.startswith(STEP_PREFIX))
+    kept = [(event, region_name(event.name)) for event in marked]
+    kept += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
+    kept.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
+    rows = []
+    open_ends: list[int] = []
+    tid = None
+    for event, text in kept:
+        if event.tid != tid:
+            tid = event.tid
+            open_ends.clear()
+        while open_ends and open_ends[-1] <= event.begin:
+            open_ends.pop()
+        rows.append((event.begin, event.end, event.tid, name_of(text), len(open_ends)))
+        open_ends.append(event.end)
+    return _table("regions", ("begin", "end", "tid", "name", "depth"), rows, loaded=True)
+
+
+def outermost(events: Iterable[OnHost]) -> list[OnHost]:
+    """Those that begin in no other of their thread."""
+    kept: list[OnHost] = []
+    for event in sorted(events, key=lambda event: (event.tid, event.begin, -event.end)):
+        last = kept[-1] if kept else None
+        if last is None or last.tid != event.tid or event.begin >= last.end:
+            kept.append(event)
+    return kept
+
+
+def steps(trace: Trace) -> tuple[Table, str]:
+    """The steps that torch's profiler annotated, or the whole trace as one; and what they are in"""
+    marked = sorted(event for event in trace.annotations if event.name.startswith(STEP_PREFIX))
+    if marked:
+        rows = [(number, event.begin, event.end, event.tid) for number, event in enumerate(marked)]
+        return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), "ProfilerStep annotations"
+    host = [*trace.operators, *trace.annotations, *trace.runtime]
+    spans = [(event.begin, event.end) for event in host] + [(event.begin, event.end) for event in trace.device]
+    begin, end = min(span[0] for span in spans), _end_of_work(trace, max(span[1] for span in spans))
+    threads = Counter(event.tid for event in host)
+    tid = threads.most_common(1)[0][0] if threads else 0
+    rows = [(0, begin, end, tid)]
+    why = "the whole trace as one step: it has no ProfilerStep annotations"
+    return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), why
+
+
+def _end_of_work(trace: Trace, end: int) -> int:
+    """Where torch's profiler began to wait for the device so as to stop; `end` where it did not."""
+    last = max(trace.runtime, default=None)
+    if last is None or call_kind(last.name) is not CallKind.SYNC or "DeviceSynchronize" not in last.name:
+        return end
+    others = max((event.end for event in (*trace.operators, *trace.annotations)), default=0)
+    return max(last.begin, others, max((event.end for event in trace.device), default=0))
+
+
+def _table(name: str, fields: Sequence[str], rows: Sequence[tuple[Any, ...]], *, loaded: bool) -> Table:
+    columns = np.array(rows, np.int64).reshape(len(rows), len(fields)).T
+    return filled(name, len(rows), loaded=loaded, **dict(zip(fields, columns, strict=True)))
+
+
+def counters(calls: Table, steps: Table, names: Mapping[str, int], name_of: NameOf) -> Table:
+    """One value a counter and step, at the step's end; what lies in no step counts nowhere.
+
+    A sync is a call that waited until the device was done. torch follows a pageable copy by a sync of its stream: only
+    that one counts.
+    """
+    order = np.argsort(steps["begin"], kind="stable")
+    begin, end = steps["begin"][order].astype(np.int64), steps["end"][order].astype(np.int64)
+    at = np.searchsorted(begin, calls["begin"].astype(np.int64), "right") - 1
+    inside = (at >= 0) & (calls["begin"] < end[np.maximum(at, 0)])
+    kind = calls["kind"]
+    amounts: dict[str, npt.NDArray[np.float64]] = {}
+    waiting = [number for text, number in names.items() if waits_by_itself(text)]
+    amounts["syncs"] = _per_step(at, inside & np.isin(calls["name"], waiting), np.ones(len(calls)), len(steps))
+    for name, kinds in (
+        ("h2d", (CallKind.H2D,)),
+        ("d2h", (CallKind.D2H,)),
+        ("launches", (CallKind.LAUNCH,)),
+        ("allocations", (CallKind.ALLOC,)),
+    ):
+        amounts[name] = _per_step(at, inside & np.isin(kind, kinds), np.ones(len(calls)), len(steps))
+    for name, one in (("h2d_bytes", CallKind.H2D), ("d2h_bytes", CallKind.D2H)):
+        amounts[name] = _per_step(at, inside & (kind == one), calls["bytes"].astype(np.float64), len(steps))
+    parts = [
+        filled(
+            "values", len(steps), loaded=True, time=end, step=steps["index"][order], value=value,
+            name=name_of(name), kind=ValueKind.COUNTER,
+        )
+        for name, value in amounts.items()
+    ]  # fmt: skip
+    return np.concatenate(parts)
+
+
+def _per_step(
+    at: npt.NDArray[np.intp], mask: npt.NDArray[np.bool_], amount: npt.NDArray[np.float64], steps: int
+) -> npt.NDArray[np.float64]:
+    return np.bincount(at[mask], amount[mask], minlength=steps).astype(np.float64)
