@@ -10,11 +10,12 @@ SMALL_SWEEP := --num-seeds 2 --teacher-ranks 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
+DOCS := $(VENV)/.docs-installed
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help compare ladder check test test-all lint bench gpu clean
+.PHONY: help compare ladder check test test-all lint bench docs package gpu clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -40,7 +41,7 @@ check: $(RUNTIME) ## gate the bundled trainers' counters against .ci/counters-*.
 test: $(DEV) browser ## run the tests in two processes (ARGS='-n 0': in one), without the slow ones and those that need a GPU
 	@$(RUN) -m pytest -n 2 $(ARGS)
 
-test-all: $(DEV) browser ## run the slow tests too, these in one process: many of them measure
+test-all: $(DOCS) browser ## run the slow tests too, these in one process: many of them measure
 	@quick=0 slow=0; $(RUN) -m pytest -n 2 $(ARGS) || quick=$$?; $(RUN) -m pytest -m 'slow and not gpu' $(ARGS) || slow=$$?; \
 	case $$quick,$$slow in 0,0 | 0,5 | 5,0) ;; *) exit 1 ;; esac # 5: none of ARGS is one of these
 
@@ -53,11 +54,18 @@ bench: $(DEV) ## run the benchmarks: the project's own speed and overhead (bench
 	@$(RUN) -m pytest tests/benchmarks/bench_[!g]*.py -m '' -s $(ARGS)
 	@$(RUN) tests/benchmarks/bench_worker.py
 
+docs: $(DOCS) ## build the documentation site into docs/_build/html/
+	@$(RUN) -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+	@echo docs/_build/html/index.html
+
+package: $(DOCS) ## build the wheel and the source archive into dist/, and check them as twine does
+	@rm -rf dist && $(RUN) -m build --no-isolation --outdir dist . >/dev/null && $(BIN)/twine check --strict dist/*
+
 gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmarks; PYTHON's own packages; into OUT=reports/gpu
 	@$(if $(OUT),OUT='$(OUT)' )scripts/gpu.sh $(PYTHON) $(ARGS)
 
 clean: ## remove caches, builds and the environment; recorded runs in reports/runs/ stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: browser
@@ -71,3 +79,7 @@ $(RUNTIME): requirements.txt scripts/setup-venv.sh
 $(DEV): requirements-dev.txt requirements.txt scripts/setup-venv.sh
 	@scripts/setup-venv.sh $(PYTHON) $(VENV) requirements-dev.txt
 	@touch $(RUNTIME) $@
+
+$(DOCS): requirements-docs.txt requirements-dev.txt requirements.txt scripts/setup-venv.sh
+	@scripts/setup-venv.sh $(PYTHON) $(VENV) requirements-docs.txt
+	@touch $(RUNTIME) $(DEV) $@
