@@ -12,7 +12,7 @@ from typing import Any, Final
 from profiler.check.changepoints import trend
 from profiler.check.model import GateResult
 from profiler.check.past import SCHEMA, Bounds, Entry, History
-from profiler.core.appending import append_line
+from profiler.core.atomic_file import append_line
 from profiler.core.errors import ProfilerError
 
 __all__ = ["append", "entry_of", "read", "trend"]
@@ -29,7 +29,7 @@ def append(path: Path, result: GateResult) -> None:
     :raises ProfilerError: it cannot be written (it is then as it was), or the file is no history.
     """
     line = json.dumps(_to_json(entry_of(result)), ensure_ascii=False, allow_nan=False)
-    append_line(path, line, what="history", known=_known)
+    append_line(path, line, what="history", is_ours=_known)
 
 
 def entry_of(result: GateResult) -> Entry:
