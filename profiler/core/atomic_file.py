@@ -118,7 +118,7 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
         raise ProfilerError(f"cannot append to the {what} {path}: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ProfilerError(f"cannot append to the {what} {path}: it is not a regular file")
+            raise ProfilerError(f"cannot append to the {what} {path}: it is no plain file")
         with suppress(OSError):  # on a file system without locks a single write at the end is atomic too
             fcntl.flock(file, fcntl.LOCK_EX)
         size = os.fstat(file).st_size

@@ -44,10 +44,15 @@ def test_an_error_leaves_the_old_file(
 
     if during != "the block":
         monkeypatch.setattr(os, during, fails)
-    with pytest.raises(type(error)), replacement(path, sync=True) as file:
-        file.write(b"x" * 100_000)
-        if during == "the block":
-            raise error
+
+    def update() -> None:
+        with replacement(path, sync=True) as file:
+            file.write(b"x" * 100_000)
+            if during == "the block":
+                raise error
+
+    with pytest.raises(type(error)):
+        update()
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -81,7 +86,10 @@ def test_updates_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ProfilerError, match="cannot write the list .*: No such file"), locked(tmp_path / "a/b", "list"):
+    with (
+        pytest.raises(ProfilerError, match=r"cannot write the list .*: No such file"),
+        locked(tmp_path / "a/b", "list"),
+    ):
         pass
 
 
