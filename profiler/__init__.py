@@ -80,9 +80,9 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     analysis = analyse(run)
     analysis = replace(analysis, verdict=verdict(analysis))
     if timeline:
-        from profiler.report.timeline import of_run
+        from profiler.report.export.excerpt import timeline_excerpt
 
-        return replace(analysis, timeline=of_run(run))
+        return replace(analysis, timeline=timeline_excerpt(run))
     return analysis
 
 

@@ -62,7 +62,7 @@ class ExportCommand:
 def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[str]:
     """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
     from profiler.core import units
-    from profiler.report.render import perfetto, window
+    from profiler.report.export import perfetto
     from profiler.run.filter import filter_run, filter_trace
     from profiler.run.ingest.run_trace import read_traced
     from profiler.run.tables import pid_of
@@ -71,13 +71,14 @@ def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[s
     run = filter_run(run, pids=args.pid, tids=args.thread, traced=traced)
     if traced is None:
         return perfetto.render(run)
-    run, traced, left_out = window.held(run, filter_trace(traced, pids=args.pid, tids=args.thread), window.MOST)
+    traced = filter_trace(traced, pids=args.pid, tids=args.thread)
+    run, traced, left_out = perfetto.limit_trace(run, traced, perfetto.MAX_SLICES)
     if len(traced.operators):
         begin, end = int(traced.operators["begin"].min()), int(traced.operators["end"].max())
         span = " to ".join(units.seconds((when - run.info.begin) / 1e9) for when in (begin, end))
         print(f"torch operators: from {span} of the timeline", file=sys.stderr)
     for one in left_out:
-        print(f"left out: {one.words()}", file=sys.stderr)
+        print(f"left out: {one.describe()}", file=sys.stderr)
     if left_out:
         files = [name for name in traced.files if args.pid is None or pid_of(name.partition("/")[0]) in args.pid]
         print(f"the whole trace: {', '.join(f'{directory}/{name}' for name in files)}", file=sys.stderr)
@@ -85,9 +86,9 @@ def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[s
 
 
 def _stacks(run: Run, form: str, threads: bool) -> Iterator[str]:
-    from profiler.report.render import collapsed, speedscope
+    from profiler.report.export.stacks import collapsed, speedscope
 
-    return collapsed.render(run, threads=threads) if form == "collapsed" else speedscope.render(run)
+    return collapsed(run, threads=threads) if form == "collapsed" else speedscope(run)
 
 
 PLUGIN = ExportCommand()

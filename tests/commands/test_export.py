@@ -11,10 +11,10 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.core.errors import Exit
-from profiler.report.render import window
+from profiler.report.export import perfetto
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
-from tests.report.render.trace_rules import complaints
+from tests.report.export.trace_rules import complaints
 from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, PID, recorded
 from tests.run.ingest.test_operators import NESTED
@@ -82,7 +82,7 @@ def test_the_operators_of_a_trace_are_in_it_and_what_is_left_out_is_said(
     assert said.out == f"{out}\n"
     assert said.err == "torch operators: from 25.0 ms to 25.1 ms of the timeline\n"
     assert out.read_text().count('"cat":"operator"') == 3
-    monkeypatch.setattr(window, "MOST", 2)
+    monkeypatch.setattr(perfetto, "MAX_SLICES", 2)
     assert main(["export", str(run), "--out", str(out)]) == Exit.OK
     said = capsys.readouterr()
     assert said.out == f"{out}\n"
@@ -109,7 +109,7 @@ def test_only_the_traces_of_the_processes_that_are_asked_for(
     (run / "source-8" / "source.json").write_text(
         (run / f"source-{PID}" / "source.json").read_text().replace(f'"pid": {PID}', '"pid": 8')
     )
-    monkeypatch.setattr(window, "MOST", 2)
+    monkeypatch.setattr(perfetto, "MAX_SLICES", 2)
     assert main(["export", str(run), "--out", str(out), "--pid", "8"]) == Exit.OK
     assert capsys.readouterr().err.splitlines()[-1] == f"the whole trace: {run}/source-8/kineto.json.gz"
 

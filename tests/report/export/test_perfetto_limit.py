@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 
-from profiler.report.render import perfetto
-from profiler.report.render.window import held
+from profiler.report.export import perfetto
+from profiler.report.export.perfetto import limit_trace
 from profiler.run.model import Run, Traced
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import PID, TID, US, RunBuilder
-from tests.report.render.trace_rules import complaints
+from tests.report.export.trace_rules import complaints
 
 FIELDS = [(name, "<i8") for name in ("begin", "end", "pid", "tid", "name", "annotation")]
 
@@ -39,7 +39,7 @@ NEST = ((0, 100), (10, 60), (20, 30), (70, 90), (200, 205), (300, 340))
 
 def test_what_there_is_room_for_stays_as_it_is() -> None:
     run, operators = launches(3), traced(*NEST)
-    kept_run, kept, left = held(run, operators, 6)
+    kept_run, kept, left = limit_trace(run, operators, 6)
     assert left == ()
     assert kept.operators is operators.operators
     assert kept_run.calls is run.calls
@@ -47,27 +47,27 @@ def test_what_there_is_room_for_stays_as_it_is() -> None:
 
 
 def test_the_longest_operators_stay_with_what_holds_them() -> None:
-    _, kept, (left,) = held(launches(1), traced(*NEST), 3)
+    _, kept, (left,) = limit_trace(launches(1), traced(*NEST), 3)
     assert [operators // US for operators in kept.operators["begin"].tolist()] == [0, 10, 300]
-    assert (left.kept, left.all, left.longest_ns) == (3, 6, 20 * US)
-    assert left.words() == "3 of 6 torch operators, the shortest: none took more than 20.0 µs"
+    assert (left.shown, left.total, left.longest_ns) == (3, 6, 20 * US)
+    assert left.describe() == "3 of 6 torch operators, the shortest: none took more than 20.0 µs"
 
 
 def test_calls_and_activities_of_the_trace_are_held_too_and_arrows_still_have_two_ends() -> None:
-    run, operators, left = held(launches(9), traced((0, 1)), 4)
-    assert [one.what for one in left] == ["runtime calls of torch's trace", "device activities of torch's trace"]
+    run, operators, left = limit_trace(launches(9), traced((0, 1)), 4)
+    assert [one.kind for one in left] == ["runtime calls of torch's trace", "device activities of torch's trace"]
     assert sorted(run.calls["correlation"].tolist()) == [0] * 9 + [6, 7, 8, 9], "a hook's own calls stay"
     assert run.activities["correlation"].tolist() == [6, 7, 8, 9]
     text = "".join(perfetto.render(run, operators, left))
     assert complaints(text) == []
-    assert json.loads(text)["otherData"]["left out of torch's trace"] == [one.words() for one in left]
+    assert json.loads(text)["otherData"]["left out of torch's trace"] == [one.describe() for one in left]
     assert text.count('"ph":"s"') == text.count('"ph":"f"') == 4
 
 
 def test_a_process_without_a_trace_keeps_everything() -> None:
     run = launches(9)
     other = Traced(np.empty(0, FIELDS), (), frozenset({PID + 1}), ())
-    kept, _, left = held(run, other, 1)
+    kept, _, left = limit_trace(run, other, 1)
     assert left == ()
     assert kept.calls is run.calls
 

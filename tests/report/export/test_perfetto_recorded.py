@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.programs import ROOT, command_line, script
-from tests.report.render.trace_rules import complaints
+from tests.report.export.trace_rules import complaints
 
 STEPS = 14
 PROGRAM = f"""

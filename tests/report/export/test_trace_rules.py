@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.render.trace_rules import complaints
+from tests.report.export.trace_rules import complaints
 
 A = {"pid": 1, "tid": 2}
 NAMES: list[dict[str, Any]] = [

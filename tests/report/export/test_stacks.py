@@ -1,4 +1,4 @@
-"""The file of speedscope.app, held against its schema by hand: a sampled profile a thread, weights that sum."""
+"""Stack samples in the formats of speedscope.app, checked against its schema, and of flamegraph.pl."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.report.render import speedscope
-from profiler.run.model import CollectorStatus
-from tests.recorded.builders import MS, PID, TID, RunBuilder
+from profiler.report.export.stacks import collapsed, speedscope
+from profiler.run.model import CollectorStatus, Run, Site
+from tests.recorded.builders import MS, PID, TID, US, RunBuilder
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def document() -> dict[str, Any]:
     builder.stack(["t.py:1:main"], 0, 10 * MS)
     builder.stack(["t.py:1:main", 'u "x".py:9:g'], 0, 3, tid=PID)
     builder.stack(["w.py:1:worker"], 0, 3, pid=7, tid=7)
-    read: dict[str, Any] = json.loads("".join(speedscope.render(builder.build())))
+    read: dict[str, Any] = json.loads("".join(speedscope(builder.build())))
     return read
 
 
@@ -62,4 +62,43 @@ def test_a_profile_for_each_thread_in_order_of_time(document: dict[str, Any]) ->
 )
 def test_without_stacks_the_reason_is_said(builder: RunBuilder, reason: str) -> None:
     with pytest.raises(ProfilerError, match=reason):
-        speedscope.render(builder.build())
+        speedscope(builder.build())
+    with pytest.raises(ProfilerError, match=reason):
+        collapsed(builder.build())
+
+
+@pytest.fixture
+def run() -> Run:
+    builder = RunBuilder(label="a;b")
+    builder.step(0, 10 * MS)
+    builder.stack(["t.py:1:main", "t.py:2:f"], 0, 10 * US)
+    builder.stack(["t.py:1:main"], 10 * US, 20 * US)
+    builder.stack(["t.py:1:main", "t.py:2:f"], 20 * US, 50 * US + 600)
+    builder.stack(["t.py:1:main", "t.py:2:f"], 0, 5 * US, tid=PID)
+    builder.stack([Site("o\n;.py", 3, "odd")], 0, 7 * US, tid=PID)
+    builder.stack(["t.py:9:nothing"], 0, 3)
+    return builder.build()
+
+
+def lines(run: Run, *, threads: bool = False) -> dict[str, int]:
+    text = "".join(collapsed(run, threads=threads))
+    assert text.endswith("\n")
+    pairs = [line.rpartition(" ") for line in text.splitlines()]
+    return {stack: int(number) for stack, _, number in pairs}
+
+
+def test_the_same_stack_is_one_line(run: Run) -> None:
+    assert lines(run) == {
+        "main (t.py:1);f (t.py:2)": 46,
+        "main (t.py:1)": 10,
+        "odd (o%0A%3B.py:3)": 7,
+    }, "40.6 µs on one thread and 5 µs on another; what rounds to nothing is left out"
+
+
+def test_threads_can_stand_before(run: Run) -> None:
+    assert lines(run, threads=True) == {
+        f"a%3Bb;thread {TID};main (t.py:1);f (t.py:2)": 41,
+        f"a%3Bb;thread {TID};main (t.py:1)": 10,
+        "a%3Bb;main;main (t.py:1);f (t.py:2)": 5,
+        "a%3Bb;main;odd (o%0A%3B.py:3)": 7,
+    }

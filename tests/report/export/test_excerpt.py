@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.model import Timeline
-from profiler.report import timeline
+from profiler.report.export import excerpt
 from tests.recorded.builders import MS, RunBuilder
 
 
@@ -31,14 +31,14 @@ def many(steps: int, regions: int) -> RunBuilder:
 
 
 def test_a_small_run_is_carried_whole() -> None:
-    found = timeline.of_run(many(20, 3).build())
+    found = excerpt.timeline_excerpt(many(20, 3).build())
     assert (found.window, found.whole, found.reason) == ("all 20 steps, 200 ms", True, "")
     assert steps_in(found) == list(range(20))
 
 
 def test_of_a_large_run_steps_around_its_middle() -> None:
-    found = timeline.of_run(many(1000, 100).build())
-    assert len(found.data) <= timeline.MOST_BYTES
+    found = excerpt.timeline_excerpt(many(1000, 100).build())
+    assert len(found.data) <= excerpt.MAX_BYTES
     assert not found.whole
     carried = steps_in(found)
     first, last = carried[0], carried[-1]
@@ -49,7 +49,7 @@ def test_of_a_large_run_steps_around_its_middle() -> None:
 
 
 def test_a_step_too_large_for_a_page_is_a_reason() -> None:
-    found = timeline.of_run(many(2, 60_000).build())
+    found = excerpt.timeline_excerpt(many(2, 60_000).build())
     assert found.data == b""
     assert found.reason.startswith("a single step of it takes ")
 
@@ -57,13 +57,13 @@ def test_a_step_too_large_for_a_page_is_a_reason() -> None:
 def test_without_steps_it_is_time() -> None:
     builder = RunBuilder(level="standard")
     builder.stack(["t.py:1:main"], 0, 50 * MS)
-    found = timeline.of_run(builder.build())
+    found = excerpt.timeline_excerpt(builder.build())
     assert (found.window, found.whole) == ("the whole run, 50.0 ms", True)
     assert b"main" in gzip.decompress(found.data)
 
 
 def test_an_empty_run_has_none_and_says_why() -> None:
-    assert timeline.of_run(RunBuilder().build()) == Timeline(reason="this run has no records at all")
+    assert excerpt.timeline_excerpt(RunBuilder().build()) == Timeline(reason="this run has no records at all")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
@@ -71,6 +71,6 @@ def test_halves_stay_around_the_middle(count: int) -> None:
     first, last = 0, count
     while last - first > 1:
         middle = (first + last) / 2
-        first, last = timeline._half(first, last)
+        first, last = excerpt.middle_half(first, last)
         assert abs((first + last) / 2 - middle) <= 0.5
     assert last - first == 1

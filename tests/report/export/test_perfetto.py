@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.report.render import perfetto
+from profiler.report.export import perfetto
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
