@@ -26,8 +26,8 @@ from typing import Any
 from profiler.check.decide import next_kind, throughput
 from profiler.check.model import BASE, CANDIDATE, Limits, Round
 from profiler.check.raw import round_from_json, round_to_json
-from profiler.check.speed.resident import Program
-from profiler.check.speed.rounds import Rounds
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.interleave import RoundRunner
 
 SCRIPT = Path(__file__).parent / "gate_scripts" / "passes.py"
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,9 @@ def gate(experiment: Experiment, folder: Path) -> dict[str, Any]:
     }
     began, at = time.monotonic(), datetime.now(UTC)
     rounds: list[Round] = []
-    maker, limits = Rounds(programs, folder), Limits()
+    maker, limits = RoundRunner(programs, folder), Limits()
     while kind := next_kind(rounds, limits):
-        rounds.append(maker.make(len(rounds) + 1, kind))
+        rounds.append(maker.run(len(rounds) + 1, kind))
     found = throughput(rounds, limits)
     return {
         "schema": SCHEMA,

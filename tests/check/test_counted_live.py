@@ -11,8 +11,8 @@ from profiler.check.baseline import as_counted, made, read, write
 from profiler.check.counted import counted
 from profiler.check.counters import compare, overall
 from profiler.check.model import FAIL, PASS, Counted, Limits
-from profiler.check.speed.counting import count
-from profiler.check.speed.resident import Program, spans_of
+from profiler.check.speed.controlled_process import Program, measured_spans
+from profiler.check.speed.counting import record_steps
 from profiler.run.load import load
 from profiler.run.model import Run
 from tests.fakes.programs import ROOT
@@ -50,9 +50,9 @@ PLAIN = ("--warmup-seconds", "0")
 
 def processes(argv: tuple[str, ...], folder: Path, out: Path, number: int) -> tuple[list[Counted], Run]:
     """What so many processes count, and the run of the first."""
-    program = Program("candidate", (sys.executable, *argv), folder, inside=argv[0] != "-m")
-    paths = count(program, out, [f"{folder.name}-{one}" for one in range(number)])
-    return [counted(load(path), spans_of(path), folder=str(folder)) for path in paths], load(paths[0])
+    program = Program("candidate", (sys.executable, *argv), folder, hooked=argv[0] != "-m")
+    paths = record_steps(program, out, [f"{folder.name}-{one}" for one in range(number)])
+    return [counted(load(path), measured_spans(path), folder=str(folder)) for path in paths], load(paths[0])
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.check.speed import rounds
+from profiler.check.speed import interleave as rounds
 from tests.check.speed.programs import ROOT
 from tests.commands.checked import STEPPING, train
 
@@ -19,7 +19,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(rounds, "TURN_S", 0.002)
+    monkeypatch.setattr(rounds, "BLOCK_S", 0.002)
     (tmp_path / "train.py").write_text(STEPPING)
     return tmp_path
 

@@ -11,7 +11,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.check.model import CANDIDATE, Round
-from profiler.check.speed import rounds
+from profiler.check.speed import interleave as rounds
 from profiler.commands import _gate_found
 from tests.commands.checked import REPORTS, STEPPING, committed, git, quoted, said, train
 
@@ -74,9 +74,9 @@ def test_another_program_under_the_same_baseline_is_inconclusive(here: Path) -> 
 
 def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs run and are driven; how long the candidate's steps took is made up, so that the machine is out of it."""
-    make = rounds.Rounds.make
+    make = rounds.RoundRunner.run
 
-    def slower(self: rounds.Rounds, number: int, kind: str) -> Round:
+    def slower(self: rounds.RoundRunner, number: int, kind: str) -> Round:
         one = make(self, number, kind)
         turns = (
             replace(turn, steps=tuple(1_000_000 * (4 if turn.side == CANDIDATE else 1) + at % 7 for _ in turn.steps))
@@ -84,7 +84,7 @@ def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return replace(one, turns=tuple(turns))
 
-    monkeypatch.setattr(rounds.Rounds, "make", slower)
+    monkeypatch.setattr(rounds.RoundRunner, "run", slower)
 
 
 def test_steps_that_take_far_longer_fail_and_are_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

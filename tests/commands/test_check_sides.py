@@ -53,7 +53,7 @@ def test_hooks_go_into_both_sides_or_neither(before: str, after: str, inside: bo
     import sys
 
     sides = [Side((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
-    assert [one.inside for one in programs_of(*sides).values()] == [inside, inside]
+    assert [one.hooked for one in programs_of(*sides).values()] == [inside, inside]
 
 
 def speed(state: str, *, confirmed: bool | None = None) -> Throughput:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.check.speed.resident import Program, Resident
+from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.core.procfs import process_tree
 from tests.check.speed.programs import ROOT
 
@@ -76,16 +76,16 @@ def state(pid: int) -> str:
 def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
     (here / "sockets").mkdir()
     program = Program("base", (sys.executable, "train.py", "2"), here, {"PYTHONPATH": str(ROOT)})
-    resident = Resident(program, here / "run", here / "sockets")
+    resident = ControlledProcess(program, here / "run", here / "sockets")
     try:
         until = time.monotonic() + 120
-        while not resident.settle():
+        while not resident.align():
             assert time.monotonic() < until
             time.sleep(0.02)
         resident.freeze()
-        resident.turn(5)
-        pids = process_tree(resident._tree.root)
-        assert (len(pids), resident.prefetch) == (3, 4), "two workers, two batches each"
+        resident.run_steps(5)
+        pids = process_tree(resident.tree.root)
+        assert (len(pids), resident.controller.prefetch) == (3, 4), "two workers, two batches each"
         assert {state(pid) for pid in pids} == {"T"}
     finally:
         resident.end()

@@ -18,8 +18,8 @@ from profiler.check.doubts_steps import too_short
 from profiler.check.keyed import key_of, mismatch
 from profiler.check.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
 from profiler.check.nouns import some
+from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
-from profiler.check.speed.resident import Program
 from profiler.core.errors import ProfilerError
 
 MORE = 3

@@ -17,7 +17,7 @@ from profiler.check.command.sides import fingerprint, side_info
 from profiler.check.command.turns import by_turns, unlike
 from profiler.check.counters import compare, overall
 from profiler.check.model import BASE, CANDIDATE, GateResult
-from profiler.check.speed.resident import Program, Resident
+from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.core.errors import ProfilerError
 
 _OF_RUNS = (
@@ -77,10 +77,10 @@ def check_against(command: tuple[str, ...], settings: GateSettings, rev: str) ->
     ) as base:
         repository = base.repository
 
-        def admit(resident: Resident) -> None:
-            if resident.program.side == CANDIDATE or repository is None:
+        def admit(process: ControlledProcess) -> None:
+            if process.program.side == CANDIDATE or repository is None:
                 return
-            if own := strayed(resident.files, repository):
+            if own := strayed(process.controller.files, repository):
                 raise ProfilerError(
                     f"the base runs code of the working tree ({own[0]}{f' and {len(own) - 1} more' * (len(own) > 1)}), "
                     f"so both sides would be the same: is the project installed in the environment from this folder? "

@@ -12,9 +12,9 @@ from profiler.check.command.settings import GateSettings
 from profiler.check.counted import counted
 from profiler.check.located import folder_of
 from profiler.check.model import Counted
-from profiler.check.speed.counting import STEPS, count
-from profiler.check.speed.resident import Program, spans_of
-from profiler.check.speed.rounds import WARMUP
+from profiler.check.speed.controlled_process import Program, measured_spans
+from profiler.check.speed.counting import STEPS, record_steps
+from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
 from profiler.record.pairs import STEPS_FILES
 from profiler.run.load import load
@@ -46,7 +46,7 @@ def count_steps(program: Program, settings: GateSettings, processes: int, first:
     """
     last = first + processes - 1
     names = {f"counted-{program.side}-{number}": number for number in range(first, last + 1)}
-    paths = count(
+    paths = record_steps(
         program,
         settings.out,
         list(names),
@@ -75,7 +75,7 @@ def found_in(paths: Sequence[Path], folder: str = "") -> Found:
         tuple(paths),
         runs,
         tuple(
-            counted(run, spans_of(path), folder=folder or _started_in(run))
+            counted(run, measured_spans(path), folder=folder or _started_in(run))
             for run, path in zip(runs, paths, strict=True)
         ),
     )
@@ -146,7 +146,7 @@ def explained(program: Program, settings: GateSettings) -> Path | None:
         label=program.side,
         timeout=settings.patience,
         quiet=True,
-        inside=program.inside,
+        inside=program.hooked,
         cwd=program.cwd,
         env=program.env,
     )

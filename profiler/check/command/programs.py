@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.check.model import BASE, CANDIDATE
-from profiler.check.speed.resident import Program
+from profiler.check.speed.controlled_process import Program
 from profiler.record.trainers import TRAINERS
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from profiler.check.speed.rounds import Rounds
+    from profiler.check.speed.interleave import RoundRunner
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Made:
     """Empty: they decide."""
 
 
-def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], None]) -> None:
+def make_rounds(maker: RoundRunner, limits: Limits, made: Made, first: Callable[[], None]) -> None:
     """Rounds until they decide, the time limit comes, or Ctrl-C does.
 
     :param made: takes them one by one, so that they are there when the next one fails.
@@ -53,7 +53,7 @@ def make_rounds(maker: Rounds, limits: Limits, made: Made, first: Callable[[], N
                     made.why_stopped = f"the time limit of {limits.max_seconds:g} s"
                     break
                 show(made.rounds, kind)
-                made.rounds.append(maker.make(len(made.rounds) + 1, kind))
+                made.rounds.append(maker.run(len(made.rounds) + 1, kind))
                 if len(made.rounds) == 1:
                     first()
         except KeyboardInterrupt as stop:

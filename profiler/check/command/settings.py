@@ -11,7 +11,7 @@ from typing import Final
 from profiler.check.command.asked import COMMANDS, RUNS_OF
 from profiler.check.limits import read
 from profiler.check.model import Limits
-from profiler.check.speed.resident import PATIENCE_S
+from profiler.check.speed.controlled_process import PATIENCE_S
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 

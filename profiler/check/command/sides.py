@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from profiler.analyse.window import measured_window
 from profiler.check.command.found import Found
 from profiler.check.model import Round, SideInfo
-from profiler.check.speed.resident import spans_of
+from profiler.check.speed.controlled_process import measured_spans
 
 if TYPE_CHECKING:
     from profiler.run.model import Run
@@ -54,7 +54,7 @@ def _of_runs(found: Found | None) -> tuple[list[int], int]:
     steps: list[int] = []
     tokens = 0
     for run, path in zip(found.runs, found.paths, strict=True) if found else ():
-        window, spans = measured_window(run), spans_of(path)
+        window, spans = measured_window(run), measured_spans(path)
         rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
         for begin, end, said in rows:
             if not spans or any(first <= begin and end <= last for first, last in spans):

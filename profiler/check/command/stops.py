@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from profiler.check.speed.interrupts import came_by
+from profiler.check.speed.interrupts import last_signal
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGHUP)
 
@@ -43,5 +43,5 @@ def stoppable() -> Iterator[None]:
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code, as a shell tells of a program that a signal ended: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
-    number = stop.args[0] if stop.args else came_by()  # while programs run, others note the signals
+    number = stop.args[0] if stop.args else last_signal()  # while programs run, others note the signals
     return 128 + int(number or signal.SIGINT)

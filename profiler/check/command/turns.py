@@ -20,8 +20,8 @@ from profiler.check.decide import throughput
 from profiler.check.keyed import differing, key_of
 from profiler.check.loading import WOULD_SYNC
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, CounterLine, GateResult, Limits, Throughput
-from profiler.check.speed.resident import Program
-from profiler.check.speed.rounds import Rounds
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.interleave import RoundRunner
 
 if TYPE_CHECKING:
     from profiler.check.worktree.prepare import Side
@@ -43,12 +43,12 @@ def by_turns(
     """Speed and counters of BASE and CANDIDATE; the exit code.
 
     :param held: what a file of counters said of the candidate.
-    :param options: of Rounds.
+    :param options: of RoundRunner.
     """
     made = Made()
     with rounds_kept(made.rounds, settings.out):
         with gpus() as clocks:
-            maker = Rounds(
+            maker = RoundRunner(
                 programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=clocks, **options
             )
             make_rounds(maker, settings.limits, made, lambda: _names_known(maker.runs, settings.limits))

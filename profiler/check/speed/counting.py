@@ -1,26 +1,28 @@
-"""Runs a program for so many steps, more than once, to count what it does in them: sites may cost what they do."""
+"""Records a program over a fixed number of steps in fresh processes, to count what it does in them."""
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from profiler.check.speed.interrupts import held
-from profiler.check.speed.resident import PATIENCE_S, EndedError, OtherStepsError, Program, Resident
-from profiler.check.speed.rounds import WARMUP
-from profiler.check.speed.watchdog import guarded
+from profiler.check.speed.controlled_process import (
+    PATIENCE_S,
+    ControlledProcess,
+    ProcessEndedError,
+    Program,
+    StepBoundaryChangedError,
+    aligned,
+    process_starter,
+)
+from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
 
 STEPS: Final = 20
-"""Counted steps of a process: what is done every 10th step is done twice."""
-_LOOK_S: Final = 0.02
+"""Measured steps of a process: what happens every 10th step happens twice."""
 
 
-def count(
+def record_steps(
     program: Program,
     out: Path,
     names: list[str],
@@ -31,61 +33,44 @@ def count(
     patience: float = PATIENCE_S,
     announce: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Runs of fresh processes below `out`, one for each of `names`; a program that ends by itself before that is
-    counted over the steps that it took.
+    """Record one run below `out` for each of `names`, each of a fresh process, and return their directories.
 
-    :raises ProfilerError: it fails, or takes no step.
+    A program that ends by itself after the warm-up is counted over the steps it took.
+
+    :param announce: is called with each name before its run.
+    :raises ProfilerError: the program fails, takes no step, or ends during the warm-up.
     """
-    return [
-        _one(program, out / name, steps, warmup, level=level, patience=patience, announce=announce) for name in names
-    ]
+    folders = [out / name for name in names]
+    for folder in folders:
+        announce(folder.name)
+        with process_starter(level=level, patience=patience) as start:
+            process = start(program, folder)
+            warm = False
+            try:
+                while True:
+                    for _ in aligned([process], patience):
+                        pass
+                    try:
+                        warm = False
+                        if warmup:
+                            process.run_steps(warmup, measured=False)
+                        warm = True
+                        process.run_steps(steps)
+                        break
+                    except StepBoundaryChangedError:
+                        process.discard_measured()
+            except ProcessEndedError as error:
+                _check_ended_usable(process, error, warmup, warm=warm)
+    return folders
 
 
-def _one(
-    program: Program,
-    folder: Path,
-    steps: int,
-    warmup: int,
-    *,
-    level: str,
-    patience: float,
-    announce: Callable[[str], None],
-) -> Path:
-    announce(folder.name)
-    with held(), ExitStack() as stack:
-        guard = stack.enter_context(guarded())
-        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
-        resident = Resident(program, folder, sockets, level=level, patience=patience, guard=guard)
-        stack.callback(resident.end)
-        counts = False
-        try:
-            while True:
-                _settle(resident, patience)
-                try:
-                    if warmup:
-                        resident.turn(warmup, measured=False)
-                    counts = True
-                    resident.turn(steps)
-                    break
-                except OtherStepsError:
-                    resident.forget_turns()
-                    counts = False
-        except EndedError as error:
-            if error.code:
-                raise ProfilerError(f"the program {error.in_words()}") from error
-            if not resident.stood:
-                raise ProfilerError(resident.stepless()) from error
-            if not counts:
-                raise ProfilerError(
-                    f"the program ended within its {warmup} steps of warm-up: give it more to do, or --warmup less "
-                    f"(its output is in {folder})"
-                ) from error
-    return folder
-
-
-def _settle(resident: Resident, patience: float) -> None:
-    until = time.monotonic() + patience
-    while not resident.settle():
-        if time.monotonic() > until:
-            raise ProfilerError(resident.late(patience))
-        time.sleep(_LOOK_S)
+def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError, warmup: int, *, warm: bool) -> None:
+    if error.exit_code:
+        raise ProfilerError(f"the program {error.description}") from error
+    if not process.controller.reached_step:
+        raise ProfilerError(process.no_step_message()) from error
+    if not warm:
+        raise ProfilerError(
+            f"the program ended within its {warmup} steps of warm-up: give it more to do, or --warmup less "
+            f"(its output is in {process.folder})"
+        ) from error

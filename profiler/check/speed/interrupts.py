@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP while programs run by turns: obeyed where none of them can be lost, a moment later."""
+"""Defers Ctrl-C, SIGTERM and SIGHUP to moments at which no controlled program can be lost."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FOREIGN: Final = (signal.SIG_IGN, None)
-"""Handlers that stay: ignored (nohup), or set by a library of C, which could not be put back."""
-_came: Final[list[int]] = []
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_KEEP: Final = (signal.SIG_IGN, None)
+"""Handlers that are left alone: ignored (nohup), or set by a C library, which could not be restored."""
+_pending: Final[list[int]] = []
 _last: Final[list[int]] = []
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Within it the signals are only noted, for `obey`; what came to its end is obeyed there.
+def deferred_signals() -> Iterator[None]:
+    """Record these signals instead of handling them, until `raise_deferred` or the end of the block.
 
-    :raises KeyboardInterrupt: at the end, of what nobody obeyed.
+    :raises KeyboardInterrupt: at the end, if a signal is still pending.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _note) for number in _STOPS if signal.getsignal(number) not in _FOREIGN}
+    handlers = {number: signal.signal(number, _record) for number in _SIGNALS if signal.getsignal(number) not in _KEEP}
     try:
         yield
-        obey()
+        raise_deferred()
     finally:
-        _came.clear()
-        for number, handler in before.items():
+        _pending.clear()
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def obey() -> None:
-    """:raises KeyboardInterrupt: a signal has come."""
-    if _came:
-        _came.clear()
+def raise_deferred() -> None:
+    """:raises KeyboardInterrupt: a signal is pending."""
+    if _pending:
+        _pending.clear()
         raise KeyboardInterrupt
 
 
-def came_by() -> int | None:
-    """The signal that came last, obeyed or not; None: none has come yet."""
+def last_signal() -> int | None:
+    """The last signal that was deferred, whether or not it has been raised; None if there was none."""
     return _last[-1] if _last else None
 
 
-def _note(number: int, _: FrameType | None) -> None:
-    _came.append(number)
+def _record(number: int, _: FrameType | None) -> None:
+    _pending.append(number)
     _last[:] = [number]

@@ -1,8 +1,9 @@
-"""Ends the programs of a gate that was killed: a process beside it that waits for the end of a pipe.
+"""A helper process that ends the controlled programs if the controller is killed.
 
-With the gate the kernel ends a program's first process (`tree.die_with_parent`) and none below it; loader workers and
-ranks that the gate had stopped would stand there for ever. A fresh Python and no fork: a fork would have the locks of
-the gate's threads, its descriptors and, for who looks for memory to free, its size.
+When the controller dies, the kernel kills the first process of each program (`process_tree.die_with_parent`) but none
+of its descendants: frozen loader workers and ranks would stay forever. The watchdog waits for the end of a pipe from
+the controller and then kills them. It is a fresh Python process and not a fork: a fork would inherit the locks of the
+controller's threads and its file descriptors, and would look as large to the kernel's out-of-memory killer.
 """
 
 from __future__ import annotations
@@ -17,66 +18,71 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from profiler.check.speed.table import ENDED, Seen, everyone, look
 from profiler.core.errors import ProfilerError
+from profiler.core.procfs import ENDED_STATES, ProcessStat, all_processes, read_stat
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_START: Final = "import sys; sys.path.append(sys.argv[1]); from profiler.check.speed.watchdog import main; main()"
-"""Our folder comes last: what lies beside the package (all that is installed) hides no module of Python's own."""
-_GOODBYE: Final = b"goodbye\n"
+_MAIN: Final = "import sys; sys.path.append(sys.argv[1]); from profiler.check.speed.watchdog import main; main()"
+"""Our folder comes last in sys.path: what is installed beside the package must not hide modules of Python itself."""
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DISMISSED: Final = b"goodbye\n"
 _PATIENCE_S: Final = 10.0
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 
-class Guard:
-    """The gate's end of the pipe."""
+class Watchdog:
+    """The controller's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         os.set_blocking(pipe, False)
 
-    def watch(self, pid: int, seen: Seen | None = None) -> None:
-        """End `pid` with the gate, and what is then below it or in the session that it leads; some µs.
+    def watch(self, pid: int, stat: ProcessStat | None = None) -> None:
+        """Have `pid` ended with the controller, with its descendants and the session that it leads; takes some µs.
 
-        Without the watchdog (somebody killed it) the gate does what it did.
+        If somebody has killed the watchdog, the controller goes on without it.
 
-        :param seen: where that is known.
+        :param stat: its current state, if the caller has read it already.
         """
-        seen = seen or look(pid)
-        if seen is not None:
-            self._say(b"%d %d %d\n" % (pid, seen.start, seen.session == pid))
+        stat = stat or read_stat(pid)
+        if stat is not None:
+            self._send(b"%d %d %d\n" % (pid, stat.start_ticks, stat.session == pid))
 
-    def goodbye(self) -> None:
-        """Nothing of what was watched is left."""
-        self._say(_GOODBYE)
+    def dismiss(self) -> None:
+        """Tell the watchdog that there is nothing to end."""
+        self._send(_DISMISSED)
 
-    def _say(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         with suppress(OSError):
             os.write(self._pipe, line)
 
 
 @contextmanager
-def guarded() -> Iterator[Guard]:
-    """Start the watchdog, before the programs; it ends with the block. After an exception it ends what is left of them.
+def watchdog_process() -> Iterator[Watchdog]:
+    """Start the watchdog before the programs. If the block ends by an exception, it ends the programs that are left.
 
     :raises ProfilerError: it cannot be started.
     """
+    # The watchdog inherits this mask, so that no signal can end it, not even before its first line runs.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START, str(_ROOT)],
+            [sys.executable, "-I", "-S", "-c", _MAIN, str(_ROOT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            start_new_session=True,  # what is sent to the gate's group is not for it
+            start_new_session=True,
         )
     except OSError as error:
         raise ProfilerError(f"cannot start {sys.executable or 'Python'}: {error.strerror}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert process.stdin is not None
-    guard = Guard(process.stdin.fileno())
+    watchdog = Watchdog(process.stdin.fileno())
     try:
-        yield guard
-        guard.goodbye()
+        yield watchdog
+        watchdog.dismiss()
     finally:
         process.stdin.close()
         try:
@@ -87,37 +93,35 @@ def guarded() -> Iterator[Guard]:
 
 
 def main() -> None:
-    """The watchdog's own process: wait, and end what the gate has left."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    words = sys.stdin.buffer.read()
-    if not words.endswith(_GOODBYE):
-        said = [tuple(map(int, line.split())) for line in words.splitlines()]
-        _end({pid: start for pid, start, _ in said}, {pid: start for pid, start, leads in said if leads})
+    """Run the watchdog: wait for the end of the pipe, then end the processes that the controller has left behind."""
+    data = sys.stdin.buffer.read()
+    if not data.endswith(_DISMISSED):
+        watched = [tuple(map(int, line.split())) for line in data.splitlines()]
+        _kill_all({pid: start for pid, start, _ in watched}, {pid: start for pid, start, leads in watched if leads})
 
 
-def _end(watched: dict[int, int], leaders: dict[int, int]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < until:
-        living = _belonging(watched, leaders)
+def _kill_all(watched: dict[int, int], leaders: dict[int, int]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        living = _living(watched, leaders)
         if not living:
             return
         for pid in living:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-def _belonging(watched: dict[int, int], leaders: dict[int, int]) -> list[int]:
-    """Who lives of the watched, of their sessions and below them; they are watched from now on.
+def _living(watched: dict[int, int], leaders: dict[int, int]) -> list[int]:
+    """Watched processes, members of their sessions and descendants that are alive; new ones are watched from now on.
 
-    A session whose leader has ended keeps its number for itself, as long as anyone is in it.
+    A session keeps its number while it has members, even after its leader has ended.
     """
-    table = everyone()
-    sessions = {pid for pid, start in leaders.items() if pid not in table or table[pid].start == start}
-    ours = {pid for pid, seen in table.items() if watched.get(pid) == seen.start or seen.session in sessions}
-    while below := {pid for pid, seen in table.items() if seen.parent in ours} - ours:
-        ours |= below
-    watched.update((pid, table[pid].start) for pid in ours)
-    leaders.update((pid, table[pid].start) for pid in ours if table[pid].session == pid)
-    return [pid for pid in ours if table[pid].state not in ENDED]
+    processes = all_processes()
+    sessions = {pid for pid, start in leaders.items() if pid not in processes or processes[pid].start_ticks == start}
+    ours = {pid for pid, stat in processes.items() if watched.get(pid) == stat.start_ticks or stat.session in sessions}
+    while children := {pid for pid, stat in processes.items() if stat.parent in ours} - ours:
+        ours |= children
+    watched.update((pid, processes[pid].start_ticks) for pid in ours)
+    leaders.update((pid, processes[pid].start_ticks) for pid in ours if processes[pid].session == pid)
+    return [pid for pid in ours if processes[pid].state not in ENDED_STATES]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from profiler.check.speed.watchdog import guarded
+from profiler.check.speed.watchdog import watchdog_process
 from profiler.check.worktree.interpreter import asked
 from profiler.check.worktree.plan import Plan
 from profiler.check.worktree.worktree import room
@@ -75,7 +75,7 @@ def _run(words: Sequence[str], folder: Path, log: Path, what: str) -> None:
     It does not die with us by itself: what pip has started could then no longer be told from others' processes.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    with log.open("ab") as file, guarded() as guard:
+    with log.open("ab") as file, watchdog_process() as watchdog:
         begin = file.tell()
         try:
             process = subprocess.Popen(
@@ -89,7 +89,7 @@ def _run(words: Sequence[str], folder: Path, log: Path, what: str) -> None:
             )
         except OSError as error:
             raise ProfilerError(f"{what}: {words[0]}: {error.strerror}") from error
-        guard.watch(process.pid)
+        watchdog.watch(process.pid)
         code = process.wait()
     if code:
         with log.open("rb") as file:

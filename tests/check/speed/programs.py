@@ -1,16 +1,19 @@
-"""Small programs that mark their steps, of the standard library alone: they start in a tenth of a second."""
+"""Small programs that mark their steps and import only the standard library: they start in a tenth of a second."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from profiler.check.model import BASE
-from profiler.check.speed.resident import Program
+from profiler.check.speed.controlled_process import Program
+from profiler.core.procfs import read_stat
 
 ROOT = Path(__file__).resolve().parents[3]
+LIMIT_S = 60
 
 WORK = """
 from profiler import marks
@@ -34,14 +37,28 @@ def optimized():
     marks.recorder().record_boundary(BoundaryKind.OPTIMIZER, "SGD (train.py:2)")
 """
 )
-"""What hooks see of a program that marks nothing, without torch."""
+"""What the hooks would report of a program that marks nothing, without torch."""
 
 
 def program(
     folder: Path, source: str, side: str = BASE, *, env: Mapping[str, str] | None = None, name: str = "program.py"
 ) -> Program:
-    """`source` as a program of the tests' own Python, without hooks."""
+    """`source` as a program of the tests' Python, without hooks."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(textwrap.dedent(source), encoding="utf-8")
-    return Program(side, (sys.executable, str(file)), folder, {"PYTHONPATH": str(ROOT), **(env or {})}, inside=False)
+    return Program(side, (sys.executable, str(file)), folder, {"PYTHONPATH": str(ROOT), **(env or {})}, hooked=False)
+
+
+def state(pid: int) -> str:
+    """State letter of proc(5); "gone" if there is no such process."""
+    stat = read_stat(pid)
+    return "gone" if stat is None else stat.state
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for `condition`, at most LIMIT_S."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

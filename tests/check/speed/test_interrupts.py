@@ -1,4 +1,4 @@
-"""Signals while programs run: noted, obeyed where nothing is lost, and handlers as they were afterwards."""
+"""Deferred signals: recorded, raised where nothing is lost, and the handlers restored afterwards."""
 
 from __future__ import annotations
 
@@ -10,91 +10,73 @@ from collections.abc import Iterator
 import pytest
 
 from profiler.check.speed import interrupts
-from profiler.check.speed.interrupts import came_by, held, obey
+from profiler.check.speed.interrupts import deferred_signals, last_signal, raise_deferred
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in STOPS}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     interrupts._last.clear()
     yield
-    for number, handler in before.items():
+    for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", STOPS)
-def test_a_signal_waits_until_it_is_obeyed(number: int) -> None:
-    assert came_by() is None
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("raised_within", [True, False])
+def test_a_signal_is_raised_once_when_asked_or_at_the_end(number: int, raised_within: bool) -> None:
+    handler = signal.getsignal(number)
+    assert last_signal() is None
     reached = []
 
     def work() -> None:
-        with held():
+        with deferred_signals():
             os.kill(os.getpid(), number)
             reached.append("after the signal")
-            obey()
-            reached.append("after it was obeyed")
+            if raised_within:
+                with pytest.raises(KeyboardInterrupt):
+                    raise_deferred()
+                raise_deferred()
 
-    with pytest.raises(KeyboardInterrupt):
+    if raised_within:
         work()
-    assert reached == ["after the signal"]
-    assert came_by() == number
-
-
-@pytest.mark.parametrize("number", STOPS)
-def test_what_nobody_obeyed_is_obeyed_at_the_end(number: int) -> None:
-    before = signal.getsignal(number)
-    reached = []
-
-    def work() -> None:
-        with held():
-            os.kill(os.getpid(), number)
-            reached.append("the end")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert reached == ["the end"]
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_is_obeyed_once() -> None:
-    with held():
-        os.kill(os.getpid(), signal.SIGHUP)
+    else:
         with pytest.raises(KeyboardInterrupt):
-            obey()
-        obey()
+            work()
+    assert reached == ["after the signal"]
+    assert last_signal() == number
+    assert signal.getsignal(number) is handler
 
 
-def test_who_ignores_a_signal_goes_on_ignoring_it() -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    with held():
+    with deferred_signals():
         os.kill(os.getpid(), signal.SIGHUP)
-        obey()
-    assert came_by() is None
+        raise_deferred()
+    assert last_signal() is None
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
-def test_a_handler_that_cannot_be_put_back_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_STOPS", (signal.SIGHUP,))
-    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+def test_a_handler_that_cannot_be_restored_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     changed: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: changed.append(number))
-    with held():
+    with deferred_signals():
         pass
     monkeypatch.undo()
     assert changed == []
 
 
-def test_another_thread_holds_nothing() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    seen = []
+def test_other_threads_defer_nothing() -> None:
+    handlers = [signal.getsignal(signal.SIGTERM)]
 
-    def hold() -> None:
-        with held():
-            seen.append(signal.getsignal(signal.SIGTERM))
+    def defer() -> None:
+        with deferred_signals():
+            handlers.append(signal.getsignal(signal.SIGTERM))
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=defer)
     thread.start()
     thread.join()
-    assert seen == [before]
+    assert handlers[0] is handlers[1]

@@ -1,4 +1,4 @@
-"""What is left of a killed gate: nothing. And of the watchdog itself, where nobody was killed."""
+"""The watchdog ends what a killed controller leaves behind, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from profiler.check.speed.table import Seen, look
-from profiler.check.speed.watchdog import guarded
-from profiler.core.procfs import descendants
-from tests.check.speed.programs import ROOT
+from profiler.check.speed.watchdog import watchdog_process
+from profiler.core.procfs import ProcessStat, descendants, read_stat
+from tests.check.speed.programs import LIMIT_S, ROOT, state, until
 
-LIMIT_S = 30
-WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-ROOT_PROGRAM = """
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PROGRAM = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], start_new_session="own" in sys.argv)
 print(child.pid, flush=True)
 sys.stdin.read()
 """
-GATE = f"""
+CONTROLLER = f"""
 import subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from profiler.check.speed.tree import Tree, die_with_parent
-from profiler.check.speed.watchdog import guarded
-with guarded() as guard:
+from profiler.check.speed.process_tree import ProcessTree, die_with_parent
+from profiler.check.speed.watchdog import watchdog_process
+with watchdog_process() as watchdog:
     root = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             start_new_session=True, preexec_fn=die_with_parent)
-    tree = Tree(root.pid, guard)
+    tree = ProcessTree(root.pid, watchdog)
     child = root.stdout.readline().strip()
     tree.freeze()
     print(root.pid, child, flush=True)
@@ -41,39 +39,41 @@ with guarded() as guard:
 """
 
 
-def state(pid: int) -> str:
-    seen = look(pid)
-    return "gone" if seen is None else seen.state
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends when its standard input is closed."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        yield process
 
 
-def until(found: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT_S
-    while not found():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+def end_of(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdin is not None
+    process.stdin.close()
+    return process.wait()
 
 
-def fails_with(pid: int, seen: Seen | None = None) -> None:
-    with guarded() as guard:
-        guard.watch(pid, seen)
+def fail_while_watching(pid: int, stat: ProcessStat | None = None) -> None:
+    with suppress(KeyError), watchdog_process() as watchdog:
+        watchdog.watch(pid, stat)
         raise KeyError
 
 
 @pytest.mark.parametrize("session", ["same", "own"])
-def test_kill_9_of_the_gate_leaves_no_frozen_child(tmp_path: Path, session: str) -> None:
-    (tmp_path / "root.py").write_text(ROOT_PROGRAM)
-    gate = subprocess.Popen(
-        [sys.executable, "-c", GATE, str(tmp_path / "root.py"), session], stdout=subprocess.PIPE, text=True
+def test_sigkill_of_the_controller_leaves_no_frozen_child(tmp_path: Path, session: str) -> None:
+    (tmp_path / "root.py").write_text(PROGRAM)
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path / "root.py"), session], stdout=subprocess.PIPE, text=True
     )
-    assert gate.stdout is not None
-    root, child = map(int, gate.stdout.readline().split())
+    assert controller.stdout is not None
+    root, child = map(int, controller.stdout.readline().split())
     assert (state(root), state(child)) == ("T", "T")
-    (watchdog,) = set(descendants(gate.pid)) - {root, child}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    (watchdog,) = set(descendants(controller.pid)) - {root, child}
+    for number in SIGNALS:
         os.kill(watchdog, number)
-    gate.kill()
-    gate.wait()
-    gate.stdout.close()
+    controller.kill()
+    controller.wait()
+    controller.stdout.close()
     try:
         until(lambda: {state(root), state(child), state(watchdog)} <= {"gone", "Z"})
     finally:
@@ -81,58 +81,43 @@ def test_kill_9_of_the_gate_leaves_no_frozen_child(tmp_path: Path, session: str)
             os.kill(child, signal.SIGKILL)
 
 
-def test_it_ends_with_the_block_and_what_it_watched_goes_on() -> None:
-    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as process:
-        before = set(descendants(os.getpid()))
-        with guarded() as guard:
-            (watchdog,) = set(descendants(os.getpid())) - before
-            guard.watch(process.pid)
-        assert look(watchdog) is None
-        assert state(process.pid) not in {"gone", "Z"}
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait() == 0
-
-
-def test_after_an_error_it_ends_what_is_left() -> None:
-    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdin is not None
-        with pytest.raises(KeyError):
-            fails_with(process.pid)
-        process.stdin.close()  # the end of one that was not killed
-        assert process.wait() == -signal.SIGKILL
-
-
-def test_a_pid_that_was_given_again_is_not_ended() -> None:
-    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as process:
-        seen = look(process.pid)
-        assert seen is not None
-        with pytest.raises(KeyError):
-            fails_with(process.pid, seen._replace(start=seen.start - 1))
-        assert state(process.pid) not in {"gone", "Z"}
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait() == 0
-
-
-def test_the_number_of_what_led_no_session_is_none_of_a_session() -> None:
-    """A worker's PID, given again to a process that leads a session, and is gone: who is left in it is not ours."""
-    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as process:
-        seen = look(process.pid)
-        assert seen is not None
-        with pytest.raises(KeyError):
-            fails_with(process.pid, seen._replace(start=seen.start - 1, session=1))
-        assert state(process.pid) not in {"gone", "Z"}
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait() == 0
-
-
-def test_the_gate_goes_on_without_it() -> None:
+def test_no_signal_can_end_the_watchdog_before_its_first_line_runs() -> None:
     before = set(descendants(os.getpid()))
-    with guarded() as guard:
+    with watchdog_process():
         (watchdog,) = set(descendants(os.getpid())) - before
-        os.kill(watchdog, signal.SIGKILL)
-        until(lambda: state(watchdog) == "Z")
-        guard.watch(os.getpid())
-        guard.watch(watchdog)
+        status = Path(f"/proc/{watchdog}/status").read_text()
+        blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+        assert all(blocked >> (number - 1) & 1 for number in SIGNALS)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(SIGNALS), "the controller's mask is restored"
+
+
+def test_it_ends_with_the_block_and_leaves_what_it_watched(waiting: subprocess.Popen[bytes]) -> None:
+    before = set(descendants(os.getpid()))
+    with watchdog_process() as watchdog:
+        (pid,) = set(descendants(os.getpid())) - before
+        watchdog.watch(waiting.pid)
+    assert read_stat(pid) is None
+    assert end_of(waiting) == 0
+
+
+def test_after_an_exception_it_ends_what_is_left(waiting: subprocess.Popen[bytes]) -> None:
+    fail_while_watching(waiting.pid)
+    assert end_of(waiting) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("changes", [{}, {"session": 1}], ids=["a session leader", "another process"])
+def test_a_reused_pid_is_not_ended(waiting: subprocess.Popen[bytes], changes: dict[str, int]) -> None:
+    stat = read_stat(waiting.pid)
+    assert stat is not None
+    fail_while_watching(waiting.pid, stat._replace(start_ticks=stat.start_ticks - 1, **changes))  # type: ignore[arg-type]
+    assert end_of(waiting) == 0
+
+
+def test_the_controller_goes_on_without_it() -> None:
+    before = set(descendants(os.getpid()))
+    with watchdog_process() as watchdog:
+        (pid,) = set(descendants(os.getpid())) - before
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: state(pid) == "Z")
+        watchdog.watch(os.getpid())
+        watchdog.watch(pid)

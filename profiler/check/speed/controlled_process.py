@@ -1,0 +1,334 @@
+"""A program under control: started, driven a number of steps at a time, frozen in between, and ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from profiler.check.model import Turn
+from profiler.check.speed.interrupts import deferred_signals, raise_deferred
+from profiler.check.speed.process_tree import ProcessTree, die_with_parent
+from profiler.check.speed.stepping import Rank, StepController
+from profiler.check.speed.watchdog import Watchdog, watchdog_process
+from profiler.core.errors import ProfilerError
+from profiler.record.failures import last_line
+from profiler.record.launch import inside_statuses, opened, write_last
+from profiler.record.target import environment_of, find_program
+from profiler.run import store, tables
+from profiler.run.model import RunInfo, RunSpec
+
+SPANS_FILE: Final = "turns.json"
+"""In the run directory: begin and end (ns) of each measured block of steps; everything else was warm-up."""
+PATIENCE_S: Final = 300.0
+"""For a program's first steps: it may load data and compile."""
+_PADDING: Final = "PROFILER_PADDING"
+_MAX_PADDING: Final = 4096
+"""Bytes. The size of the environment shifts the stack, which changes a program's speed by percents (Mytkowicz et al.,
+Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths differ in length: a random
+padding turns that bias into noise."""
+_POLL_S: Final = 0.1
+_READY_POLL_S: Final = 0.02
+_HANGS_FACTOR: Final = 50
+"""A block that takes this many times as long as the steps before it, and longer than the patience, hangs."""
+_EXIT_S: Final = 10.0
+"""How long a killed process may take to disappear."""
+_OPEN_END: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One side of a comparison as something to start."""
+
+    side: str
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its environment has in addition to ours, or instead."""
+    hooked: bool = True
+    """Whether the recording hooks are installed in it."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Machine, versions and commit, as fields of RunInfo."""
+    hint: str = ""
+    """Advice to add to the message if it fails."""
+
+    def executable(self) -> str:
+        """The file to execute.
+
+        :raises ProfilerError: there is none.
+        """
+        name = self.argv[0] if self.argv else ""
+        if os.sep in name and not os.path.isabs(name):  # noqa: PTH117
+            name = str(self.cwd / name)
+        if "PATH" in self.env and (path := shutil.which(name, path=self.env["PATH"])):
+            return path
+        return find_program((name, *self.argv[1:]) if name else ())
+
+
+class ProcessEndedError(Exception):
+    """A program ended, by itself or by a fault, before it finished its steps."""
+
+    def __init__(self, process: ControlledProcess, exit_code: int) -> None:
+        self.process = process
+        self.exit_code = exit_code
+        how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
+        self.description = f"{how}: {process.last_output() or 'it printed nothing'} (its output is in {process.folder})"
+        """How it ended, and the last line of its output."""
+        super().__init__(f"{process.program.side} {self.description}")
+
+
+class StepBoundaryChangedError(Exception):
+    """The wrong event was taken for the end of a step: one of higher priority appeared. Align the program anew."""
+
+    def __init__(self, process: ControlledProcess) -> None:
+        super().__init__(f"{process.program.side}: another event ends its steps than was assumed")
+        self.process = process
+
+
+class ControlledProcess:
+    """A program that is frozen except while it runs a requested number of steps.
+
+    :param folder: its run directory, which is created.
+    :param sockets: a private folder with a short name.
+    :param patience: seconds that a block of steps may take at least before it is taken to hang.
+    :param watchdog: ends the program and its descendants if the controller is killed.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        sockets: Path,
+        *,
+        level: str = "light",
+        patience: float = PATIENCE_S,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        executable = program.executable()
+        self.program = program
+        self.folder = folder
+        self.spec = RunSpec(program.argv, folder.absolute(), level=level, label=program.side, inside=program.hooked)
+        self.steps = 0
+        """Steps driven so far."""
+        self._patience = patience
+        self._spans: list[tuple[int, int]] = []
+        self._step_s = 0.0
+        self.controller = StepController(sockets / f"{program.side}-{folder.name[:8]}")
+        store.create(self.spec.out)
+        self._info: RunInfo = opened(self.spec, dict(program.facts))
+        store.write_manifest(self.spec.out, self._info)
+        self._process = self._start(executable)
+        self.tree = ProcessTree(self._process.pid, watchdog)
+
+    def _start(self, executable: str) -> subprocess.Popen[bytes]:
+        program = self.program
+        environment = environment_of(self.spec, {**os.environ, **program.env})
+        environment[tables.ENV_CONTROL] = str(self.controller.server.path)
+        environment[_PADDING] = "." * secrets.randbelow(_MAX_PADDING)
+        try:
+            with open(self.spec.out / store.OUTPUT_LOG, "wb") as log:
+                return subprocess.Popen(
+                    program.argv,
+                    executable=executable,
+                    cwd=program.cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509 - a single C call, resolved before the fork
+                )
+        except OSError as error:
+            self.controller.close()
+            shutil.rmtree(self.spec.out)
+            raise ProfilerError(f"cannot start {program.argv[0]}: {error.strerror}") from error
+
+    # ------------------------------------------------------------ drive
+
+    def align(self) -> bool:
+        """Process the messages that have arrived; True when all ranks wait at the end of the same step.
+
+        :raises ProcessEndedError: the program has ended.
+        """
+        self.controller.poll(0.0)
+        self._check_alive()
+        return self.controller.align()
+
+    def run_steps(self, steps: int, *, measured: bool = True) -> Turn:
+        """Let it run `steps` steps, then freeze it again.
+
+        :param measured: False for warm-up.
+        :raises ProcessEndedError: it ended before that.
+        :raises StepBoundaryChangedError: another event ends its steps; `align` it again and discard what was measured.
+        :raises ProfilerError: it hangs.
+        """
+        if measured:  # open until the last step: a program that ends earlier is counted over the steps it took
+            self._spans.append((time.monotonic_ns(), _OPEN_END))
+        self.controller.advance(steps)
+        self.tree.thaw()
+        reports = self._await_reports(steps)
+        self.tree.freeze()
+        return self._finish_block([reports[rank] for rank in self.controller.ranks], measured=measured)
+
+    def discard_measured(self) -> None:
+        """Treat all steps until now as warm-up."""
+        self._spans.clear()
+
+    def _await_reports(self, steps: int) -> dict[Rank, dict[str, Any]]:
+        """Wait until every rank has reported the end of its last step."""
+        begin = time.monotonic()
+        limit_s = max(self._patience, _HANGS_FACTOR * steps * self._step_s)
+        lost_at = 0.0
+        reports: dict[Rank, dict[str, Any]] = {}
+        while True:
+            # all messages of one poll are answered before anything is raised: each rank waits for its answer
+            reports.update(self.controller.poll(_POLL_S))
+            if any("stamps" not in report for report in reports.values()):
+                raise StepBoundaryChangedError(self)
+            if len(reports) == len(self.controller.ranks):
+                return reports
+            self._check_alive()
+            now = time.monotonic()
+            if self.controller.lost_rank:
+                lost_at = lost_at or now
+                if now - lost_at > self._patience:
+                    raise ProfilerError(
+                        f"{self.program.side}: one of its processes no longer responds (its output is in {self.folder})"
+                    )
+            if now - begin > limit_s:
+                raise ProfilerError(
+                    f"{self.program.side}: {steps} steps did not end within {limit_s:.0f} s: give them longer with "
+                    f"--patience (its output is in {self.folder})"
+                )
+
+    def _finish_block(self, reports: Sequence[Mapping[str, Any]], *, measured: bool) -> Turn:
+        """The leader's steps; the last one ends when all ranks have ended theirs."""
+        stamps = [int(stamp) for stamp in reports[0]["stamps"]]
+        stamps[-1] = max(int(report["stamps"][-1]) for report in reports)
+        self.steps += len(stamps) - 1
+        self._step_s = (stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e9
+        if measured:
+            self._spans[-1] = stamps[0], stamps[-1]
+        tokens = sum(int(report["tokens"]) for report in reports)
+        return Turn(self.program.side, stamps[0], tuple(end - begin for begin, end in pairwise(stamps)), tokens)
+
+    def _check_alive(self) -> None:
+        raise_deferred()
+        exit_code = self._process.poll()
+        if exit_code is not None:
+            raise ProcessEndedError(self, exit_code)
+
+    # ------------------------------------------------------------ freeze and end
+
+    def freeze(self) -> None:
+        """Stop it with all its descendants.
+
+        :raises ProfilerError: a process that takes its steps is not one of its descendants and would keep running.
+        """
+        self.tree.find_orphans()
+        for rank in self.controller.ranks:
+            if not self.tree.contains(rank.socket.peer_pid):
+                raise ProfilerError(
+                    f"{self.program.side}: process {rank.socket.peer_pid} takes the steps but does not run below the "
+                    f"command (a daemon, a container, a remote worker?), so it cannot be frozen between its steps"
+                )
+        self.tree.freeze()
+
+    def end(self) -> None:
+        """Kill it with all its descendants and complete its run directory. Further calls do nothing."""
+        if self._info.state != "running":
+            return
+        self.tree.kill()
+        with suppress(subprocess.TimeoutExpired):  # one that hangs in a driver ends when the driver lets it
+            self._process.wait(_EXIT_S)
+        self.controller.close()
+        exit_code = self._process.returncode
+        succeeded = exit_code in (0, -9)
+        self._info = dataclasses.replace(
+            self._info,
+            state="complete" if succeeded else "failed",
+            exit_code=0 if succeeded else exit_code,
+            end=time.monotonic_ns(),
+            collectors=tuple(inside_statuses(self.spec)),
+        )
+        with suppress(OSError):
+            (self.spec.out / SPANS_FILE).write_text(json.dumps(self._spans) + "\n", encoding="ascii")
+        write_last(self.spec.out, self._info)
+
+    # ------------------------------------------------------------ messages
+
+    def last_output(self) -> str:
+        """The last line of its output; empty if it printed nothing."""
+        return last_line(self.spec.out)
+
+    def not_aligned_message(self, seconds: float) -> str:
+        """Why it cannot be driven after it had `seconds` to reach the end of a step."""
+        expected = self.controller.expected_ranks
+        ranks = f"{self.controller.waiting_ranks} of {expected} ranks reached the end of a step"
+        return (
+            f"{ranks if expected > 1 else 'no step was seen'} within {seconds:.0f} s: mark its steps with "
+            f"profiler.step(), or give it longer with --patience (its output is in {self.folder})"
+        )
+
+    def no_step_message(self) -> str:
+        """Why it cannot be driven: it ended before it reached the end of a step."""
+        return (
+            f"it ended and no step of it was seen: mark its steps with profiler.step(), or let it run more of them "
+            f"(its output is in {self.folder})"
+        )
+
+
+ProcessStarter = Callable[[Program, Path], ControlledProcess]
+
+
+@contextmanager
+def process_starter(*, level: str = "light", patience: float = PATIENCE_S) -> Iterator[ProcessStarter]:
+    """A function that starts controlled processes, all of which end with the block. Signals are deferred within it."""
+    with deferred_signals(), ExitStack() as stack:
+        watchdog = stack.enter_context(watchdog_process())
+        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
+
+        def start(program: Program, folder: Path) -> ControlledProcess:
+            process = ControlledProcess(program, folder, sockets, level=level, patience=patience, watchdog=watchdog)
+            stack.callback(process.end)
+            return process
+
+        yield start
+
+
+def aligned(processes: Iterable[ControlledProcess], patience: float) -> Iterator[ControlledProcess]:
+    """Yield each process as soon as it waits at the end of a step.
+
+    :raises ProfilerError: one of them did not reach the end of a step within `patience` seconds.
+    """
+    pending, begin = list(processes), time.monotonic()
+    while pending:
+        for process in list(pending):
+            if process.align():
+                yield process
+                pending.remove(process)
+        if pending and time.monotonic() - begin > patience:
+            raise ProfilerError(f"{pending[0].program.side}: {pending[0].not_aligned_message(patience)}")
+        if pending:
+            time.sleep(_READY_POLL_S)
+
+
+def measured_spans(run: Path) -> list[tuple[int, int]] | None:
+    """Begin and end (ns) of the measured blocks of a run directory; None if it was not driven: all of it counts."""
+    try:
+        return [(int(begin), int(end)) for begin, end in json.loads((run / SPANS_FILE).read_text(encoding="ascii"))]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise ProfilerError(f"cannot read which steps of {run} count: {run / SPANS_FILE}: {error}") from error

@@ -1,0 +1,216 @@
+"""Rounds of interleaved measurement: fresh processes of all sides run in short alternating blocks of steps.
+
+Only one side runs at a time; the others are frozen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import median_high
+from typing import Final
+
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
+from profiler.check.speed.controlled_process import (
+    PATIENCE_S,
+    ControlledProcess,
+    ProcessEndedError,
+    Program,
+    StepBoundaryChangedError,
+    aligned,
+    process_starter,
+)
+from profiler.check.speed.interrupts import raise_deferred
+from profiler.check.speed.system_load import SystemLoad
+from profiler.core.errors import ProfilerError
+
+BLOCK_S: Final = 0.05
+"""Target length of a block (at least one step): most changes of the machine's speed last longer."""
+DEVICE_STEPS: Final = 10
+"""Steps of a block if the program queues work on a device: the device is idle only at the ends of a block."""
+PREFETCH_FACTOR: Final = 3
+"""Steps of a block as a multiple of the loaders' prefetch depth, so that few batches were made before the block."""
+MAX_STEPS: Final = 2_000
+WARMUP: Final = 10
+WARMUP_S: Final = 5.0
+"""Warm-up steps before the first measured block, or as many as take this long: where a step takes seconds, caches and
+compilers have settled after a few."""
+BLOCKS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
+"""Blocks of each side per round, by the largest length of a block (s). With 24 blocks of one step, a stall at every
+tenth step was missed in 8 of 100 simulated checks, with 48 in 1 (tests/benchmarks/gate_simulation.py)."""
+_PROBE: Final = 2
+"""Steps that determine the step time; the first of them may still compile."""
+_HINTS: Final = (
+    (
+        "out of memory",
+        "both sides are in memory at once, and a third program to confirm a FAIL: give the command a smaller model",
+    ),
+    (
+        "address already in use",
+        "both sides run at once: have the launcher or the program choose a free port (torchrun --standalone)",
+    ),
+)
+
+
+class RoundRunner:
+    """Runs rounds of two programs, all with the same number of steps per block.
+
+    :param programs: by side: BASE and CANDIDATE.
+    :param out: folder of the runs NN-base, NN-candidate, NN-control.
+    :param warmup: steps; None: WARMUP, or as many as WARMUP_S allows.
+    :param seed: of the random orders.
+    :param gpus: see SystemLoad.
+    :param admit: is called with each process when it first waits at the end of a step, and may raise.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        out: Path,
+        *,
+        warmup: int | None = None,
+        patience: float = PATIENCE_S,
+        seed: int | None = None,
+        gpus: Callable[[], tuple[str, ...]] | None = None,
+        admit: Callable[[ControlledProcess], None] = lambda _: None,
+    ) -> None:
+        self._programs = {**programs, CONTROL: replace(programs[BASE], side=CONTROL)}
+        self._out = out
+        self._warmup = self._requested_warmup = warmup
+        self._patience = patience
+        self._random = Random(seed)
+        self._gpus = gpus
+        self._admit = admit
+        self._blocks = 0
+        self.steps = 0
+        """Per block; 0: not chosen yet."""
+        self.step_source: dict[str, str] = {}
+        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], CONTROL: []}
+        """Directories of the completed runs."""
+
+    def run(self, number: int, kind: str) -> Round:
+        """Run one round.
+
+        :raises ProfilerError: a program cannot be started, fails, or takes no step; its output is kept.
+        """
+        begin = time.monotonic()
+        sides = (BASE, CANDIDATE, CONTROL) if kind == CONFIRM else (BASE, CANDIDATE)
+        slots = start_order(sides, number, self._random, swapped=kind == CONFIRM)
+        with process_starter(patience=self._patience) as start:
+            processes: dict[str, ControlledProcess] = {}
+            try:
+                for side in slots:
+                    processes[side] = start(self._programs[side], self._out / f"{number:02}-{side}")
+                self._align(processes.values())
+                while True:
+                    try:
+                        self._warm_up(processes)
+                        load = SystemLoad(self._gpus)
+                        blocks = self._measure(processes, sides, load)
+                        break
+                    except StepBoundaryChangedError as error:
+                        self._realign(processes, error.process)
+            except ProcessEndedError as error:
+                raise ProfilerError(self._why_ended(error)) from error
+            conditions = load.conditions()
+        for side, process in processes.items():
+            self.runs[side].append(process.folder)
+            self.step_source[side] = process.controller.step_source
+        return Round(number, kind, slots, blocks, time.monotonic() - begin, conditions)
+
+    def _align(self, processes: Iterable[ControlledProcess]) -> None:
+        """Wait until all processes wait at the end of a step. They start up at the same time."""
+        for process in aligned(processes, self._patience):
+            process.freeze()
+            self._admit(process)
+
+    def _realign(self, processes: Mapping[str, ControlledProcess], changed: ControlledProcess) -> None:
+        """Return to before the warm-up, since an event of higher priority ends the steps of `changed`.
+
+        The priority rises each time, so this happens at most twice.
+        """
+        if not self.runs[BASE]:  # later rounds count as the first one did
+            self.steps, self._warmup = 0, self._requested_warmup
+        for process in processes.values():
+            process.discard_measured()
+        self._align([changed])
+
+    def _warm_up(self, processes: Mapping[str, ControlledProcess]) -> None:
+        """Run the warm-up; the first round chooses its length and the steps of a block for all rounds."""
+        step_s = [process.run_steps(_PROBE, measured=False).steps[-1] / 1e9 for process in processes.values()]
+        if self._warmup is None:
+            self._warmup = max(_PROBE, min(WARMUP, int(WARMUP_S / max(step_s))))
+        if remaining := max(0, self._warmup - _PROBE):
+            step_s = [
+                median_high(process.run_steps(remaining, measured=False).steps) / 1e9 for process in processes.values()
+            ]
+        if self.steps:
+            return
+        controllers = [process.controller for process in processes.values()]
+        self.steps = min(
+            MAX_STEPS,
+            max(
+                math.ceil(BLOCK_S / min(step_s) - 0.5),
+                PREFETCH_FACTOR * max(controller.prefetch for controller in controllers),
+                DEVICE_STEPS if any(controller.uses_device for controller in controllers) else 1,
+                1,
+            ),
+        )
+        self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
+
+    def _measure(
+        self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
+    ) -> tuple[Turn, ...]:
+        for process in processes.values():  # the first block after other processes have started is not typical
+            process.run_steps(self.steps, measured=False)
+        blocks = []
+        for side in block_order(sides, self._blocks, self._random):
+            blocks.append(processes[side].run_steps(self.steps))
+            raise_deferred()
+            load.sample()
+        return tuple(blocks)
+
+    def _why_ended(self, error: ProcessEndedError) -> str:
+        process, side = error.process, error.process.program.side
+        if error.exit_code == 0 and not process.controller.reached_step:
+            return f"{side}: {process.no_step_message()}"
+        if error.exit_code == 0:
+            driven = (self._warmup or WARMUP) + ((self._blocks or BLOCKS[-1][1]) + 1) * max(1, self.steps)
+            taken, needed = (process.controller.skipped_steps + steps for steps in (process.steps, driven))
+            return (
+                f"{side} ended some {taken} steps after its start and a round needs about {needed}, more where a step "
+                f"takes less time: give it many more steps to train, best without an end (its output is in "
+                f"{process.folder})"
+            )
+        output = process.last_output().lower()
+        hint = next((hint for symptom, hint in _HINTS if symptom in output), process.program.hint)
+        return f"{error}; {hint}" if hint else str(error)
+
+
+def block_order(sides: Sequence[str], blocks: int, random: Random) -> list[str]:
+    """The side of each block: `blocks` of each side, in random runs of ABBA or BAAB (ABCCBA etc. with three sides).
+
+    A steady drift of the machine's speed over such a run affects all sides alike.
+    """
+    order: list[str] = []
+    while len(order) < blocks * len(sides):
+        half = list(sides)
+        random.shuffle(half)
+        order += [*half, *reversed(half)]
+    return order[: blocks * len(sides)]
+
+
+def start_order(sides: Sequence[str], number: int, random: Random, *, swapped: bool) -> tuple[str, ...]:
+    """The order in which the programs of round `number` start: the first two sides alternate from round to round.
+
+    :param swapped: exchange them; a third side goes to a random position.
+    """
+    first, second, *others = sides
+    order = [first, second] if bool(number % 2) != swapped else [second, first]
+    for side in others:
+        order.insert(random.randrange(len(order) + 1), side)
+    return tuple(order)

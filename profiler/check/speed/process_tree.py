@@ -1,0 +1,230 @@
+"""A program with all its descendants, frozen, continued and killed as one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from profiler.check.speed.watchdog import Watchdog
+from profiler.core.errors import ProfilerError
+from profiler.core.procfs import (
+    DISK_SLEEP,
+    ENDED_STATES,
+    STOPPED_STATES,
+    ProcessStat,
+    all_processes,
+    is_alive,
+    process_tree,
+    read_arguments,
+    read_stat,
+    thread_states,
+)
+
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that the kernel sends to a process when its parent dies."""
+_prctl: Final = ctypes.CDLL(None).prctl
+"""Resolved here: between fork and exec only calls that take no lock are safe."""
+_PATIENCE_S: Final = 10.0
+_SPINS: Final = 5
+"""Looks at a process that was sent SIGSTOP without a sleep between them: stopping mostly takes less than a sleep."""
+_SLEEP_S: Final = 0.0002
+_VFORK_S: Final = 0.05
+"""A process that waits in the kernel may wait for a disk this long; later a frozen child of vfork is the cause."""
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies; for a child between fork and exec."""
+    _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+
+
+class ProcessTree:
+    """The descendants of `root`, and processes of their sessions that have lost their parents.
+
+    PIDs are reused, so each process is remembered with its start time, and one that does not match gets no signal.
+    Processes of another user (a setuid program) are left alone.
+
+    :param root: a process that leads a session.
+    :param watchdog: is informed of each process before that is frozen.
+    """
+
+    def __init__(self, root: int, watchdog: Watchdog | None = None) -> None:
+        self.root = root
+        self._watchdog = watchdog
+        self._starts: dict[int, int] = {}
+        """Start times of the members by PID, as last seen."""
+        self._leaders: dict[int, int] = {}
+        """Start times of the session leaders among them."""
+        self._orphans: list[int] = []
+        self._stopped: dict[int, int] = {}
+        stat = read_stat(root)
+        if stat is not None:
+            self._remember(root, stat)
+
+    def find_orphans(self) -> None:
+        """Find processes of the sessions that are no longer descendants of the root. Takes some ms: once a round."""
+        processes = all_processes()
+        for pid, start in list(self._leaders.items()):
+            # a PID may be reused, but the number of a session is not while it has members
+            if pid in processes and processes[pid].start_ticks != start:
+                del self._leaders[pid]
+        descendants = _with_descendants(
+            processes, [self.root] if self._is_member(self.root, processes.get(self.root)) else []
+        )
+        members = _with_descendants(
+            processes,
+            (pid for pid, stat in processes.items() if stat.session in self._leaders or self._is_member(pid, stat)),
+        )
+        for pid in descendants | members:
+            self._remember(pid, processes[pid])
+        self._orphans = [
+            pid
+            for pid in members - descendants
+            if processes[pid].parent not in members and processes[pid].state not in ENDED_STATES
+        ]
+
+    def members(self) -> list[int]:
+        """PIDs of all living members, the root first."""
+        pids: dict[int, None] = {}
+        for top in (self.root, *self._orphans):
+            if top not in pids and self._is_member(top, read_stat(top)):
+                pids.update(dict.fromkeys(process_tree(top)))
+        return list(pids)
+
+    def contains(self, pid: int) -> bool:
+        """Whether `freeze` would stop `pid`; takes some ms if not."""
+        if pid in self.members():
+            return True
+        self.find_orphans()
+        return pid in self.members()
+
+    def freeze(self) -> None:
+        """Stop all members. When it returns, none of them runs.
+
+        :raises ProfilerError: one keeps running.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        signalled: set[int] = set()
+        while new := [pid for pid in self.members() if pid not in signalled] or self._new_orphans(signalled):
+            if time.monotonic() > deadline:
+                raise ProfilerError("the program starts processes faster than they can be stopped")
+            signalled.update(new)
+            for pid in [pid for pid in new if self._stop(pid)]:
+                self._wait_until_stopped(pid, deadline)
+
+    def thaw(self) -> None:
+        """Continue all processes that `freeze` has stopped."""
+        for pid, start in self._stopped.items():
+            if is_alive(pid, start):
+                _send(pid, signal.SIGCONT)
+        self._stopped.clear()
+
+    def kill(self) -> None:
+        """Kill all members. When it returns, none lives; the root's parent still has to wait for the root."""
+        deadline = time.monotonic() + _PATIENCE_S
+        refused: set[int] = set()
+        while True:
+            self.find_orphans()
+            stats = {pid: read_stat(pid) for pid in self.members() if pid not in refused}
+            living = {pid: stat.start_ticks for pid, stat in stats.items() if stat and stat.state not in ENDED_STATES}
+            if not living or time.monotonic() > deadline:
+                return
+            refused.update([pid for pid in living if not _send(pid, signal.SIGKILL)])
+            for pid, start in living.items():
+                while pid not in refused and is_alive(pid, start) and time.monotonic() < deadline:
+                    time.sleep(0.001)
+
+    def _is_member(self, pid: int, stat: ProcessStat | None) -> bool:
+        return stat is not None and self._starts.get(pid) == stat.start_ticks
+
+    def _remember(self, pid: int, stat: ProcessStat) -> None:
+        if self._starts.get(pid) == stat.start_ticks:
+            return
+        self._starts[pid] = stat.start_ticks
+        if stat.session == pid:
+            self._leaders[pid] = stat.start_ticks
+        if self._watchdog is not None:
+            self._watchdog.watch(pid, stat)
+
+    def _new_orphans(self, signalled: set[int]) -> list[int]:
+        """Living members that were not signalled: they have just lost their parents. Forgets members that ended."""
+        orphans = []
+        for pid in [pid for pid in self._starts if pid not in signalled]:
+            if is_alive(pid, self._starts[pid]):
+                orphans.append(pid)
+            elif pid != self.root:
+                del self._starts[pid]
+        self._orphans = [pid for pid in self._orphans if pid in self._starts] + orphans
+        return orphans
+
+    def _stop(self, pid: int) -> bool:
+        """Send SIGSTOP; whether it could be sent."""
+        if pid not in self._starts:  # before it is stopped: the watchdog may have to end it
+            stat = read_stat(pid)
+            if stat is None:
+                return False
+            self._remember(pid, stat)
+        if not _send(pid, signal.SIGSTOP):
+            return False
+        self._stopped[pid] = self._starts[pid]
+        return True
+
+    def _wait_until_stopped(self, pid: int, deadline: float) -> None:
+        looks, begin = 0, 0.0
+        while (stat := read_stat(pid)) is not None:
+            if stat.start_ticks != self._stopped[pid]:  # the PID was reused by another descendant
+                self._remember(pid, stat)
+                self._stopped[pid] = stat.start_ticks
+            if stat.state in STOPPED_STATES:
+                return
+            looks += 1
+            if looks <= _SPINS:
+                os.sched_yield()
+                continue
+            now = time.monotonic()
+            begin = begin or now
+            if stat.state == DISK_SLEEP and now - begin > _VFORK_S and self._waits_for_vfork(pid):
+                return
+            if now > deadline:
+                _check_not_running(pid)
+                return
+            time.sleep(_SLEEP_S)
+
+    def _waits_for_vfork(self, pid: int) -> bool:
+        """Whether `pid` can wait for a frozen child: one of vfork that was stopped before its exec."""
+        if thread_states(pid) - {*STOPPED_STATES, DISK_SLEEP}:
+            return False
+        children = [read_stat(child) for child in process_tree(pid)[1:] if child in self._stopped]
+        return any(child is not None and child.state in STOPPED_STATES and child.parent == pid for child in children)
+
+
+def _with_descendants(processes: dict[int, ProcessStat], tops: Iterable[int]) -> set[int]:
+    pids = set(tops)
+    while children := {pid for pid, stat in processes.items() if stat.parent in pids} - pids:
+        pids |= children
+    return pids
+
+
+def _send(pid: int, number: signal.Signals) -> bool:
+    """Whether the signal could be sent."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _check_not_running(pid: int) -> None:
+    """Accept a process that only waits in the kernel: the signal stops it as soon as it comes out.
+
+    :raises ProfilerError: it is running.
+    """
+    if thread_states(pid) - {*STOPPED_STATES, DISK_SLEEP}:
+        name = " ".join(read_arguments(pid))[:80] or "without a name"
+        raise ProfilerError(
+            f"process {pid} of the program ({name}) still runs {_PATIENCE_S:.0f} s after it was told to stop, so the "
+            "other side cannot be measured alone: run fewer programs on this machine, or leave that process out"
+        )

@@ -1,0 +1,105 @@
+"""A round: blocks of all sides in random order, equally many, one running at a time."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE
+from profiler.check.speed.controlled_process import ControlledProcess
+from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, block_order, start_order
+from profiler.core.errors import ProfilerError
+from tests.check.speed.programs import MOMENTS, STEPPING, WORK, program
+
+SLOW = STEPPING.replace("work()\n", "work(200_000)\n")
+"""A block has a few steps."""
+
+
+def runner(folder: Path, base: str, candidate: str | None = None, **settings: object) -> RoundRunner:
+    sources: Mapping[str, str] = {BASE: base, CANDIDATE: base if candidate is None else candidate}
+    programs = {side: program(folder / side, source, side) for side, source in sources.items()}
+    return RoundRunner(programs, folder / "runs", seed=1, **settings)  # type: ignore[arg-type]
+
+
+def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_path: Path) -> None:
+    rounds = runner(tmp_path, SLOW)
+    first = rounds.run(1, MEASURE)
+    counts = {side: sum(block.side == side for block in first.turns) for side in (BASE, CANDIDATE, CONTROL)}
+    assert counts[BASE] == counts[CANDIDATE] > 0 == counts[CONTROL]
+    assert {len(block.steps) for block in first.turns} == {rounds.steps}
+    assert all(block.tokens == 7 * rounds.steps for block in first.turns)
+    end = 0
+    for block in first.turns:
+        assert block.begin >= end, "two sides ran at once"
+        end = block.begin + block.time
+    second = rounds.run(2, CONFIRM)
+    assert len({sum(block.side == side for block in second.turns) for side in (BASE, CANDIDATE, CONTROL)}) == 1
+    assert {len(block.steps) for block in second.turns} == {rounds.steps}, "all rounds have the same blocks"
+    names = [path.name for side in (BASE, CONTROL) for path in rounds.runs[side]]
+    assert names == ["01-base", "02-base", "02-control"]
+
+
+def test_short_steps_are_gathered_into_a_block(tmp_path: Path) -> None:
+    rounds = runner(tmp_path, WORK + "while True:\n    marks.step()\n", warmup=2)
+    rounds.run(1, MEASURE)
+    assert 100 < rounds.steps <= MAX_STEPS
+
+
+def test_the_event_that_ends_a_step_may_appear_late_and_at_another_time_on_each_side(tmp_path: Path) -> None:
+    late = MOMENTS + "for _ in range({}):\n    batch()\nwhile True:\n    batch()\n    work(100_000)\n    optimized()\n"
+    rounds = runner(tmp_path, late.format(90), late.format(400), warmup=4)
+    result = rounds.run(1, MEASURE)
+    assert set(rounds.step_source.values()) == {"steps of SGD (train.py:2)"}
+    assert {len(block.steps) for block in result.turns} == {rounds.steps}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("print('x')", r"candidate: .*profiler.step\(\)"),
+        ("import sys; print('no data'); sys.exit(4)", r"candidate exited with 4: no data \(its output is in .*\)"),
+        ("import os; os.kill(os.getpid(), 9)", r"candidate was ended by signal 9"),
+        ("raise OSError('CUDA error: out of memory')", r"candidate exited with 1: .*both sides are in memory at once"),
+        ("raise OSError('Address already in use')", r"candidate exited with 1: .*both sides run at once"),
+        (WORK + "for _ in range(30):\n    work(100_000)\n    marks.step()\n", r"candidate ended some \d+ steps after"),
+        ("import time; time.sleep(600)", r"candidate: no step was seen within 3 s"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(tmp_path: Path, source: str, message: str) -> None:
+    rounds = runner(tmp_path, SLOW, textwrap.dedent(source), patience=3.0 if "sleep" in source else 60.0)
+    with pytest.raises(ProfilerError, match=message) as caught:
+        rounds.run(1, MEASURE)
+    assert caught.value.exit_code == 2
+    assert rounds.runs[BASE] == [], "a round that was not completed has no runs"
+
+
+def test_a_process_that_is_not_admitted_ends_the_round(tmp_path: Path) -> None:
+    def admit(process: ControlledProcess) -> None:
+        raise ProfilerError(f"not {process.program.side}")
+
+    with pytest.raises(ProfilerError, match=r"not (base|candidate)"):
+        runner(tmp_path, SLOW, admit=admit).run(1, MEASURE)
+
+
+@pytest.mark.parametrize("sides", ["ab", "abc"])
+@pytest.mark.parametrize("blocks", [1, 15, 24])
+def test_every_side_has_as_many_blocks(sides: str, blocks: int) -> None:
+    order = block_order(sides, blocks, Random(1))
+    assert {side: order.count(side) for side in sides} == dict.fromkeys(sides, blocks)
+
+
+def test_blocks_of_two_sides_are_balanced() -> None:
+    order = block_order("ab", 24, Random(2))
+    assert {"".join(order[at : at + 4]) for at in range(0, len(order), 4)} == {"abba", "baab"}
+
+
+def test_the_start_order_alternates_from_round_to_round_and_is_swapped_to_confirm() -> None:
+    for swapped, firsts in ((False, ["a", "b"]), (True, ["b", "a"])):
+        orders = [start_order("ab", number, Random(3), swapped=swapped) for number in range(1, 9)]
+        assert [order[0] for order in orders] == firsts * 4
+    random = Random(4)
+    assert {start_order("abc", 1, random, swapped=True).index("c") for _ in range(50)} == {0, 1, 2}
