@@ -1,9 +1,9 @@
-# `make` lists the targets. Needs python3 >= 3.11, make and git; everything else goes into .venv.
+# `make` lists the targets. They need python3 >= 3.11, make and git; everything else is installed into .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-# Steps that are all alike, and no fit ends before its cap: the counts do not hang on how a processor rounds.
+# All steps are equal and no fit ends early, so that the counts do not depend on the rounding of a processor.
 SMALL_SWEEP := --num-seeds 2 --teacher-ranks 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 --student-dims 16 \
     --gd-loss 1e-9 --epochs 20 --gnc-loss 1e-9 --max-guesses 64
 
@@ -24,10 +24,10 @@ help: ## list the targets
 compare: $(RUNTIME) ## measure the bundled language model as found and fixed; writes reports/runs/latest/
 	@$(RUN) -m profiler compare $(ARGS)
 
-ladder: $(RUNTIME) ## measure every cure of the bundled language model: alone, on top of the others, and left out
+ladder: $(RUNTIME) ## measure every fix of the bundled language model: alone, on top of the others, and left out
 	@$(RUN) -m profiler compare --ladder $(ARGS)
 
-check: $(RUNTIME) ## gate the bundled trainers' counters against .ci/counters-*.json; ARGS='--update --reason ...' writes them
+check: $(RUNTIME) ## compare the bundled trainers' counters with .ci/counters-*.json; ARGS='--update --reason ...' writes them
 	@for variant in as-found fixed; do \
 	    $(RUN) -m profiler check --baseline .ci/counters-$$variant.json --steps 10 --warmup 2 $(ARGS) -- \
 	        $(RUN) -m reference_trainer.lm --variant $$variant --device host --preset tiny \
@@ -38,10 +38,10 @@ check: $(RUNTIME) ## gate the bundled trainers' counters against .ci/counters-*.
 	        $(RUN) -m reference_trainer.ssm --variant $$variant --device cpu --engine inline $(SMALL_SWEEP) || exit; \
 	done
 
-test: $(DEV) browser ## run the tests in two processes (ARGS='-n 0': in one), without the slow ones and those that need a GPU
+test: $(DEV) browser ## run the quick tests in two processes (ARGS='-n 0': in one)
 	@$(RUN) -m pytest -n 2 $(ARGS)
 
-test-all: $(DOCS) browser ## run the slow tests too, these in one process: many of them measure
+test-all: $(DOCS) browser ## run the slow tests too, in one process because many of them measure
 	@quick=0 slow=0; $(RUN) -m pytest -n 2 $(ARGS) || quick=$$?; $(RUN) -m pytest -m 'slow and not gpu' $(ARGS) || slow=$$?; \
 	case $$quick,$$slow in 0,0 | 0,5 | 5,0) ;; *) exit 1 ;; esac # 5: none of ARGS is one of these
 
@@ -50,7 +50,7 @@ lint: $(DEV) ## ruff (check and format) and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(DEV) ## run the benchmarks: the project's own speed and overhead (bench_gate_item.py and those of a GPU by hand)
+bench: $(DEV) ## run the benchmarks of the project's own speed and overhead
 	@$(RUN) -m pytest tests/benchmarks/bench_[!g]*.py -m '' -s $(ARGS)
 	@$(RUN) tests/benchmarks/bench_worker.py
 
@@ -61,10 +61,10 @@ docs: $(DOCS) ## build the documentation site into docs/_build/html/
 package: $(DOCS) ## build the wheel and the source archive into dist/, and check them as twine does
 	@rm -rf dist && $(RUN) -m build --no-isolation --outdir dist . >/dev/null && $(BIN)/twine check --strict dist/*
 
-gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmarks; PYTHON's own packages; into OUT=reports/gpu
+gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmarks; uses PYTHON as it is; writes OUT=reports/gpu
 	@$(if $(OUT),OUT='$(OUT)' )scripts/gpu.sh $(PYTHON) $(ARGS)
 
-clean: ## remove caches, builds and the environment; recorded runs in reports/runs/ stay
+clean: ## remove caches, builds and the environment, but not reports/runs/
 	rm -rf $(VENV) build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 

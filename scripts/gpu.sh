@@ -3,13 +3,13 @@
 #
 #     gpu.sh PYTHON [options of compare]
 #
-# Uses that Python's own packages and needs no network. Wheels in $WHEELS (default wheels/: py-spy, say) are unpacked for
-# this run only. Leaves in $OUT (default reports/gpu/): environment.txt, tests.txt, compare.html, .md and .json,
-# bench_gpu.json, bench_gpu_sweep.json, and the recorded runs in runs.tar.gz (unpacked: reports/runs/TIME-gpu). A stage
-# that fails does not keep the next from running; the exit code says it.
+# It uses that Python's own packages and needs no network. Wheels in $WHEELS (default wheels/; py-spy, for example) are unpacked for
+# this run only. It writes to $OUT (default reports/gpu/): environment.txt, tests.txt, compare.html, .md and .json, bench_gpu.json,
+# bench_gpu_sweep.json, and the recorded runs in runs.tar.gz (also in reports/runs/TIME-gpu). All stages run even if one fails; the
+# exit code is then 1.
 set -euo pipefail
 
-# Seconds that each stage may take, so that all of them fit into 10 minutes.
+# Time limits of the stages in seconds; together they fit into 10 minutes.
 tests_limit=170 compare_limit=240 bench_limit=90 sweep_limit=70
 
 python=$1
@@ -24,7 +24,7 @@ fail() {
     exit 2
 }
 
-# Runs a stage: stage NAME LIMIT COMMAND... The signal is Ctrl-C's: compare then reports the pairs that are complete.
+# Runs a stage: stage NAME LIMIT COMMAND... SIGINT lets compare report the complete pairs.
 stage() {
     local name=$1 limit=$2 code=0
     shift 2
@@ -43,7 +43,7 @@ if compgen -G "$wheels/*.whl" >/dev/null; then
         fail "the wheels in $wheels cannot be installed"
     export PYTHONPATH="$scratch/site${PYTHONPATH:+:$PYTHONPATH}" PATH="$scratch/site/bin:$PATH"
 fi
-# A CUDA toolkit that is on the PATH only: where Numba looks for libnvvm.
+# Numba looks for libnvvm in CUDA_HOME, which may be unset although a CUDA toolkit is on the PATH.
 if [ -z "${CUDA_HOME:-}" ] && nvcc=$(command -v nvcc); then
     CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
     export CUDA_HOME

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Chromium for the browser tests where that is possible, and says why where it is not.
-# Never fails: without a browser those tests are skipped with their reason.
+# Installs Chromium for the browser tests if possible, and otherwise says why not.
+# It never fails: without a browser those tests are skipped with the reason.
 set -uo pipefail
 
 skip() {

@@ -3,10 +3,10 @@
 #
 #     record-notebook-runs.sh [PYTHON]
 #
-# PYTHON is that of an environment with requirements-dev.txt (default .venv/bin/python). Five interleaved pairs at level
-# light, from which the ratios come; a breakdown pass of each side at level standard; one longer light run, sampled often.
-# Chunks of 1,000 tokens, and so many of them, keep the files small. Paths of this machine are shortened: what lies in this
-# folder becomes relative, and the folders of Python and of its packages lose what stands before them.
+# PYTHON is the Python of an environment with requirements-dev.txt (default .venv/bin/python). There are five interleaved pairs at
+# level light, from which the ratios come; a detailed run of each side at level standard; and a longer light run with frequent samples.
+# Chunks of 1,000 tokens keep the files small. Paths of this machine are shortened: files in this folder get relative paths, and
+# files of Python and its packages lose the path of their installation.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,7 +40,7 @@ trainer() {
 record() {
     local name=$1 variant=$2 options=$3
     shift 3
-    # shellcheck disable=SC2046,SC2086  # words to be split
+    # shellcheck disable=SC2046,SC2086  # these expand to several words
     python -m profiler run $options --label "$variant" --out "$scratch/$name" -- $(trainer "$variant" "$@")
     find "$scratch/$name" -name '*.json*' -exec \
         sed -i -e "s|$packages/|site-packages/|g" -e "s|$library/|${library##*/}/|g" -e "s|$root/||g" {} +
@@ -52,7 +52,7 @@ record() {
 }
 
 mkdir "$scratch/packed"
-for variant in as-found fixed; do # kernels are compiled once, before anything is recorded
+for variant in as-found fixed; do # compile the kernels before recording
     $(trainer "$variant" --max-chunks 1 --warmup-seconds 0)
 done
 for pair in 01 02 03 04 05; do

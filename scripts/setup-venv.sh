@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the project's own environment: setup-venv.sh PYTHON VENV REQUIREMENTS
-# One clear line on what is missing; pip's progress as it is on a terminal, one line a package elsewhere.
+# Creates the project's environment: setup-venv.sh PYTHON VENV REQUIREMENTS
+# It prints one clear line about what is missing. Without a terminal, pip's output is reduced to one line per package.
 set -euo pipefail
 
 python=$1 venv=$2 requirements=$3
@@ -16,8 +16,8 @@ command -v "$python" >/dev/null || fail "$python not found; install Python 3.11 
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python has no venv module; on Debian and Ubuntu: apt-get install python3-venv"
 
-# None yet, or one that was cut off in the making. Without pyvenv.cfg its python is the system's own, and pip would
-# change that one: asked of the interpreter itself.
+# The environment may be missing or incomplete. Without pyvenv.cfg its python is the system's own, and pip would change the system;
+# so the interpreter itself must confirm that it is a virtual environment.
 is_venv='import sys, pip; sys.exit(sys.prefix == sys.base_prefix)'
 if ! "$venv/bin/python" -c "$is_venv" >/dev/null 2>&1; then
     echo "Making $venv with $("$python" --version)"
@@ -29,14 +29,14 @@ install=("$venv/bin/python" -m pip install --disable-pip-version-check -r "$requ
 if [ -t 1 ]; then
     "${install[@]}"
 else
-    # grep finds nothing (1) when all is there already
+    # grep exits with 1 if everything is already installed
     "${install[@]}" --progress-bar off |
         { grep --line-buffered -E '^ *(Collecting|Processing|Downloading .*(MB|GB)|Installing|Successfully)' || [ $? = 1 ]; } |
         cut -c 1-160
 fi
 
-# Where there is an NVIDIA driver the bundled trainer takes CUDA, for which Numba needs its compilers. pip chooses the
-# release that goes with the torch just installed; without it the trainer still runs, on the host device, and says so.
+# With an NVIDIA driver the bundled trainer uses CUDA, for which Numba needs a compiler. pip chooses the release that fits the installed
+# torch. Without the compiler the trainer runs on the host device and says so.
 if command -v nvidia-smi >/dev/null; then
     numba_cuda=$(sed -n 's/^numba-cuda==/==/p' requirements-dev.txt)
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "numba-cuda[cu13]$numba_cuda" ||
