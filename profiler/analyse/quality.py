@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +13,7 @@ from profiler.analyse.resources import process_tree_sum, sample_rows
 from profiler.analyse.stats import variation
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import NS_PER_S, Window, of_thread
-from profiler.run.model import Run
+from profiler.run.model import HOOKS, Run
 
 MIN_STEPS: Final = 5
 """Below this a mean of steps has no useful interval (t > 2.7 standard errors)."""
@@ -29,8 +28,6 @@ MIN_OWN_TIME: Final = 0.01
 MAX_DROPPED: Final = 0.01
 """Share of a collector's records: shares of time by samples are not better than that anyway."""
 DROPPED: Final = "activities_dropped"
-_ALL_CAME = re.compile(r"(\d+) of \1 ")
-"""`2 of 2 Python processes ...`: nothing to doubt."""
 
 
 def doubts(run: Run, window: Window) -> tuple[str, ...]:
@@ -48,7 +45,8 @@ def _recording(run: Run) -> Iterator[str]:
     if note := run.info.facts.get("device_note"):
         yield str(note)
     for status in run.info.collectors:
-        if status.state == "ok" and status.reason and not _ALL_CAME.match(status.reason):
+        complete = status.name == HOOKS and status.values.get("python") == status.values.get("torch")
+        if status.state == "ok" and status.reason and not complete:
             yield f"collector {status.name}: {status.reason}"
         if status.dropped > MAX_DROPPED * (status.records + status.dropped):
             yield f"collector {status.name} dropped {status.dropped:,} of {status.records + status.dropped:,} records"

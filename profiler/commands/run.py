@@ -70,7 +70,7 @@ class RunCommand:
             label=args.label,
             sample_period=args.sample_period,
             timeout=args.timeout,
-            inside=not args.marks_only,
+            hooks=not args.marks_only,
         )
         info = record(spec)
         try:
@@ -140,7 +140,8 @@ def _unavailable(info: RunInfo) -> list[str]:
     missing = [status for status in info.collectors if status.state == "unavailable"]
     said = []
     for one in missing:
-        if one.name == "inside" and "no Python was started" in one.reason and not Path(info.argv[0]).match("*python*"):
+        no_python = one.code == "hooks-not-loaded" and "flag" not in one.values
+        if no_python and not Path(info.argv[0]).match("*python*"):
             said.append("no Python was seen in it: only CPU, memory and GPU are recorded of such a program")
         elif not (one.name == "gpu" and no_gpu):
             said.append(f"{one.name}: {one.state}: {one.reason}")

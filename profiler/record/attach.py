@@ -49,7 +49,7 @@ def check(pid: int) -> None:
 
 def spec_of(pid: int, out: Path) -> RunSpec:
     """What to record of `pid`, into `out`."""
-    return RunSpec(argv=read_arguments(pid) or (f"process-{pid}",), out=out.absolute(), level=LEVEL, inside=False)
+    return RunSpec(argv=read_arguments(pid) or (f"process-{pid}",), out=out.absolute(), level=LEVEL, hooks=False)
 
 
 def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None] | None = None) -> RunInfo:

@@ -21,7 +21,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
-from profiler.record.launch import inside_statuses, opened, write_last, writer_status
+from profiler.record.launch import hook_statuses, opened, write_last, writer_status
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
 
@@ -79,7 +79,7 @@ def _record(spec: RunSpec, pid: int, crew: Crew, info: RunInfo, words: _Words) -
         state=state or _LOST,
         exit_code=_CODES.get(state),
         end=end,
-        collectors=(*crew.statuses, *inside_statuses(spec), *writer_status(writer)),
+        collectors=(*crew.statuses, *hook_statuses(spec), *writer_status(writer)),
     )
     write_last(spec.out, closed)
 

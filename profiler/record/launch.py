@@ -13,14 +13,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.record.collector import Context
 from profiler.record.crew import Crew
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
-from profiler.run.model import CollectorStatus, RunInfo, RunSpec
+from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec
+
+_NO_PYTHON: Final = "no Python was started, or one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
 
 
 def record(
@@ -64,7 +66,7 @@ def record(
             crew.stop()
             writer.close()
             target.note_signals()
-            info = _closed(info, target, end, (*crew.statuses, *inside_statuses(spec), *writer_status(writer)))
+            info = _closed(info, target, end, (*crew.statuses, *hook_statuses(spec), *writer_status(writer)))
             write_last(spec.out, info)
     return info
 
@@ -98,17 +100,21 @@ def writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
     return [CollectorStatus("recorder", "failed", f"recording stopped: {writer.problem}", dropped=writer.dropped)]
 
 
-def inside_statuses(spec: RunSpec) -> list[CollectorStatus]:
+def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
     """Whether our hooks came into the target, and each of them that failed."""
-    if not spec.inside:
-        return [CollectorStatus("inside", "off", "not asked for: only what the program marks is recorded")]
+    if not spec.hooks:
+        return [CollectorStatus(HOOKS, "off", "not asked for: only what the program marks is recorded")]
     try:
-        said = (spec.out / tables.HOOKED).read_text(encoding="ascii", errors="replace").split("\n")
+        lines = (spec.out / tables.HOOKED).read_text(encoding="ascii", errors="replace").split("\n")
     except OSError:
-        return [CollectorStatus("inside", "unavailable", f"hooks did not come in: {_why_not(spec.argv)}")]
-    count = Counter(line.partition(" ")[0] for line in said)
-    processes = f"{count['torch']} of {count['python']} Python processes imported torch"
-    return [CollectorStatus("inside", "ok", processes), *_failed_hooks(spec.out)]
+        flag = _isolating_flag(spec.argv)
+        likely = f"python -{flag} keeps them out" if flag else _NO_PYTHON
+        reason, values = f"hooks did not come in: {likely}", {"flag": flag} if flag else {}
+        return [CollectorStatus(HOOKS, "unavailable", reason, code="hooks-not-loaded", values=values)]
+    count = Counter(line.partition(" ")[0] for line in lines)
+    reason = f"{count['torch']} of {count['python']} Python processes imported torch"
+    numbers = {"python": count["python"], "torch": count["torch"]}
+    return [CollectorStatus(HOOKS, "ok", reason, code="hooks-loaded", values=numbers), *_failed_hooks(spec.out)]
 
 
 def _failed_hooks(out: Path) -> list[CollectorStatus]:
@@ -120,16 +126,16 @@ def _failed_hooks(out: Path) -> list[CollectorStatus]:
     return [CollectorStatus(f"hook {name}", "failed", reason) for name, reason in sorted(failed.items())]
 
 
-def _why_not(argv: tuple[str, ...]) -> str:
-    """The likely reason, from the command line."""
+def _isolating_flag(argv: tuple[str, ...]) -> str:
+    """The letter of an option of Python that ignores PYTHONPATH or skips sitecustomize; '' where there is none."""
     if Path(argv[0]).name.startswith("python"):
         for word in argv[1:]:
             if not word.startswith("-") or word.startswith("--") or word in {"-c", "-m"}:
                 break
             for flag in ("I", "E", "S"):
                 if flag in word.partition("=")[0]:
-                    return f"python -{flag} keeps them out"
-    return "no Python was started, or one that does not heed PYTHONPATH (python -I, -E or -S, a frozen program)"
+                    return flag
+    return ""
 
 
 def write_last(path: Path, info: RunInfo) -> None:

@@ -205,8 +205,8 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
 
 
 def _spec(task: Task, path: Path) -> RunSpec:
-    inside = task.hooked or not task.ours
-    return RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True, inside=inside)
+    hooks = task.hooked or not task.ours
+    return RunSpec(argv=task.argv, out=path, level=task.level, label=task.label, quiet=True, hooks=hooks)
 
 
 def _fault(task: Task, info: RunInfo, path: Path, recorded: Recorded) -> ProfilerError | None:

@@ -62,7 +62,7 @@ def environment_of(spec: RunSpec, given: Mapping[str, str] | None = None) -> dic
     environment.pop(tables.ENV_CONTROL, None)
     before = environment.pop("PYTHONPATH", "")
     paths = [path for path in before.split(os.pathsep) if path != SITE] if before else []
-    if spec.inside:
+    if spec.hooks:
         environment[tables.ENV_HOOKS] = SITE
         paths.insert(0, SITE)
     if paths:

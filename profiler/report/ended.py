@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
-from typing import Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds
 from profiler.run.model import WHOLE_RUN, RunInfo
-
-_NO_TORCH: Final = re.compile(r"0 of [1-9]\d* ")
-"""How the hooks report Python processes none of which imported torch."""
 
 
 def ended(info: RunInfo) -> str:
@@ -25,7 +20,8 @@ def ended(info: RunInfo) -> str:
 
 def without_torch(info: RunInfo) -> bool:
     """Whether our hooks came into the program, and torch did not."""
-    return any(status.name == "inside" and _NO_TORCH.match(status.reason) for status in info.collectors)
+    processes = info.python_processes
+    return processes is not None and processes[0] > 0 and processes[1] == 0
 
 
 def without_steps(analysis: Analysis) -> bool:

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Table = npt.NDArray[np.void]
+CollectorState = Literal["ok", "unavailable", "failed", "off"]
+HOOKS: Final = "hooks"
+"""Name of the status that tells whether hooks came into the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class RunSpec:
     """Seconds after which the target is stopped; None: never."""
     quiet: bool = False
     """True: the target's output goes to output.log in the run directory, not to the terminal."""
-    inside: bool = True
-    """True: our hooks go into every Python of the target and find steps, waits and syncs; False: only what it marks."""
+    hooks: bool = True
+    """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
     cwd: Path | None = None
     """Where the target is started; None: here."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -48,16 +51,20 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """How one collector fared. A collector that is not `ok` says why, and the run goes on."""
+    """How one collector fared. One that is not `ok` has a reason, and the run goes on without it."""
 
     name: str
-    state: str
-    """ok | unavailable | failed | off"""
+    state: CollectorState
     reason: str = ""
+    """For people. What code branches on is in `code` and `values`."""
     records: int = 0
     dropped: int = 0
     cost_s: float | None = None
     """CPU seconds that the collector itself took; None: not known."""
+    code: str = ""
+    """`hooks-loaded` (values `python` and `torch`: numbers of processes), `hooks-not-loaded` (value `flag`: the option
+    of Python that keeps them out, if any), `ptrace-forbidden`; '' for all others."""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,18 @@ class RunInfo:
     collectors: tuple[CollectorStatus, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the program said of itself through marks.describe: device, corpus, preset, step, ..."""
+
+    def collector(self, name: str) -> CollectorStatus | None:
+        """How the collector `name` fared; None where the run has no such."""
+        return next((status for status in self.collectors if status.name == name), None)
+
+    @property
+    def python_processes(self) -> tuple[int, int] | None:
+        """Python processes that our hooks came into, and how many of these imported torch; None without hooks."""
+        status = self.collector(HOOKS)
+        if status is None or status.code != "hooks-loaded":
+            return None
+        return int(status.values["python"]), int(status.values["torch"])
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.run.cycles import Numbers, phase_starts, round_ends, side_by_side
-from profiler.run.model import MARKED, WHOLE_RUN, Run, Table
+from profiler.run.model import HOOKS, MARKED, WHOLE_RUN, Run, Table
 from profiler.run.tables import NOT_READ, OTHER_PROCESS, PAUSED, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
@@ -239,7 +239,8 @@ def _stepped(run: Run, pid: int) -> str:
 
 def _whole(run: Run) -> Run:
     """Where hooks were in and stacks were taken, but nothing ended a step: one, from the first sample to the last."""
-    hooked = any(status.name == "inside" and status.state == "ok" for status in run.info.collectors)
+    hooks = run.info.collector(HOOKS)
+    hooked = hooks is not None and hooks.state == "ok"
     main = run.stacks[run.stacks["pid"] == run.stacks["tid"]]
     if not hooked or not len(main):
         return run

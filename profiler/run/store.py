@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import threading
@@ -22,7 +23,7 @@ from profiler.core.errors import ProfilerError
 from profiler.run import tables
 
 if TYPE_CHECKING:  # model imports NumPy, which writing does not need
-    from profiler.run.model import RunInfo
+    from profiler.run.model import CollectorStatus, RunInfo
 
 RECORDER: Final = "recorder"
 """Folder of the recorder's own tables; recorded processes write to source-PID."""
@@ -35,6 +36,7 @@ _FLUSH_BYTES: Final = 1 << 16
 _MOST_TEXTS: Final = 20_000
 """Names, and stacks, that are remembered: of hours of sampling there are more. One that is met again afterwards is
 written again under another number, which means the same when it is loaded."""
+_OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
 
 Frame = tuple[str, int, str]
@@ -155,7 +157,7 @@ def info_from_json(content: object, where: str) -> RunInfo:
 
     :raises ProfilerError: a field is missing or of another type, or the schema is newer.
     """
-    from profiler.run.model import CollectorStatus, RunInfo
+    from profiler.run.model import RunInfo
 
     if not isinstance(content, Mapping):
         raise ProfilerError(f"{where} is damaged: {tables.MANIFEST} holds no object")
@@ -164,14 +166,27 @@ def info_from_json(content: object, where: str) -> RunInfo:
     try:
         known["argv"] = tuple(str(word) for word in known.get("argv", ()))
         known["devices"] = tuple(dict(row) for row in known.get("devices", ()))
-        known["collectors"] = tuple(
-            CollectorStatus(**_known(row, CollectorStatus)) for row in known.get("collectors", ())
-        )
+        known["collectors"] = tuple(_collector_status(row) for row in known.get("collectors", ()))
         for name in ("host", "versions", "facts"):
             known[name] = dict(known.get(name, {}))
         return RunInfo(**known)
     except (TypeError, ValueError) as error:
         raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {error}") from error
+
+
+def _collector_status(row: Mapping[str, Any]) -> CollectorStatus:
+    """A status of the manifest. Old ones name the hooks `inside` and have their numbers in the reason only."""
+    from profiler.run.model import HOOKS, CollectorStatus
+
+    known = _known(row, CollectorStatus)
+    known["values"] = dict(known.get("values", {}))
+    if known.get("name") == "inside":
+        known["name"] = HOOKS
+        if numbers := _OLD_HOOKS_LOADED.match(known.get("reason", "")):
+            known |= {"code": "hooks-loaded", "values": {"torch": int(numbers[1]), "python": int(numbers[2])}}
+        elif known.get("state") == "unavailable":
+            known |= {"code": "hooks-not-loaded", "values": {}}
+    return CollectorStatus(**known)
 
 
 def _known(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:

@@ -45,8 +45,8 @@ main()
 """.replace("SITE", SITE)
 
 
-def spec(folder: Path, *argv: str, level: str = "light", inside: bool = True) -> RunSpec:
-    return RunSpec(argv=argv, out=folder / "run", level=level, collectors=(), quiet=True, inside=inside)
+def spec(folder: Path, *argv: str, level: str = "light", hooks: bool = True) -> RunSpec:
+    return RunSpec(argv=argv, out=folder / "run", level=level, collectors=(), quiet=True, hooks=hooks)
 
 
 def bare(*argv: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -63,8 +63,8 @@ def recorded(folder: Path, *argv: str, level: str = "light") -> tuple[int, str, 
     return bare(*argv, environment=environment_of(spec(folder, *argv, level=level)))
 
 
-def inside_status(folder: Path) -> CollectorStatus:
-    return next(status for status in load(folder / "run").info.collectors if status.name == "inside")
+def hooks_status(folder: Path) -> CollectorStatus:
+    return next(status for status in load(folder / "run").info.collectors if status.name == "hooks")
 
 
 @pytest.fixture
@@ -136,34 +136,41 @@ def test_without_torch_there_is_no_folder(tmp_path: Path) -> None:
     info = record(spec(tmp_path, PYTHON, "-c", "import json"))
     assert info.exit_code == 0
     assert not [*(tmp_path / "run").glob("source-*")]
-    assert inside_status(tmp_path) == CollectorStatus("inside", "ok", "0 of 1 Python processes imported torch")
+    assert hooks_status(tmp_path) == CollectorStatus(
+        "hooks",
+        "ok",
+        "0 of 1 Python processes imported torch",
+        code="hooks-loaded",
+        values={"python": 1, "torch": 0},
+    )
 
 
 @pytest.mark.parametrize("flags", ["-I", "-E", "-S", "-uIB"])
 def test_where_they_cannot_come_in_the_run_says_so(tmp_path: Path, flags: str) -> None:
     assert record(spec(tmp_path, PYTHON, flags, "-c", "pass")).exit_code == 0
-    status = inside_status(tmp_path)
+    status = hooks_status(tmp_path)
     assert status.state == "unavailable"
     letter = "I" if "I" in flags else flags[1]
-    assert status.reason == f"hooks did not come in: python -{letter} keeps them out"
+    assert (status.code, status.values) == ("hooks-not-loaded", {"flag": letter})
 
 
 def test_a_program_that_is_no_python(tmp_path: Path) -> None:
     record(spec(tmp_path, "true"))
-    assert "no Python was started" in inside_status(tmp_path).reason
+    status = hooks_status(tmp_path)
+    assert (status.state, status.code, status.values) == ("unavailable", "hooks-not-loaded", {})
 
 
 def test_they_stay_out_where_they_are_not_asked_for(folder: Path, tmp_path: Path) -> None:
-    record(spec(tmp_path, PYTHON, str(script(folder, "import torch")), inside=False))
+    record(spec(tmp_path, PYTHON, str(script(folder, "import torch")), hooks=False))
     assert not (tmp_path / "run" / tables.HOOKED).exists()
-    assert inside_status(tmp_path).state == "off"
+    assert hooks_status(tmp_path).state == "off"
 
 
 def test_a_recorder_within_a_recorder_has_us_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = environment_of(spec(tmp_path, "python"))
     monkeypatch.setattr(os, "environ", first)
     assert environment_of(spec(tmp_path, "python"))["PYTHONPATH"] == first["PYTHONPATH"]
-    outside = environment_of(spec(tmp_path, "python", inside=False))
+    outside = environment_of(spec(tmp_path, "python", hooks=False))
     assert SITE not in outside.get("PYTHONPATH", "").split(os.pathsep)
     assert tables.ENV_HOOKS not in outside
 

@@ -71,8 +71,8 @@ def test_what_the_recording_lacks() -> None:
 
 
 def test_what_is_as_it_should_be_is_no_doubt() -> None:
-    came = CollectorStatus("inside", "ok", "2 of 2 Python processes imported torch")
+    came = CollectorStatus("hooks", "ok", "2 of 2", code="hooks-loaded", values={"python": 2, "torch": 2})
     some = CollectorStatus("stacks", "ok", records=1248, dropped=1)
     assert notes(stepped([200 * MS] * 10, collectors=(came, some))) == ()
-    part = CollectorStatus("inside", "ok", "1 of 2 Python processes imported torch")
-    assert notes(stepped([200 * MS] * 10, collectors=(part,))) == (f"collector inside: {part.reason}",)
+    part = CollectorStatus("hooks", "ok", "1 of 2", code="hooks-loaded", values={"python": 2, "torch": 1})
+    assert notes(stepped([200 * MS] * 10, collectors=(part,))) == (f"collector hooks: {part.reason}",)

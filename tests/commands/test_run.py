@@ -49,7 +49,7 @@ def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
     done = run(tmp_path, "--marks-only", "--", sys.executable, "-c", "pass")
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "reports" / "runs").iterdir()
-    status = next(status for status in load(path).info.collectors if status.name == "inside")
+    status = next(status for status in load(path).info.collectors if status.name == "hooks")
     assert (status.state, status.reason) == ("off", "not asked for: only what the program marks is recorded")
     assert not (path / "hooked").exists()
 
@@ -121,7 +121,7 @@ def test_an_analysis_that_fails_is_said_and_no_more(
     def fail(run: object) -> None:
         raise ValueError("[bold]no")
 
-    monkeypatch.setattr("profiler.analyse.analyse", fail)
+    monkeypatch.setattr("profiler.analyse.analysis.analyse", fail)
     builder = RunBuilder(level="standard")
     builder.steps(10, 200 * MS)
     print_summary(builder.build())

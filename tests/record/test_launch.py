@@ -263,7 +263,7 @@ def test_a_broken_collector_is_a_status(
     monkeypatch.setattr(Broken, "at", at)
     info = record(spec(tmp_path, PYTHON, "-c", "pass", collectors=None))
     assert info.state == "complete"
-    assert [(status.state, status.reason) for status in info.collectors if status.name != "inside"] == [(state, reason)]
+    assert [(status.state, status.reason) for status in info.collectors if status.name != "hooks"] == [(state, reason)]
 
 
 def test_collectors_that_were_not_asked_for_say_so(tmp_path: Path) -> None:

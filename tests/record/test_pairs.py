@@ -322,7 +322,7 @@ def test_hooks_go_where_a_program_marks_its_steps_only(tmp_path: Path, monkeypat
         SideCommand("hooked", ("c",), ours=True, hooked=True),
     ]
     record_all(list(schedule(sides, 1)), tmp_path, lambda number, task: None)
-    inside = {(spec.label, spec.inside) for spec in fake.specs}
+    inside = {(spec.label, spec.hooks) for spec in fake.specs}
     assert inside == {("theirs", True), ("ours", False), ("hooked", True)}, "in every run of a side, or in none"
 
 

@@ -143,7 +143,7 @@ def test_a_block_of_training_is_a_run_with_its_steps(trained: tuple[Path, dict[s
     assert len(run.boundaries) == 7, "those of the block, and no more"
     assert [run.names[number] for number in run.regions["name"]].count("mine") == 7
     statuses = {status.name: status.state for status in run.info.collectors}
-    assert (statuses["host"], statuses["environment"], statuses["inside"]) == ("ok", "ok", "ok")
+    assert (statuses["host"], statuses["environment"], statuses["hooks"]) == ("ok", "ok", "ok")
     assert damage(run) == []
     assert said["paths"] == [str(folder / "one"), str(folder / "two")]
     assert profiler.read(folder / "one").verdict

@@ -10,7 +10,7 @@ from profiler.report.build import build_report
 from profiler.report.ended import ended
 from profiler.run.model import WHOLE_RUN, CollectorStatus, RunInfo
 
-NO_TORCH = CollectorStatus("inside", "ok", "0 of 1 Python processes imported torch")
+NO_TORCH = CollectorStatus("hooks", "ok", code="hooks-loaded", values={"python": 1, "torch": 0})
 
 
 def info(state: str, code: int | None, *statuses: CollectorStatus) -> RunInfo:

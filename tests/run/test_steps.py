@@ -17,7 +17,7 @@ def seen(
     *events: tuple[str, float], kind: BoundaryKind = OPTIMIZER, flags: tuple[int, ...] = (), pid: int = PID
 ) -> Run:
     """A run in which each event (name, ms) was seen."""
-    run = RunBuilder(collectors=[CollectorStatus("inside", "ok")]).build()
+    run = RunBuilder(collectors=[CollectorStatus("hooks", "ok")]).build()
     names = tuple(dict.fromkeys(name for name, _ in events))
     rows = np.zeros(len(events), dtype_of("boundaries"))
     for number, (name, ms) in enumerate(events):
@@ -294,7 +294,7 @@ def test_the_first_tenth_is_warmup_and_at_most_five() -> None:
 
 
 def test_without_any_boundary_the_run_is_one_step() -> None:
-    builder = RunBuilder(collectors=[CollectorStatus("inside", "ok")])
+    builder = RunBuilder(collectors=[CollectorStatus("hooks", "ok")])
     builder.stack(["train.py:1"], 5 * MS, 7 * MS, pid=9, tid=9)
     builder.stack(["train.py:1"], 7 * MS, 30 * MS, pid=9, tid=9)
     run = with_steps(builder.build())

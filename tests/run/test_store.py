@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 from io import BytesIO
@@ -170,3 +171,16 @@ def test_the_writer_flushes_while_records_come(tmp_path: Path, monkeypatch: pyte
     writer.samples(2, [(1, 0, "a", 1.0)])
     assert file.stat().st_size == 2 * tables.packer("samples").size
     writer.close()
+
+
+def test_the_hooks_of_an_old_manifest_are_understood() -> None:
+    rows = [
+        {"name": "inside", "state": "ok", "reason": "0 of 3 Python processes imported torch"},
+        {"name": "host", "state": "ok", "records": 5},
+    ]
+    old = store.info_from_json({**dataclasses.asdict(info()), "collectors": rows}, "run")
+    assert old.python_processes == (3, 0)
+    assert [(status.name, status.code) for status in old.collectors] == [("hooks", "hooks-loaded"), ("host", "")]
+    missing = {"name": "inside", "state": "unavailable", "reason": "hooks did not come in: no Python was started"}
+    old = store.info_from_json({**dataclasses.asdict(info()), "collectors": [missing]}, "run")
+    assert (old.python_processes, old.collectors[0].code) == (None, "hooks-not-loaded")

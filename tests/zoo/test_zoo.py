@@ -40,7 +40,7 @@ def test_the_run_is_whole(kept: Recorded) -> None:
     run = kept.run
     assert run.problems == ()
     states = [(status.name, status.state) for status in run.info.collectors]
-    assert {("inside", "ok"), ("stacks", "ok")} <= set(states), run.info.collectors
+    assert {("hooks", "ok"), ("stacks", "ok")} <= set(states), run.info.collectors
     assert "failed" not in dict(map(reversed, states)), run.info.collectors
     names = {run.names[number] for number in run.regions["name"].tolist()}
     assert names.issuperset(kept.animal.regions), names

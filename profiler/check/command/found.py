@@ -146,7 +146,7 @@ def explained(program: Program, settings: GateSettings) -> Path | None:
         label=program.side,
         timeout=settings.patience,
         quiet=True,
-        inside=program.hooked,
+        hooks=program.hooked,
         cwd=program.cwd,
         env=program.env,
     )

@@ -24,7 +24,7 @@ from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import Watchdog, watchdog_process
 from profiler.core.errors import ProfilerError
 from profiler.record.failures import last_line
-from profiler.record.launch import inside_statuses, opened, write_last
+from profiler.record.launch import hook_statuses, opened, write_last
 from profiler.record.target import environment_of, find_program
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
@@ -118,7 +118,7 @@ class ControlledProcess:
         executable = program.executable()
         self.program = program
         self.folder = folder
-        self.spec = RunSpec(program.argv, folder.absolute(), level=level, label=program.side, inside=program.hooked)
+        self.spec = RunSpec(program.argv, folder.absolute(), level=level, label=program.side, hooks=program.hooked)
         self.steps = 0
         """Steps driven so far."""
         self._patience = patience
@@ -260,7 +260,7 @@ class ControlledProcess:
             state="complete" if succeeded else "failed",
             exit_code=0 if succeeded else exit_code,
             end=time.monotonic_ns(),
-            collectors=tuple(inside_statuses(self.spec)),
+            collectors=tuple(hook_statuses(self.spec)),
         )
         with suppress(OSError):
             (self.spec.out / SPANS_FILE).write_text(json.dumps(self._spans) + "\n", encoding="ascii")

@@ -12,7 +12,7 @@ from profiler.record.checks import Place
 from profiler.record.failures import last_line
 from profiler.record.launch import record
 from profiler.run import tables
-from profiler.run.model import RunSpec
+from profiler.run.model import HOOKS, RunSpec
 
 _SECONDS: Final = 10.0
 
@@ -48,7 +48,7 @@ class InsideCheck:
         if info.exit_code:
             return Answer(NO, f"a recorded Python exits with {info.exit_code}: {said or 'it said nothing'}")
         if not came_in:
-            status = next((status for status in info.collectors if status.name == "inside"), None)
+            status = info.collector(HOOKS)
             reason = said or (status.reason if status else "") or "it does not heed PYTHONPATH"
             return Answer(NO, f"hooks do not come into {place.python}: {reason}")
         return Answer(YES, "hooks come into the program (not into a Python started with -I, -E or -S: leave these off)")

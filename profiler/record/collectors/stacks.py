@@ -26,7 +26,7 @@ from profiler.record.collector import Context
 from profiler.record.collectors import _preempt
 from profiler.record.collectors._lane import Equipment, Lane
 from profiler.record.collectors._window import FORBIDDEN
-from profiler.run.model import CollectorStatus
+from profiler.run.model import CollectorState, CollectorStatus
 from profiler.run.store import RECORDER
 
 __all__ = ["FORBIDDEN", "LEANING", "MOST_PROCESSES", "StacksCollector", "python_of", "sampled_processes"]
@@ -85,12 +85,13 @@ class StacksCollector:
             self.name,
             state,
             reason,
+            code="ptrace-forbidden" if reason == FORBIDDEN else "",
             records=sum(lane.records for lane in lanes),
             dropped=sum(lane.dropped for lane in lanes),
             cost_s=self._cost + sum(lane.cost_s for lane in lanes),
         )
 
-    def _verdict(self) -> tuple[str, str]:
+    def _verdict(self) -> tuple[CollectorState, str]:
         lanes = self._lanes.values()
         errors = [error for error in (self._error, *(lane.error for lane in lanes)) if error]
         if errors:
