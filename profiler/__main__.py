@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from profiler import __doc__ as purpose
 from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.plugins import discover
+from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.core.requirements import explained, missing
 
 DEBUG = "PROFILER_DEBUG"
@@ -23,11 +24,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m profiler", description=purpose)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in discover("profiler.commands"):
-        subparser = commands.add_parser(command.name, help=command.help, description=command.help)
-        command.prepare_parser(subparser)
-        subparser.set_defaults(run=command.run, parser=subparser)
+    builtin = {command.name: command for command in discover("profiler.commands")}
+    for name, command in sorted({**entry_points("commands"), **builtin}.items()):
+        if name in builtin:
+            _add_command(commands, command)
+        else:
+            call_plugin(f"{name} (command)", _add_command, commands, command)
     return parser
+
+
+def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Any) -> None:
+    subparser = commands.add_parser(command.name, help=command.help, description=command.help)
+    subparser.set_defaults(run=command.run, parser=subparser)
+    command.prepare_parser(subparser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -121,6 +121,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.run.tables": (),
     "profiler.core": (),
     "reference_trainer": ("profiler.marks",),
+    "reference_trainer.report": (
+        "profiler.report",
+        "profiler.analyse",
+        "profiler.record",
+        "profiler.run.model",
+        "profiler.core",
+    ),
 }
 # third-party package: where alone it may be imported.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -257,7 +264,7 @@ def heavy_at_start(tree: dict[str, Module]) -> list[str]:
     """Heavy libraries that are imported before anyone needs them."""
     faults = []
     for module in tree.values():
-        if not within(module.name, ("profiler",)):
+        if not within(module.name, ("profiler", "reference_trainer.report")):
             continue
         heavy = HEAVY if within(module.name, NUMPY_AT_THE_TOP) else (*HEAVY, "numpy")
         for imported in module.imports:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,22 @@ def test_heavy_libraries_are_imported_where_used(tree: dict[str, Module]) -> Non
 
 def test_no_import_cycle(tree: dict[str, Module]) -> None:
     assert not (found := cycles(tree)), "\n".join(" <-> ".join(group) for group in found)
+
+
+NAMES_OF_TRAINERS = re.compile(
+    r"reference_trainer|teacher-student|\bas.found\b|\b(batch|parallel)-tokenize\b|batch-recurrence|zero-copy|--list-fixes"
+)
+
+
+def test_the_profiler_names_no_trainer() -> None:
+    """What only the bundled trainers need lives with them and enters the profiler through entry points."""
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / "profiler").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if NAMES_OF_TRAINERS.search(line)
+    ]
+    assert not lines, "\n".join(lines)
 
 
 # ---------------------------------------------------------------- the checker itself, on made-up trees

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from profiler.core.plugins import discover
+from profiler.core.plugins import discover, entry_points
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
@@ -15,7 +15,6 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "check",
         "compare",
         "diagnose",
-        "diagnose-tokenization",
         "doctor",
         "export",
         "monitor",
@@ -60,7 +59,6 @@ PLUGINS: dict[str, tuple[str, ...]] = {
     "profiler.diagnose.rules": (),
     "profiler.report.sections": (
         "breakdown",
-        "claims",
         "counters",
         "doing",
         "environment",
@@ -68,12 +66,9 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "hot",
         "idle",
         "input",
-        "ladder",
-        "learning",
         "lines",
         "method",
         "outside",
-        "quick-fix",
         "spikes",
         "throughput",
         "timeline",
@@ -117,3 +112,17 @@ def test_names_are_pinned(package: str) -> None:
 @pytest.mark.parametrize("package", PLUGINS)
 def test_package_says_what_its_plugins_are(package: str) -> None:
     assert (importlib.import_module(package).__doc__ or "").strip(), f"{package} has no docstring"
+
+
+# group: the names of the entry points of this distribution, read from its pyproject.toml.
+ENTRY_POINTS: dict[str, set[str]] = {
+    "commands": {"diagnose-tokenization"},
+    "json": {"ladder"},
+    "sections": {"claims", "ladder", "learning", "quick-fix"},
+    "trainers": {"lm", "ssm"},
+}
+
+
+@pytest.mark.parametrize("group", ENTRY_POINTS)
+def test_entry_points_are_pinned(group: str) -> None:
+    assert ENTRY_POINTS[group] <= entry_points(group).keys()

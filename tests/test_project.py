@@ -74,7 +74,8 @@ def test_wheel_holds_the_two_packages_and_all_of_them(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert held == files, f"more: {sorted(held - files)}; missing: {sorted(files - held)}"
-    assert scripts.split() == ["[console_scripts]", "training-profiler", "=", "profiler.__main__:main"]
+    assert "[console_scripts]\ntraining-profiler = profiler.__main__:main\n" in scripts
+    assert "[training_profiler.trainers]\nlm = reference_trainer.report.trainers:LM\n" in scripts
 
 
 def test_nothing_of_one_machine_in_tracked_files() -> None:

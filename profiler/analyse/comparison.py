@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from profiler.analyse.comparable import differences
 from profiler.analyse.environment import environment
 from profiler.analyse.flamediff import flame_difference
-from profiler.analyse.ladder import ladder_method
 from profiler.analyse.method import method
-from profiler.analyse.model import Comparison, FlameDiff, Ladder, Measure, Side
+from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
 from profiler.analyse.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.stats import median
 from profiler.core.errors import ProfilerError
@@ -23,7 +22,7 @@ def compare(
     anyway: bool = False,
     same_program: bool = False,
     floor: SideRuns | None = None,
-    ladder: Ladder | None = None,
+    extensions: Mapping[str, Extension] | None = None,
     title: str = "",
     created_at: str = "",
 ) -> Comparison:
@@ -32,11 +31,12 @@ def compare(
     :param anyway: compare sides that are not comparable too; the result is marked as forced.
     :param same_program: nobody said that the sides are two programs: where they are, they are not comparable.
     :param floor: runs of the least that the baseline's call pattern can cost.
-    :param ladder: every fix by itself, from the same rounds as the sides.
+    :param extensions: what was measured beside the sides in the same rounds, by name.
     :raises ProfilerError: fewer than two sides.
     """
     if len(sides) < 2:
         raise ProfilerError("a comparison needs two sides or more")
+    extensions = extensions or {}
     base, pairs = sides[0], min(len(side.light) for side in sides)
     reasons = differences(sides, same_program=same_program)
     infos = [(side.light[0] if side.light else side.detail) for side in sides]
@@ -54,9 +54,12 @@ def compare(
         floor=_side(floor) if floor else None,
         differences=different,
         environment=same,
-        method=(*method(sides, pairs), *(ladder_method(ladder) if ladder else ())),
+        method=(
+            *method(sides, pairs),
+            *(text for one in extensions.values() for text in one.method_sentences()),
+        ),
         flame_diff=_flame_diff(base, sides[-1]),
-        ladder=ladder,
+        extensions=extensions,
     )
 
 

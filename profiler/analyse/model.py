@@ -6,8 +6,9 @@ Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from profiler.run.model import RunInfo, Site
 
@@ -338,82 +339,14 @@ class Side:
     """How many times slower a step was in the breakdown pass than in the light runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What was claimed beforehand, and what was measured."""
+class Extension(Protocol):
+    """What only some trainers measure in a comparison; the plug-ins that know it show it."""
 
-    what: str
-    claimed: str
-    measured: str
-    source: str
-    """Who claimed it, and where."""
+    def method_sentences(self) -> Iterable[str]:
+        """How it was measured."""
 
-
-@dataclass(frozen=True, slots=True)
-class PlannedRow:
-    """A row of the ladder before it was measured; the fields are those of LadderRow."""
-
-    label: str
-    kind: str
-    program: str
-    """Label of the recorded program that the row is of: rows with the same set of fixes share one."""
-    against: str = ""
-    """Label of the program that `gain` is held against."""
-    fix: str = ""
-    also: tuple[str, ...] = ()
-    fixes: tuple[str, ...] = ()
-    removes: str = ""
-    rule: str = ""
-    tokens_per_chunk: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LadderRow:
-    """One set of fixes of the bundled trainer: what it gives, against another set and against as-found."""
-
-    label: str
-    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
-    750 tokens a chunk"""
-    kind: str
-    """baseline | cumulative | without | alone | instead | work | chunk size"""
-    fix: str
-    """The fix that the row is about; empty in the baseline and for chunk sizes."""
-    also: tuple[str, ...]
-    """Fixes that had to be left out, or taken in, with it."""
-    fixes: tuple[str, ...]
-    """All fixes that were on, in the order of the ladder."""
-    removes: str
-    """The cost that `fix` removes, in words."""
-    rule: str
-    """Name of the rule that finds that cost."""
-    measures: Mapping[str, Measure]
-    """Over its runs: median, with the lowest and highest run as low and high."""
-    gain: Ratio
-    """tokens_per_s, paired by round: cumulative: over the row before it; without: fixed over this row, which is what
-    the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
-    against: str
-    """What `gain` is held against: as-found, fixed or the label of the row before; empty where there is no gain."""
-    total: Ratio
-    """tokens_per_s over as-found; None with its reason in rows that do other work."""
-    analysis: Analysis | None = None
-    """Its last run, for series such as the loss."""
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """Every fix of the bundled trainer, alone, on top of the others and left out; recorded in interleaved rounds."""
-
-    rows: tuple[LadderRow, ...]
-    """The baseline first; then by kind, in the order of the ladder."""
-    unavailable: tuple[tuple[str, str], ...] = ()
-    """Fixes that cannot run here, each with the reason."""
-    rounds: int = 0
-    """Complete rounds: each of them ran every program once, and the full set twice."""
-    interrupted: bool = False
-    """True: fewer rounds than were asked for."""
-    claims: tuple[Claim, ...] = ()
+    def verdict_sentence(self) -> str:
+        """What the verdict of the comparison says of it; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,5 +375,5 @@ class Comparison:
     """How it was measured, sentence by sentence."""
     flame_diff: FlameDiff | None = None
     """The flame graphs of the baseline and the last side laid over each other."""
-    ladder: Ladder | None = None
-    """Every fix measured by itself; only of the bundled trainer, on request."""
+    extensions: Mapping[str, Extension] = field(default_factory=dict)
+    """By name, such as `ladder`."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from profiler import read
 from profiler.analyse.comparison import SideRuns, compare
-from profiler.analyse.ladder import ladder as analyse_ladder
-from profiler.analyse.model import Analysis, Comparison, Ladder
+from profiler.analyse.model import Analysis, Comparison, Extension
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.verdict import compare_verdict
-from profiler.record.ladder import LadderPlan
 from profiler.record.pairs import Recorded, SideCommand
+from profiler.record.trainers import Experiment
 from profiler.report.render.console import print_comparison
 from profiler.report.write import write_comparison
 from profiler.run.store import point_latest
@@ -25,32 +24,15 @@ LATEST = Path("reports") / "runs" / "latest"
 """Always the newest comparison, wherever it lies."""
 
 
-def compare_recorded(
-    programs: Sequence[SideCommand], recorded: Recorded, *, out: Path, anyway: bool, ladder: LadderPlan | None = None
-) -> int:
-    """Report on the runs that were just made below `out`; the exit code.
-
-    :param ladder: what `programs` were recorded for; the sides are then the first two of them.
-    """
-    runs = [_side(program, recorded) for program in programs if program.label not in recorded.unavailable]
+def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, anyway: bool) -> int:
+    """Report on the runs that were just made below `out`; the exit code."""
+    runs = [_side(program, recorded) for program in experiment.programs if program.label not in recorded.unavailable]
     floor = tuple(read(path) for path in recorded.floor)
     floor_side = SideRuns("floor", "the baseline's calls with empty kernels", floor, None) if floor else None
-    if ladder is None:
-        return _finish(runs, floor_side, out, anyway)
-    found = analyse_ladder(
-        [row for row in ladder.rows if row.program not in recorded.unavailable],
-        {side.label: side for side in runs},
-        unavailable=(*ladder.unavailable, *_failed(ladder, recorded)),
-        interrupted=recorded.pairs < recorded.planned,
-        anyway=anyway,
-    )
-    return _finish(runs[:2], floor_side, out, anyway, found)
-
-
-def _failed(ladder: LadderPlan, recorded: Recorded) -> list[tuple[str, str]]:
-    """Fixes whose programs failed, and why."""
-    why = recorded.unavailable
-    return [(row.fix, why[row.program]) for row in ladder.rows if row.program in why]
+    extensions: Mapping[str, Extension] = {}
+    if experiment.extensions:
+        extensions = experiment.extensions({side.label: side for side in runs}, recorded, anyway)
+    return _finish(runs[: experiment.sides], floor_side, out, anyway, extensions=extensions)
 
 
 def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
@@ -97,8 +79,8 @@ def _finish(
     floor: SideRuns | None,
     out: Path,
     anyway: bool,
-    ladder: Ladder | None = None,
     *,
+    extensions: Mapping[str, Extension] | None = None,
     same_program: bool = False,
 ) -> int:
     title = " against ".join(side.label for side in reversed(sides))
@@ -108,7 +90,7 @@ def _finish(
         anyway=anyway,
         same_program=same_program,
         floor=floor,
-        ladder=ladder,
+        extensions=extensions,
         title=title,
         created_at=created,
     )

@@ -9,7 +9,6 @@ from typing import Final
 from profiler.analyse.model import Comparison, Measure, Ratio, Side
 from profiler.core.units import count, ratio, seconds, share, significant
 from profiler.diagnose.change import largest_change
-from profiler.diagnose.ladder_verdict import ladder_verdict
 from profiler.diagnose.words import device_of, sampled
 from profiler.run.model import RunInfo
 
@@ -34,7 +33,7 @@ _SAME_SIZE: Final = 1.1
 def compare_verdict(comparison: Comparison) -> str:
     """Faster, slower, or no difference seen, with the interval; then what was seen to change with it.
 
-    Then, where programs say how long they took to start, that this is not in it; of a ladder, which fixes count.
+    Then, where programs say how long they took to start, that this is not in it; then what extensions say.
     """
     reasons = "; ".join(comparison.reasons)
     if not comparison.comparable and not comparison.forced:
@@ -42,8 +41,8 @@ def compare_verdict(comparison: Comparison) -> str:
     said = "; ".join(_about(comparison, side) for side in comparison.sides[1:])
     if comparison.forced:
         said = f"Not comparable ({reasons}), compared all the same: {said}"
-    ladder = ladder_verdict(comparison.ladder) if comparison.ladder else ""
-    return " ".join(sentence for sentence in (f"{said}.", _starts(comparison), ladder) if sentence)
+    extensions = (extension.verdict_sentence() for extension in comparison.extensions.values())
+    return " ".join(sentence for sentence in (f"{said}.", _starts(comparison), *extensions) if sentence)
 
 
 def _starts(comparison: Comparison) -> str:

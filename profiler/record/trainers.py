@@ -1,59 +1,68 @@
-"""The bundled trainers, described: how each is started, and which options of a comparison mean something to it."""
+"""What a trainer offers to `compare`, which runs it in several variants when it is given neither runs nor commands.
+
+Trainers come from the entry-point group `training_profiler.trainers`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Protocol
+
+from profiler.core.plugins import entry_points
+
+if TYPE_CHECKING:
+    from profiler.analyse.model import Extension
+    from profiler.record.pairs import Recorded, SideCommand, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
-    """How one of them is started, and which options of a comparison mean something to it."""
+class TrainerOption:
+    """An option of `compare` that is passed on to a trainer."""
+
+    help: str
+    default: str = ""
+    """Value in a pair; empty: the trainer's own default."""
+    ladder_default: str = ""
+    """Value in a ladder."""
+    type: Callable[[str], Any] = str
+    multiple: bool = False
+    """Takes several values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """The programs that a comparison records, and how."""
+
+    programs: Sequence[SideCommand]
+    """The sides of the comparison first."""
+    tasks: Sequence[Task]
+    sides: int = 2
+    round_name: str = "pair"
+    extensions: Callable[[Mapping[str, Any], Recorded, bool], Mapping[str, Extension]] | None = None
+    """Called with the `SideRuns` of each program by label, what was recorded, and whether --anyway was given."""
+
+
+class Trainer(Protocol):
+    """A program that can be run in two variants, and with each of its fixes."""
 
     name: str
-    what: str
-    """In a sentence."""
+    description: str
     module: str
-    options: tuple[str, ...]
-    """Options of a comparison that every run of it is given, warm-ups and the list of fixes too; without dashes."""
-    pair: Mapping[str, str]
-    """How much a measured run does, where a comparison does not say: option -> value. Only measured runs have these."""
-    ladder: Mapping[str, str]
-    """The same in a ladder, which has many more programs."""
-    warmup: tuple[str, ...]
-    """Words that make a run as short as it can be and still compile everything."""
-    floor: tuple[str, ...] = ()
-    """Words with which the calls are made and nothing is computed; empty: it has no such runs."""
-    hooked: bool = False
-    """It marks its steps only: hooks go into its processes."""
+    """What `python -m` runs."""
+    is_default: bool
+    marks_everything: bool
+    """Its own marks record all that hooks would: hooks are not installed in its processes."""
+    options: Mapping[str, TrainerOption]
+    """By name, without dashes."""
 
-    @property
-    def understands(self) -> tuple[str, ...]:
-        """All options of a comparison that mean something to it."""
-        return (*self.options, *self.pair)
+    def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """The trainer before and after its fixes."""
+
+    def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """The same two variants, and every fix by itself."""
 
 
-LM: Final = Trainer(
-    name="lm",
-    what="the language model",
-    module="reference_trainer.lm",
-    options=("preset", "device", "corpus"),
-    pair={"seconds": "3.0"},
-    ladder={"seconds": "1.0"},
-    warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
-    floor=("--empty-kernels",),
-)
-SSM: Final = Trainer(
-    name="ssm",
-    what="the sweep of teacher-student experiments",
-    module="reference_trainer.ssm",
-    options=("device",),
-    # 60 jobs, and 24: as found some 0.3 s each on a slow core, beside the 4 to 10 s that the start takes. They are six
-    # steps: a run of fewer than five is doubted.
-    pair={"num-seeds": "10", "teacher-ranks": "1", "student-dims": "8,16,32", "sequence-length": "24"},
-    ladder={"num-seeds": "4", "teacher-ranks": "1", "student-dims": "8,16,32", "sequence-length": "24"},
-    warmup=("--num-seeds", "1", "--teacher-ranks", "1", "--student-dims", "8", "--epochs", "2", "--max-guesses", "64"),
-    hooked=True,
-)
-TRAINERS: Final[Mapping[str, Trainer]] = {trainer.name: trainer for trainer in (LM, SSM)}
+def trainers() -> Mapping[str, Trainer]:
+    """All trainers by name, the default first."""
+    return {t.name: t for t in sorted(entry_points("trainers").values(), key=lambda t: (not t.is_default, t.name))}

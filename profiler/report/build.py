@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from profiler.analyse.model import Comparison
-from profiler.core.plugins import discover
+from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.report.blocks import Report, Section
 from profiler.report.subject import Subject, devices, failed_first, looked_at, views
 
@@ -17,7 +17,7 @@ OF_THREADS = frozenset({"verdict", "doing", "environment", "method"})
 
 @dataclass(frozen=True, slots=True)
 class SectionPlugin:
-    """What a module in `sections/` gives as its PLUGIN."""
+    """What a module in `sections/`, or an entry point of the group `training_profiler.sections`, offers."""
 
     name: str
     """Anchor of the section in a page."""
@@ -29,7 +29,14 @@ class SectionPlugin:
 
 def section_plugins() -> tuple[SectionPlugin, ...]:
     """All sections, in the order in which a report shows them."""
-    return tuple(sorted(discover("profiler.report.sections"), key=lambda plugin: (plugin.order, plugin.name)))
+    plugins = (*discover("profiler.report.sections"), *map(_guarded, entry_points("sections").values()))
+    return tuple(sorted(plugins, key=lambda plugin: (plugin.order, plugin.name)))
+
+
+def _guarded(plugin: SectionPlugin) -> SectionPlugin:
+    """The section of another package, which is left out of a report where building it fails."""
+
+    return replace(plugin, build=lambda subject: call_plugin(f"{plugin.name} (section)", plugin.build, subject))
 
 
 def moment(text: str) -> str:

@@ -17,9 +17,6 @@ from profiler.run.model import RunInfo
 Subject = Comparison | Analysis
 
 
-_LANGUAGE_MODEL = "reference_trainer.lm"
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """One side, or the only run: its light measures and, where there is one, its detailed analysis."""
@@ -140,12 +137,6 @@ def rate_unit(sides: Iterable[View], rate: str) -> str:
 def rate_words(sides: Iterable[View], rate: str) -> str:
     """`tokens a second`"""
     return f"{rate_unit(sides, rate).removesuffix('/s')} a second"
-
-
-def of_the_language_model(subject: Subject) -> bool:
-    """Whether it is what the case was about: not so where the baseline says that it is another trainer."""
-    sides = views(subject)
-    return not sides or sides[0].info.facts.get("trainer", _LANGUAGE_MODEL) == _LANGUAGE_MODEL
 
 
 def breakdown_reason(view: View) -> str:

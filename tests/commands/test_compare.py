@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from profiler.__main__ import main
-from profiler.record import bundled, pairs
+from profiler.record import pairs
 from profiler.run.tables import SCHEMA
+from reference_trainer.report import trainers
 from tests.fakes.ladders import document
 from tests.fakes.programs import ROOT
 from tests.fakes.recordings import FakeRecord, write_run
@@ -141,7 +142,7 @@ def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(
 @pytest.fixture
 def ladder(monkeypatch: pytest.MonkeyPatch, fake: FakeRecord) -> FakeRecord:
     """The bundled trainer lists made-up fixes, and is recorded as 40 ms a step as found, 10 ms with anything."""
-    monkeypatch.setattr(bundled, "_listed", lambda argv: json.dumps(document()))
+    monkeypatch.setattr(trainers, "_printed_by", lambda argv: json.dumps(document()))
     fake.step_ms = {"as-found": 40, "without parallel": 10.0, "750 tokens a chunk": 40}
     fake.hooks = {f"{n:02}-chunk-750": lambda: {"facts": FACTS | {"tokens_per_chunk": 750}} for n in range(9)}
     fake.hooks |= {f"{n:02}-learn": lambda: {"facts": FACTS | {"work": "learn"}} for n in range(9)}
@@ -182,7 +183,7 @@ def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
 ) -> None:
     """The sweep's: its jobs have no chunks, and it has no runs with empty kernels."""
     listed = {name: value for name, value in document().items() if name not in ("sweep", "tokens_per_chunk")}
-    monkeypatch.setattr(bundled, "_listed", lambda argv: json.dumps(listed))
+    monkeypatch.setattr(trainers, "_printed_by", lambda argv: json.dumps(listed))
     facts = {"device": "cpu", "unit": "points", "trainer": "reference_trainer.ssm", "methods": "gd", "seeds": "0 to 6"}
     fake.always = {"facts": facts}
     done = compare("--trainer", "ssm", "--ladder", "--pairs", "2", "--num-seeds", "7", "--out", "here")

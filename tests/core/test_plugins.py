@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from profiler.__main__ import make_parser
+from profiler.core import plugins
 from profiler.core.errors import ProfilerError
-from profiler.core.plugins import discover
+from profiler.core.plugins import call_plugin, discover, entry_points
 
 _number = itertools.count()
 
@@ -58,3 +62,74 @@ def test_a_name_is_taken_once(package: tuple[str, Path]) -> None:
     plugin(folder, "b", "same")
     with pytest.raises(ProfilerError, match=r"b: the name 'same' is taken by .*\.a"):
         discover(name)
+
+
+# ---------------------------------------------------------------- entry points of other packages
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Installs a distribution with entry points and a module: takes the text of both."""
+
+    def install(points: str, module: str) -> None:
+        folder = tmp_path / "other_package-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(points)
+        (tmp_path / "other_package.py").write_text(module)
+        monkeypatch.syspath_prepend(tmp_path)
+        entry_points.cache_clear()
+
+    yield install
+    entry_points.cache_clear()
+
+
+def test_objects_of_other_packages_are_loaded(installed: Callable[[str, str], None]) -> None:
+    installed("[training_profiler.sections]\nmine = other_package:SECTION\n", "SECTION = 'mine'\n")
+    assert entry_points("sections")["mine"] == "mine"
+    assert "ladder" in entry_points("sections"), "those of this checkout stay"
+
+
+@pytest.mark.parametrize("module", ["raise RuntimeError('a\\nb')", "SECTION = 1 / 0", "import no_such_module", ""])
+def test_an_entry_point_that_fails_is_one_line_and_left_out(
+    installed: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], module: str
+) -> None:
+    installed("[training_profiler.sections]\nmine = other_package:SECTION\n", module)
+    sys.modules.pop("other_package", None)
+    assert "mine" not in entry_points("sections")
+    error = capsys.readouterr().err
+    assert error.startswith("profiler: the plug-in mine (other_package:SECTION) failed and is left out: ")
+    assert error.count("\n") == 1
+    assert entry_points("sections")
+    assert not capsys.readouterr().err, "it is reported once"
+
+
+def test_a_command_that_fails_leaves_the_others(
+    installed: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "class COMMAND:\n    name = help = 'mine'\n    run = None\n    def prepare_parser(parser): parser.no()\n"
+    installed("[training_profiler.commands]\nmine = other_package:COMMAND\n", text)
+    sys.modules.pop("other_package", None)
+    make_parser()
+    assert capsys.readouterr().err.startswith("profiler: the plug-in mine (command) failed and is left out: ")
+
+
+def test_a_plugin_that_is_called_and_fails_gives_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_plugin("mine", divmod, 7, 2) == (3, 1)
+    assert call_plugin("mine", divmod, 1, 0) is None
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_wheel_has_its_entry_points_in_its_metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Away from a checkout no pyproject.toml is read, not even another project's beside the package."""
+    monkeypatch.setattr(plugins, "__file__", str(tmp_path / "profiler" / "core" / "plugins.py"))
+    for text in (
+        None,
+        "[project]\nname = 'other'\n[project.entry-points.'training_profiler.sections']\na = 'b:c'\n",
+        "[",
+    ):
+        if text is not None:
+            (tmp_path / "pyproject.toml").write_text(text)
+        plugins._checkout_tables.cache_clear()
+        assert plugins._checkout_tables() is None
+    plugins._checkout_tables.cache_clear()

@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.analyse.ladder import ladder
-from profiler.analyse.model import Analysis, Ladder, Measure
+from profiler.analyse.model import Analysis, Measure
 from profiler.analyse.ratios import SideRuns
-from profiler.record.fixlist import FixList, read_fixes
-from profiler.record.ladder import LadderPlan, plan_ladder
 from profiler.run.model import RunInfo
+from reference_trainer.report.ladder import Ladder, measure_ladder
+from reference_trainer.report.ladder_plan import FixList, LadderPlan, plan_ladder, read_fixes
 
 
 def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:
@@ -68,4 +67,4 @@ def speeds(plan: LadderPlan, gains: Mapping[str, float], rounds: int = 3) -> dic
 def made_up(gains: Mapping[str, float], *, rounds: int = 3, interrupted: bool = False, **changes: Any) -> Ladder:
     """A ladder of `document(**changes)` in which each fix has its gain."""
     plan = plan_ladder(fix_list(**changes))
-    return ladder(plan.rows, speeds(plan, gains, rounds), unavailable=plan.unavailable, interrupted=interrupted)
+    return measure_ladder(plan.rows, speeds(plan, gains, rounds), unavailable=plan.unavailable, interrupted=interrupted)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +11,7 @@ import pytest
 
 from profiler.core.errors import Exit, ProfilerError
 from profiler.record import pairs
-from profiler.record.bundled import FLOOR_LABEL, Asked, bundled_ladder, bundled_pair
 from profiler.record.pairs import Recorded, SideCommand, Task, record_all, schedule, shuffled_schedule
-from profiler.record.trainers import LM, SSM, TRAINERS, Trainer
-from tests.fakes.ladders import document
 from tests.fakes.recordings import FakeRecord
 
 SIDES = (SideCommand("before", ("a",)), SideCommand("after", ("b",), warmup=("b", "--short")))
@@ -274,45 +269,6 @@ def test_a_program_without_steps_is_refused_after_its_warm_up(tmp_path: Path, mo
     assert [spec.out.name for spec in fake.specs] == ["warmup-before"]
 
 
-def test_the_bundled_pair_differs_in_its_variant_only() -> None:
-    (found, fixed), floor = bundled_pair(Asked(LM, {"preset": "small", "seconds": "1.5"}))
-    assert floor is not None
-    assert [side.label for side in (found, fixed, floor)] == ["as-found", "fixed", FLOOR_LABEL]
-    assert found.argv[:5] == (sys.executable, "-m", "reference_trainer.lm", "--preset", "small")
-    assert found.argv[-2:] == ("--seconds", "1.5")
-    assert {*found.argv} ^ {*fixed.argv} == {"as-found", "fixed"}
-    assert {*floor.argv} - {*found.argv} == {"--empty-kernels"}
-    assert "--seconds" not in found.warmup, "a warm-up is one chunk, however long a run is"
-    assert found.warmup[-4:] == ("--max-chunks", "1", "--warmup-seconds", "0")
-    assert (found.ours, found.hooked) == (True, False)
-
-
-def test_the_pair_of_the_sweep() -> None:
-    (found, fixed), floor = bundled_pair(Asked(SSM, {"device": "cpu", "num-seeds": "9"}))
-    assert floor is None, "it launches no kernels that could be empty"
-    assert found.argv[:5] == (sys.executable, "-m", "reference_trainer.ssm", "--device", "cpu")
-    assert {*found.argv} ^ {*fixed.argv} == {"as-found", "fixed"}
-    size = {found.argv[at]: found.argv[at + 1] for at in range(5, len(found.argv), 2)}
-    assert size == {"--variant": "as-found", "--num-seeds": "9"} | {
-        f"--{name}": value for name, value in SSM.pair.items() if name != "num-seeds"
-    }
-    assert "9" not in found.warmup, "a warm-up is as small as it can be, however large a run is"
-    assert found.warmup[5:] == ("--variant", "as-found", *SSM.warmup)
-    assert found.hooked, "waits and copies of plain torch are found by hooks"
-
-
-@pytest.mark.parametrize("trainer", TRAINERS.values(), ids=list(TRAINERS))
-def test_a_ladder_does_less_of_the_same(trainer: Trainer) -> None:
-    assert trainer.ladder.keys() == trainer.pair.keys()
-    assert trainer.ladder != trainer.pair
-
-
-def test_an_option_of_the_other_trainer_is_refused() -> None:
-    with pytest.raises(ProfilerError, match=r"--corpus means nothing to the sweep .*\(--trainer ssm\)") as caught:
-        Asked(SSM, {"device": "cpu", "corpus": "x"})
-    assert caught.value.exit_code == Exit.USAGE
-
-
 def test_hooks_go_where_a_program_marks_its_steps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeRecord()
     monkeypatch.setattr(pairs, "record", fake)
@@ -324,49 +280,3 @@ def test_hooks_go_where_a_program_marks_its_steps_only(tmp_path: Path, monkeypat
     record_all(list(schedule(sides, 1)), tmp_path, lambda number, task: None)
     inside = {(spec.label, spec.hooks) for spec in fake.specs}
     assert inside == {("theirs", True), ("ours", False), ("hooked", True)}, "in every run of a side, or in none"
-
-
-def list_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> Trainer:
-    """Instead of the trainer: a module that does `text`."""
-    (tmp_path / "listing.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path)
-    return replace(LM, module="listing")
-
-
-def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    listing = f"import sys; print({json.dumps(document())!r} if '--list-fixes' in sys.argv else 'nothing')"
-    asked = Asked(list_with(monkeypatch, tmp_path, listing), {"device": "host", "seconds": "0.5"})
-    plan, programs, floor = bundled_ladder(asked)
-    (found, fixed), _ = bundled_pair(asked)
-    assert programs[:2] == (found, fixed), "the sides are those of the plain comparison"
-    assert [program.label for program in programs] == [program.label for program in plan.programs]
-    by_label = {program.label: program for program in programs}
-    start = (sys.executable, "-m", "listing", "--device", "host")
-    assert by_label["alone embed (with async)"].argv == (*start, "--fixes", "async,embed", "--seconds", "0.5")
-    assert by_label["learn"].warmup == (
-        *start, "--fixes", "batch,parallel,async,embed,learn", "--max-chunks", "1", "--warmup-seconds", "0",
-    )  # fmt: skip
-    size = by_label["750 tokens a chunk"]
-    assert size.argv == (*start, "--fixes", "", "--tokens-per-chunk", "750", "--seconds", "0.5")
-    assert floor is not None
-    assert floor.argv[-3:] == ("--empty-kernels", "--seconds", "0.5")
-
-
-@pytest.mark.parametrize(
-    ("text", "said", "code"),
-    [
-        ("raise SystemExit('error: no device x')", "it exited with 1: error: no device x", Exit.TARGET_FAILED),
-        ("import sys; sys.exit(print('error: no cuda', file=sys.stderr) or 2)", "no cuda", Exit.USAGE),
-        ("raise SystemExit(2)", "it exited with 2: it printed nothing", Exit.TARGET_FAILED),
-        ("print('usage')", "the trainer's list of fixes (--list-fixes) is wrong: JSONDecodeError", Exit.USAGE),
-    ],
-)
-def test_a_trainer_that_does_not_list_its_fixes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str, code: Exit
-) -> None:
-    trainer = list_with(monkeypatch, tmp_path, text)
-    with pytest.raises(ProfilerError) as caught:
-        bundled_ladder(Asked(trainer))
-    assert said in str(caught.value)
-    assert caught.value.exit_code == code

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import Analysis, Comparison, Ladder, LadderRow, Measure, Ratio, Series
+from profiler.analyse.model import Analysis, Comparison, Measure, Ratio, Series
+from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder
 from tests.report import samples
 
 # fix: what it removes, its rule, its factor alone, on top of those before it, on top of all others
@@ -166,7 +167,11 @@ def with_ladder(found: Ladder | None = None) -> Comparison:
     assert first.detail is not None
     counted = Measure("tokenized_samples_per_step", 8.0, "1/step")
     detail = replace(first.detail, measures={**first.detail.measures, counted.name: counted})
-    return replace(plain, sides=(replace(first, runs=runs, detail=detail), *plain.sides[1:]), ladder=found or ladder())
+    return replace(
+        plain,
+        sides=(replace(first, runs=runs, detail=detail), *plain.sides[1:]),
+        extensions={"ladder": found or ladder()},
+    )
 
 
 def saying(**facts: Any) -> Comparison:
@@ -197,9 +202,10 @@ def in_points() -> Comparison:
         )
         for side in found.sides
     )
-    assert found.ladder is not None
-    rows = tuple(replace(row, measures=counted(row.measures)) for row in found.ladder.rows if row.kind != "chunk size")
-    return replace(found, sides=sides, floor=None, verdict="", ladder=replace(found.ladder, rows=rows))
+    climbed = comparison_ladder(found)
+    assert climbed is not None
+    rows = tuple(replace(row, measures=counted(row.measures)) for row in climbed.rows if row.kind != "chunk size")
+    return replace(found, sides=sides, floor=None, verdict="", extensions={"ladder": replace(climbed, rows=rows)})
 
 
 def empty_ladder() -> Comparison:

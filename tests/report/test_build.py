@@ -82,7 +82,7 @@ def test_sections_come_in_their_order() -> None:
 def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None:
     subject = make()
     report = build_report(subject)
-    laddered = isinstance(subject, Comparison) and subject.ladder is not None
+    laddered = isinstance(subject, Comparison) and "ladder" in subject.extensions
     absent = WHERE_SAMPLED if laddered else OF_LADDERS | WHERE_SAMPLED
     if isinstance(subject, Analysis):
         learned = [measure for name in ("loss", "accuracy") if (measure := subject.measures.get(name))]

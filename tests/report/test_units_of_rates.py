@@ -19,7 +19,7 @@ from tests.report.test_build import of_kind
 def test_a_report_of_points_never_speaks_of_tokens(ladder: bool) -> None:
     subject = ladders.in_points()
     if not ladder:
-        subject = replace(subject, ladder=None)
+        subject = replace(subject, extensions={})
     subject = replace(subject, verdict=compare_verdict(subject))
     assert "the points/s of as-found" in subject.verdict
     document = build(subject)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.check.model import BASE, CANDIDATE
 from profiler.check.speed.controlled_process import Program
-from profiler.record.trainers import TRAINERS
+from profiler.record.trainers import trainers
 
 if TYPE_CHECKING:
     from profiler.check.worktree.prepare import Side
@@ -59,9 +59,9 @@ def _program(side: str, of: Side, *, inside: bool, hint: str) -> Program:
 
 
 def marks_itself(argv: Sequence[str]) -> bool:
-    """Whether it is `python -m` of a bundled trainer that marks all it does; a folder or an argument is none."""
+    """Whether it is `python -m` of a trainer that marks all it does; a folder or an argument is none."""
     module = _module(argv) or ""
-    complete = (trainer.module for trainer in TRAINERS.values() if not trainer.hooked)
+    complete = (trainer.module for trainer in trainers().values() if trainer.marks_everything)
     return any(module == one or module.startswith(f"{one}.") for one in complete)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Analysis, Comparison, IdleBlame, Measure
+from profiler.core.plugins import call_plugin, entry_points
 from profiler.report.render.json_found import found_json
-from profiler.report.render.json_ladder import ladder_json
 from profiler.report.render.json_values import Gaps, clean, ranges_json, ratio_json, strict
 from profiler.report.subject import View, breakdown_reason, devices, side_view, views
 from profiler.run.model import RunInfo
@@ -65,8 +65,9 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
         "method": list(comparison.method),
-        "ladder": ladder_json(comparison, gaps),
     }
+    for name, to_json in entry_points("json").items():
+        report[name] = call_plugin(f"{name} (json)", to_json, comparison, gaps)
     if comparison.floor is None:
         gaps.reasons["floor"] = "no floor was measured for this baseline"
     if not last:

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from profiler.analyse.model import Analysis, Ladder, Measure
+from profiler.analyse.model import Analysis, Measure
+from profiler.core.device_names import HOST_DEVICE
 from profiler.core.units import TIMES
-from profiler.report import case
-from profiler.report.blocks import Cell
+from profiler.report.blocks import Cell, Column, Section, Table, Text
+from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
-from profiler.report.rungs import ladder_of
-from profiler.report.subject import Subject, View, breakdown_reason, of_the_language_model, ratio, views
+from profiler.report.subject import Subject, View, breakdown_reason, devices, ratio, views
+from reference_trainer.report.ladder import Ladder, comparison_ladder
 
+SOURCE: Final = "the case as reported"
+
+AS_FOUND_TOKENS_PER_S: Final = 20.0
+AS_FOUND_CPU: Final = 1.0
+"""Share of the machine's core or cores."""
+AS_FOUND_DEVICE_BUSY: Final = 0.10
+"""Share of the time."""
+SYNCS_PER_CHUNK: Final = 3000
+"""A GPU-to-CPU sync after every token."""
+BATCH_SAMPLES: Final = 8
+BATCH_TOKENIZE_S: Final = 0.0453
+"""Tokenization of BATCH_SAMPLES samples in one call."""
+SAMPLE_TOKENIZE_S: Final = 0.0057
+"""The same, a sample."""
+HOPED_GAIN: Final = 300.0
+"""Tokens a second, cured over as found."""
+HOPED_CPU: Final = (0.10, 0.15)
+HOPED_DEVICE_BUSY: Final = (0.85, 0.90)
+CAUSE: Final = "named as a cause"
+"""Said of inline tokenization, without a share."""
+THOUSANDS: Final = "thousands, named as a cause"
+"""Said of tiny copies and of allocations."""
+
+_MODULE: Final = "reference_trainer.lm"
 UNTIMED = "the batch call was not timed in this run"
 _COPIES = ("h2d_per_step", "d2h_per_step", "d2d_per_step")
 
@@ -29,17 +55,12 @@ class ClaimRow:
     claimed: str
     measured: Cell
     """Its `sort` is the number in base units, None where there is none."""
-    source: str
-    """Who claimed it."""
 
 
 def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
-    """Every claim of the case, measured or not, then those that the ladder brings; none without a ladder.
-
-    They are of the language model: another trainer has none.
-    """
-    ladder = ladder_of(subject)
-    if ladder is None or not views(subject) or not of_the_language_model(subject):
+    """Every claim of the case, measured or not; none without a ladder or of another trainer than the language model."""
+    ladder = comparison_ladder(subject)
+    if ladder is None or not views(subject) or not is_language_model(subject):
         return ()
     found, fixed = views(subject)[0], views(subject)[-1]
     rows = (
@@ -48,25 +69,30 @@ def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
         *_pattern(found, fixed),
         *_tokenize(ladder, found, fixed),
     )
-    others = (ClaimRow(c.what, "", c.claimed, Cell(c.measured), c.source) for c in ladder.claims)
-    return (*(ClaimRow(*row, case.SOURCE) for row in rows), *others)
+    return tuple(ClaimRow(*row) for row in rows)
+
+
+def is_language_model(subject: Subject) -> bool:
+    """Whether it is the trainer that the case is about; the baseline may say that it is another."""
+    sides = views(subject)
+    return not sides or sides[0].info.facts.get("trainer", _MODULE) == _MODULE
 
 
 def _speed(subject: Subject, found: View, fixed: View) -> Iterator[_Row]:
     measured = measure_cell(found.measure("tokens_per_s"), spread=True)
-    yield "Tokens a second", found.label, f"{digits(case.AS_FOUND_TOKENS_PER_S)} tokens/s", measured
+    yield "Tokens a second", found.label, f"{digits(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
     gain = ratio_cell(ratio(subject, fixed.label, "tokens_per_s"))
-    yield "Tokens a second over as-found", fixed.label, f"{digits(case.HOPED_GAIN)}{TIMES}, hoped for", gain
+    yield "Tokens a second over as-found", fixed.label, f"{digits(HOPED_GAIN)}{TIMES}, hoped for", gain
 
 
 def _use(found: View, fixed: View) -> Iterator[_Row]:
     """CPU of the host and time in which the device was busy."""
     title = "CPU of the host's threads"
-    yield title, found.label, f"{_whole(case.AS_FOUND_CPU)} of the machine", _cpu(found)
-    yield title, fixed.label, f"{_span(case.HOPED_CPU)}, hoped for", _cpu(fixed)
+    yield title, found.label, f"{_whole(AS_FOUND_CPU)} of the machine", _cpu(found)
+    yield title, fixed.label, f"{_span(HOPED_CPU)}, hoped for", _cpu(fixed)
     busy = [measure_cell(view.measure("device_utilization"), share=True) for view in (found, fixed)]
-    yield "Device busy", found.label, _whole(case.AS_FOUND_DEVICE_BUSY), busy[0]
-    yield "Device busy", fixed.label, f"{_span(case.HOPED_DEVICE_BUSY)}, hoped for", busy[1]
+    yield "Device busy", found.label, _whole(AS_FOUND_DEVICE_BUSY), busy[0]
+    yield "Device busy", fixed.label, f"{_span(HOPED_DEVICE_BUSY)}, hoped for", busy[1]
 
 
 def _cpu(view: View) -> Cell:
@@ -79,10 +105,10 @@ def _cpu(view: View) -> Cell:
 
 def _pattern(found: View, fixed: View) -> Iterator[_Row]:
     """What a chunk asks of the device."""
-    claimed = f"{digits(case.SYNCS_PER_CHUNK)}, one after every token"
+    claimed = f"{digits(SYNCS_PER_CHUNK)}, one after every token"
     yield "Syncs a chunk", found.label, claimed, _beside(found, fixed, ("syncs_per_step",))
-    yield "Copies a chunk", found.label, case.THOUSANDS, _beside(found, fixed, _COPIES)
-    yield "Allocations a chunk", found.label, case.THOUSANDS, _beside(found, fixed, ("allocations_per_step",))
+    yield "Copies a chunk", found.label, THOUSANDS, _beside(found, fixed, _COPIES)
+    yield "Allocations a chunk", found.label, THOUSANDS, _beside(found, fixed, ("allocations_per_step",))
 
 
 def _beside(found: View, fixed: View, names: tuple[str, ...]) -> Cell:
@@ -105,12 +131,12 @@ def _sum(view: View, names: tuple[str, ...]) -> tuple[float | None, str]:
 def _tokenize(ladder: Ladder, found: View, fixed: View) -> Iterator[_Row]:
     """Share and time of tokenization, which is the category input of the breakdown."""
     title = "Tokenization (input), share of the host's time"
-    yield title, found.label, case.CAUSE, _input_share(found)
+    yield title, found.label, CAUSE, _input_share(found)
     yield title, fixed.label, "not claimed", _input_share(fixed)
     batch, single = _batched(ladder), _sample_time(found.any_detail, found)
     for what, claimed, samples in (
-        (f"Tokenization of {case.BATCH_SAMPLES} samples in one batch", case.BATCH_TOKENIZE_S, case.BATCH_SAMPLES),
-        ("The same, a sample", case.SAMPLE_TOKENIZE_S, 1),
+        (f"Tokenization of {BATCH_SAMPLES} samples in one batch", BATCH_TOKENIZE_S, BATCH_SAMPLES),
+        ("The same, a sample", SAMPLE_TOKENIZE_S, 1),
     ):
         yield what, "", f"{1e3 * claimed:g} ms", _times(batch, single, samples)
 
@@ -167,3 +193,35 @@ def _whole(share: float) -> str:
 
 def _span(shares: tuple[float, float]) -> str:
     return f"{100 * shares[0]:.0f} to {100 * shares[1]:.0f}%"
+
+
+TITLE = "Claimed and measured"
+_COLUMNS = (Column("What"), Column("Claimed"), Column("Measured here"))
+
+
+def build(subject: Subject) -> Section | None:
+    """One table; every claim of the case has a row, measured or not."""
+    rows = claim_rows(subject)
+    if not rows:
+        return None
+    device = devices(views(subject))
+    caption = f"Claimed by {SOURCE}, and measured on {device}"
+    table = Table(caption, _COLUMNS, tuple(map(_cells, rows)))
+    return Section("claims", TITLE, (Text(_of_what(device)), table))
+
+
+def _cells(row: ClaimRow) -> tuple[Cell, ...]:
+    return Cell(row.what, note=row.side), Cell(row.claimed), row.measured
+
+
+def _of_what(device: str) -> str:
+    text = f"The numbers of {SOURCE} were given for a GPU; the bundled trainer rebuilds its pattern."
+    if device == HOST_DEVICE:
+        return (
+            f"{text} Everything measured here is of the {device}, which is not a GPU: counts and shares can be held "
+            "against the claims, rates and times of the device cannot."
+        )
+    return f"{text} Everything measured here is of {device}, on this machine."
+
+
+PLUGIN = SectionPlugin("claims", TITLE, 26, build)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from profiler.report.blocks import Table
 from profiler.report.render.console import print_report
-from profiler.report.tokenization import sentence, tokenization_report
+from reference_trainer.report.tokenization_report import sentence, tokenization_report
 from tests.fakes.tokenization import absent, document, way
 
 BASE = way("sequential", 1.0, spread=0.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import PlannedRow
-from profiler.record.ladder import BASELINE, FIXED, LadderPlan, plan_ladder
+from reference_trainer.report.ladder import PlannedRow
+from reference_trainer.report.ladder_plan import BASELINE, FIXED, LadderPlan, plan_ladder
 from tests.fakes.ladders import document, fix, fix_list
 
 FULL = ("batch", "parallel", "async", "embed", "prefetch")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler.analyse.model import Comparison, LadderRow, Measure
-from profiler.report.claims import ClaimRow, claim_rows
+from profiler.analyse.model import Comparison, Measure
 from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
 from profiler.report.render.text import cell_text
+from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
+from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
 ROW_KEYS: Final = (
     "tokens_per_s",
@@ -26,7 +27,7 @@ ROW_KEYS: Final = (
 
 def ladder_json(comparison: Comparison, gaps: Gaps) -> dict[str, Any] | None:
     """The ladder of a comparison; None with its reason where there is none."""
-    ladder = comparison.ladder
+    ladder = comparison_ladder(comparison)
     if ladder is None:
         gaps.reasons["ladder"] = "the fixes were not measured one by one (compare --ladder)"
         return None
@@ -51,7 +52,7 @@ def _claim(row: ClaimRow, path: str, gaps: Gaps) -> dict[str, Any]:
         "measured": None if cell.missing else cell_text(cell),
         "value": gaps.number(f"{path}.value", cell.sort, cell.missing or "in words only, see measured"),
         "note": cell.note,
-        "source": row.source,
+        "source": SOURCE,
     }
 
 

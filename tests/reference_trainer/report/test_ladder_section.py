@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Ladder, LadderRow, Measure, Ratio
+from profiler.analyse.model import Measure, Ratio
 from profiler.report import blocks
 from profiler.report.build import build_report
-from profiler.report.rungs import cures, listed
-from profiler.report.sections.ladder import PLUGIN, said
+from reference_trainer.report.ladder import Ladder, LadderRow, listed
+from reference_trainer.report.ladder_section import PLUGIN, said
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind, text_of
 
@@ -38,7 +38,7 @@ def all_gains(kind: str, gain: Ratio) -> Ladder:
 
 
 def sentence(found: Ladder) -> str:
-    return said(cures(found), found.rounds)
+    return said(found.cures(), found.rounds)
 
 
 def falls(found: Ladder) -> blocks.Waterfall:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Ladder, Measure, Ratio
+from profiler.analyse.model import Measure, Ratio
 from profiler.report import blocks
-from profiler.report.sections.quick_fix import PLUGIN, said, sizes
+from reference_trainer.report.ladder import Ladder
+from reference_trainer.report.quick_fix import PLUGIN, said, sizes
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Claim, Comparison, Measure
-from profiler.report import blocks, case
-from profiler.report.sections.claims import PLUGIN
+from profiler.analyse.model import Comparison, Measure
+from profiler.report import blocks
+from reference_trainer.report import claims as case
+from reference_trainer.report.claims import PLUGIN
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 
@@ -107,13 +108,8 @@ def test_without_a_breakdown_or_a_count_of_samples_there_is_a_reason(what: str) 
 
 
 def test_what_was_not_measured_is_no_zero() -> None:
-    empty = replace(samples.empty_comparison(), ladder=ladders.ladder())
+    empty = replace(samples.empty_comparison(), extensions={"ladder": ladders.ladder()})
     assert all(cell.missing and not cell.text for _, cell in cells(empty).values())
-
-
-def test_other_claims_of_a_ladder_follow_with_their_source() -> None:
-    found = replace(ladders.ladder(), claims=(Claim("speed of light", "3e8 m/s", "not here", "a book"),))
-    assert cells(ladders.with_ladder(found))[("speed of light", "a book")] == ("3e8 m/s", blocks.Cell("not here"))
 
 
 def test_the_claims_agree_with_each_other() -> None:

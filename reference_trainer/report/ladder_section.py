@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import Ladder, LadderRow, Ratio
-from profiler.report.blocks import Block, Callout, Cell, Column, Items, NotMeasured, Section, Table, Text
+from collections.abc import Iterator
+
+from profiler.analyse.model import Ratio
+from profiler.core.device_names import HOST_DEVICE
+from profiler.report.blocks import (
+    Block,
+    Callout,
+    Cell,
+    Column,
+    Items,
+    NotMeasured,
+    Section,
+    Stair,
+    Table,
+    Text,
+    Waterfall,
+)
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import factor, measure_cell, ratio_cell, ratio_text
-from profiler.report.rungs import Cure, cures, gain, ladder_of, listed, measure, removes, rows_of
-from profiler.report.sections._waterfall import on_device, waterfall
-from profiler.report.subject import Subject, rate_words, views
+from profiler.report.quantities import factor, measure_cell, phrase, ratio_cell, ratio_text
+from profiler.report.subject import Subject, devices, rate_words, views
+from reference_trainer.report.ladder import Cure, Ladder, LadderRow, comparison_ladder, gain, listed
 
 TITLE = "The ladder of cures"
 _CARRIERS = 3
@@ -30,10 +44,10 @@ _NOTE = (
 
 def build(subject: Subject) -> Section | None:
     """The sentence, the waterfall, the table; then what does other work and what is not available."""
-    ladder = ladder_of(subject)
+    ladder = comparison_ladder(subject)
     if ladder is None:
         return None
-    found = cures(ladder)
+    found = ladder.cures()
     warning = _interrupted(ladder)
     if not found:
         reason = "no round was complete" if ladder.interrupted else "the ladder has no row of a cure"
@@ -145,7 +159,7 @@ def _row(cure: Cure) -> tuple[Cell, ...]:
     if cure.without and cure.without.also:
         together.append(f"left out: {listed(cure.without.also)}")
     return (
-        Cell(cure.fix, note=removes(cure.removes), strong=True),
+        Cell(cure.fix, note=_removes(cure.removes), strong=True),
         *(ratio_cell(gain(row)) for row in (cure.alone, cure.added, cure.without)),
         Cell("; ".join(together)),
         Cell(cure.rule),
@@ -155,7 +169,7 @@ def _row(cure: Cure) -> tuple[Cell, ...]:
 def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
     """Rows that are no like-for-like ratio, and cures that cannot run here."""
     blocks: list[Block] = []
-    others = rows_of(ladder, "instead", "work")
+    others = ladder.of_kind("instead", "work")
     if others:
         sides = views(subject)
         fixed, speed = sides[-1].label, rate_words(sides, "tokens_per_s")
@@ -169,6 +183,11 @@ def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
+def _removes(cost: str) -> str:
+    """The cost that a fix removes, marked as such: readers took it for what the fix does."""
+    return f"removes: {cost}" if cost else ""
+
+
 def _why(row: LadderRow, speed: str) -> str:
     """Why no ratio of a row is like for like."""
     if row.kind == "work":
@@ -179,8 +198,81 @@ def _why(row: LadderRow, speed: str) -> str:
 
 def _other(row: LadderRow) -> tuple[Cell, ...]:
     ratio = Cell("no ratio") if row.kind == "work" else ratio_cell(row.gain)
-    speed = measure_cell(measure(row, "tokens_per_s"), spread=True, bare=True)
-    return Cell(row.label, note=removes(row.removes), strong=True), speed, ratio
+    speed = measure_cell(row.measure("tokens_per_s"), spread=True, bare=True)
+    return Cell(row.label, note=_removes(row.removes), strong=True), speed, ratio
+
+
+def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
+    """Every level is as-found's median times a ratio paired by rounds, so that lengths and factors agree."""
+    base = ladder.baseline
+    start = base.measure("tokens_per_s") if base else None
+    if base is None or start is None or not start.value:
+        reason = start.reason if start else "the ladder has no row of as-found"
+        return NotMeasured("the waterfall of the cures", reason or "as-found did no work that it counted")
+    cell = measure_cell(start, spread=True)
+    stairs = [
+        Stair(
+            base.label,
+            None,
+            start.value,
+            start.low,
+            start.high,
+            phrase(start.value, start.unit),
+            f"runs {cell.note}" if cell.note else "",
+            "start",
+        )
+    ]
+    climbed = ladder.of_kind("cumulative")
+    stairs += _climb(climbed, start.value)
+    if climbed and climbed[-1].total.value:
+        stairs.append(_whole(subject, climbed[-1].total, len(climbed), start.value))
+    rounds = f"{ladder.rounds} interleaved round{'s' * (ladder.rounds != 1)}"
+    note = (
+        f"Measured on {on_device(subject)} in {rounds}. Each bar is one more cure over those before it. Levels are the "
+        f"median of {base.label} times the factors, not medians of their own; "
+        "the thin lines are 95% intervals, without a cap where they go on. The axis is logarithmic: "
+        "equal lengths are equal factors."
+    )
+    words = rate_words(views(subject), "tokens_per_s").capitalize()
+    return Waterfall(f"{words}, one cure after the other", start.unit, tuple(stairs), note)
+
+
+def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
+    """A step for each row, from the level that the row before it reached."""
+    level: float | None = base
+    for row in rows:
+        end = base * row.total.value if row.total.value else None
+        if row.gain.value is None or end is None:
+            yield Stair(
+                row.label, None, end, None, None, "not measured", row.gain.reason or row.total.reason, "unknown"
+            )
+        else:
+            low, high = (level * x if level and x else None for x in (row.gain.low, row.gain.high))
+            factor = ratio_cell(row.gain)
+            yield Stair(row.label, level, end, low, high, factor.text + factor.unit, factor.note, _kind(row.gain))
+        level = end
+
+
+def _kind(found: Ratio) -> str:
+    if found.low is None or found.value is None:
+        return "unknown"
+    if not found.different:
+        return "same"
+    return "gain" if found.value > 1 else "loss"
+
+
+def _whole(subject: Subject, total: Ratio, count: int, base: float) -> Stair:
+    cell = ratio_cell(total)
+    label = views(subject)[-1].label if len(views(subject)) > 1 else "all of them"
+    end, low, high = (base * value if value else None for value in (total.value, total.low, total.high))
+    note = f"all {count} cures" if count > 1 else "the one cure"
+    return Stair(label, base, end, low, high, cell.text + cell.unit, cell.note, "total", note)
+
+
+def on_device(subject: Subject) -> str:
+    """The device in a sentence."""
+    named = devices(views(subject))
+    return f"the {named}" if named == HOST_DEVICE else named
 
 
 PLUGIN = SectionPlugin("ladder", TITLE, 22, build)

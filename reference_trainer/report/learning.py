@@ -1,16 +1,18 @@
-"""Learning curves: training and held-out values of loss and accuracy, with what they have to beat."""
+"""What the model learned: curves of loss and accuracy, so that a faster side is seen to do the same work."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from profiler.analyse.model import Analysis, Series
+from profiler.analyse.model import Analysis, Comparison, Series
 from profiler.core.metrics import is_share, label
-from profiler.report.blocks import Block, Curve, Level, Lines, Panel, Text
+from profiler.report.blocks import Block, Curve, Level, Lines, NotMeasured, Panel, Section, Text
+from profiler.report.build import SectionPlugin
+from profiler.report.compare_table import compare_table
 from profiler.report.quantities import digits, percent, phrase, ratio_text
-from profiler.report.rungs import ladder_of, rows_of
-from profiler.report.subject import Subject
+from profiler.report.subject import Subject, View, single, views
+from reference_trainer.report.ladder import comparison_ladder
 
 HELD_OUT = ("heldout_loss", "heldout_accuracy")
 LEARN = "learn"
@@ -60,8 +62,8 @@ class Curves:
 
 def learner_of(subject: Subject) -> Curves | None:
     """The learning row of a ladder."""
-    ladder = ladder_of(subject)
-    rows = rows_of(ladder, "work") if ladder else ()
+    ladder = comparison_ladder(subject)
+    rows = ladder.of_kind("work") if ladder else ()
     found = (Curves(row.label, "s2", row.analysis) for row in rows if row.fix == LEARN and row.analysis)
     return next((one for one in found if one.series("loss") or one.series("heldout_loss")), None)
 
@@ -156,3 +158,57 @@ def _accuracy_said(learner: Curves) -> str:
     bigram = learner.fact("bigram_accuracy")
     against = f", {ratio_text(ends[1] / bigram)} the {percent(bigram)} of bigram counts" if bigram else ""
     return f", and the {'held-out ' if held_out else ''}accuracy to {percent(ends[1])}{against}"
+
+
+TITLE = "Loss and accuracy"
+_NAMES = ("loss", "accuracy")
+_KINDS = dict.fromkeys(_NAMES, "mean of the run") | dict.fromkeys(HELD_OUT, "last of the run")
+
+
+def build(subject: Subject) -> Section | None:
+    """A ladder's learning row beside as-found, or the curves of the sides; the values over the measured steps.
+
+    Nothing of a single run that reports none.
+    """
+    sides = views(subject)
+    learner = learner_of(subject)
+    known = any(view.measure(name).value is not None for view in sides for name in _NAMES)
+    if learner is None and not known:
+        if single(subject):
+            return None
+        reason = sides[0].measure("loss").reason or "the program reports no loss"
+        return Section("learning", TITLE, (NotMeasured("loss and accuracy", reason),))
+    drawn = tuple(curves for view in sides if (curves := _curves(view)) is not None)
+    blocks: list[Block] = []
+    if learner is not None:
+        blocks.extend(learning_blocks(learner, drawn[0] if drawn and drawn[0].label == sides[0].label else None))
+    elif not isinstance(subject, Comparison) and drawn and drawn[0].learns:
+        blocks.append(Text(said(drawn[0], None)))
+    note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
+    if known:
+        table = compare_table(
+            subject,
+            _names(sides),
+            "Over the measured steps",
+            spread=True,
+            note=note * (len(sides) > 1),
+            notes=_KINDS,
+        )
+        blocks.append(table)
+    if learner is None:
+        blocks.extend(plot for name in _NAMES if (plot := lines(drawn, name)).panels)
+    return Section("learning", TITLE, tuple(blocks))
+
+
+def _names(sides: tuple[View, ...]) -> tuple[str, ...]:
+    """Held-out values have a row where a side has any."""
+    return (*_NAMES, *(name for name in HELD_OUT if any(view.measure(name).value is not None for view in sides)))
+
+
+def _curves(view: View) -> Curves | None:
+    """Of the first run of a side that has a curve of its loss or accuracy."""
+    found = (Curves(view.label, view.tone, run) for run in (*view.runs, view.any_detail))
+    return next((one for one in found if any(map(one.series, (*_NAMES, *HELD_OUT)))), None)
+
+
+PLUGIN = SectionPlugin("learning", TITLE, 90, build)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from profiler.__main__ import main
-from profiler.record import tokenization
+from reference_trainer.report import diagnose_tokenization
 from tests.fakes.programs import gone, start
 from tests.fakes.tokenization import document
 
@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append(options)
         return document()
 
-    monkeypatch.setattr(tokenization, "measure_tokenization", measured)
+    monkeypatch.setattr(diagnose_tokenization, "measure_tokenization", measured)
     return calls
 
 

@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Claim
 from profiler.report import blocks
 from profiler.report.render.json import compare_json, render
-from profiler.report.render.json_ladder import ROW_KEYS
+from reference_trainer.report.ladder_json import ROW_KEYS
 from tests.fakes.ladders import made_up
 from tests.report import ladders, samples
 from tests.report.render.test_json import DOCS, nulls, strict
 from tests.report.test_build import of_kind
 
 LADDER = made_up({"async": 4.0, "learn": 0.5})
-SUBJECT = replace(samples.comparison(), ladder=replace(LADDER, claims=(Claim("speed", "50×", "48×", "somebody"),)))
+SUBJECT = replace(samples.comparison(), extensions={"ladder": LADDER})
 
 
 def test_it_is_strict_and_every_null_has_its_reason() -> None:
@@ -57,11 +56,6 @@ def test_claims_are_those_of_the_page() -> None:
     assert document["not_measured"][f"ladder.claims.{claims.index(batch)}.value"] == "in words only, see measured"
     for key in busy:
         assert key in DOCS.read_text(encoding="utf-8").partition("| `claims`")[2].partition("\n")[0]
-
-
-def test_a_claim_of_the_ladder_itself_follows_with_its_source() -> None:
-    last = compare_json(SUBJECT)["ladder"]["claims"][-1]
-    assert (last["what"], last["measured"], last["source"]) == ("speed", "48×", "somebody")
 
 
 def test_what_was_not_measured_has_its_reason() -> None:

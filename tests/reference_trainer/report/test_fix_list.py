@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.record.fixlist import read_fixes
+from reference_trainer.report.ladder_plan import read_fixes
 from tests.fakes.ladders import document, fix, fix_list
 
 

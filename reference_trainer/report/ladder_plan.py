@@ -1,14 +1,16 @@
-"""The trainer's list of its fixes (`--list-fixes`): read, and refused in one line where it contradicts itself."""
+"""Plans a ladder: reads the trainer's list of its fixes (`--list-fixes`), and derives rows and programs from it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
+from reference_trainer.report.ladder import PlannedRow
 
 KINDS: Final = ("cure", "instead", "work")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,27}")
@@ -161,3 +163,118 @@ def _faults_of_full_set(listed: FixList, known: Mapping[str, ListedFix]) -> Iter
         for other in listed.excluded_by(name):
             if other in listed.fixed:
                 yield f"its full set has both {name} and {other}, which exclude each other"
+
+
+BASELINE = "as-found"
+FIXED = "fixed"
+_LABELS: Final = {"cumulative": "+ {}", "without": "without {}", "alone": "alone {}", "instead": "{}", "work": "{}"}
+_ALSO: Final = {"without": "and", "alone": "with"}
+"""Kinds whose labels name the fixes that had to go or come along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The trainer with one set of fixes."""
+
+    label: str
+    folder: str
+    """Of its runs, behind the number of the round."""
+    fixes: tuple[str, ...] = ()
+    tokens_per_chunk: int | None = None
+    """None: the trainer's default."""
+    warm: bool = False
+    """Run once before anything is measured."""
+    optional: bool = False
+    """Its row is no cure: where it cannot run, the others are measured all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class LadderPlan:
+    """Rows to report and programs to record; rows with the same set of fixes share a program."""
+
+    rows: tuple[PlannedRow, ...]
+    programs: tuple[Program, ...]
+    """The baseline first, then the full set."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """Fixes that cannot run here, and why."""
+
+
+def plan_ladder(listed: FixList) -> LadderPlan:
+    """Rows and programs, in this order: the baseline, cumulative, without, alone, instead, work, chunk sizes."""
+    plan = _Planner(listed)
+    plan.baseline()
+    plan.cumulative()
+    for name in listed.fixed:
+        plan.without(name)
+    for name in listed.fixed:
+        plan.alone(name)
+    for kind in ("instead", "work"):
+        for fix in listed.fixes:
+            if fix.kind == kind and fix.available:
+                plan.in_place(fix.name)
+    plan.chunk_sizes()
+    unavailable = tuple((fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available)
+    return LadderPlan(tuple(plan.rows), tuple(plan.programs.values()), unavailable)
+
+
+@dataclass(slots=True)
+class _Planner:
+    """Collects rows, and one program for each set of fixes that they need."""
+
+    listed: FixList
+    rows: list[PlannedRow] = field(default_factory=list)
+    programs: dict[tuple[frozenset[str], int | None], Program] = field(default_factory=dict)
+
+    def baseline(self) -> None:
+        listed = self.listed
+        self.programs[frozenset(), None] = Program(BASELINE, BASELINE, warm=True)
+        self.programs[frozenset(listed.fixed), None] = Program(FIXED, FIXED, listed.ordered(listed.fixed), warm=True)
+        self.rows.append(PlannedRow(BASELINE, "baseline", BASELINE, BASELINE, tokens_per_chunk=listed.tokens_per_chunk))
+
+    def cumulative(self) -> None:
+        before = BASELINE
+        for number, name in enumerate(self.listed.fixed):
+            self._row("cumulative", name, {*self.listed.fixed[: number + 1]}, before)
+            before = self.rows[-1].program
+
+    def without(self, name: str) -> None:
+        """Left out together with all that require it; what they give is `fixed` over this row."""
+        gone = {*self.listed.with_dependents([name])} & {*self.listed.fixed}
+        self._row("without", name, {*self.listed.fixed} - gone, FIXED, also=gone - {name})
+
+    def alone(self, name: str) -> None:
+        """As-found with this fix and what it requires."""
+        chosen = {*self.listed.with_needs(name)}
+        self._row("alone", name, chosen, BASELINE, also=chosen - {name})
+
+    def in_place(self, name: str) -> None:
+        """The full set with this fix in place of all that it excludes and all that require those."""
+        gone = {*self.listed.displaced_by(name)} & {*self.listed.fixed}
+        chosen = ({*self.listed.fixed} - gone) | {*self.listed.with_needs(name)}
+        kind = self.listed.fix(name).kind
+        self._row(kind, name, chosen, FIXED if kind == "instead" else "", also=gone)
+
+    def chunk_sizes(self) -> None:
+        for size in self.listed.sweep:
+            own = None if size == self.listed.tokens_per_chunk else size
+            label = f"{size:,} tokens a chunk"
+            program = self._program(label, f"chunk-{size}", frozenset(), own, warm=False)
+            self.rows.append(PlannedRow(label, "chunk size", program.label, BASELINE, tokens_per_chunk=size))
+
+    def _row(
+        self, kind: str, name: str, chosen: AbstractSet[str], against: str, *, also: AbstractSet[str] = frozenset()
+    ) -> None:
+        fix, others = self.listed.fix(name), self.listed.ordered(also)
+        label = _LABELS[kind].format(name)
+        if others and kind in _ALSO:
+            label += f" ({_ALSO[kind]} {', '.join(others)})"
+        replaces = kind in ("instead", "work")
+        folder = name if replaces else f"{kind}-{name}"
+        program = self._program(label, folder, chosen, None, warm=replaces)
+        fixes = self.listed.ordered(chosen)
+        self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, fix.rule))
+
+    def _program(self, label: str, folder: str, chosen: AbstractSet[str], size: int | None, *, warm: bool) -> Program:
+        """The program that runs this set; a new one of that label where there is none yet."""
+        fresh = Program(label, folder, self.listed.ordered(chosen), size, warm, optional=warm)
+        return self.programs.setdefault((frozenset(chosen), size), fresh)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.analyse.model import Ladder, LadderRow, Measure, Ratio
+from profiler.analyse.model import Measure, Ratio
 from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, NotMeasured, Panel, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
-from profiler.report.rungs import baseline_of, ladder_of, listed, measure, rows_of
-from profiler.report.subject import Subject, devices, of_the_language_model, views
+from profiler.report.subject import Subject, devices, views
+from reference_trainer.report.claims import is_language_model
+from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder, listed
 
 TITLE = "The quick fix: smaller chunks"
 _COLUMNS = (
@@ -34,18 +35,18 @@ class Size:
     @property
     def time(self) -> Measure:
         """Time of a chunk."""
-        return measure(self.row, "step_time")
+        return self.row.measure("step_time")
 
     @property
     def speed(self) -> Measure:
         """Tokens a second."""
-        return measure(self.row, "tokens_per_s")
+        return self.row.measure("tokens_per_s")
 
 
 def build(subject: Subject) -> Section | None:
     """The sentence, two small plots, the table."""
-    ladder = ladder_of(subject)
-    if ladder is None or not of_the_language_model(subject):
+    ladder = comparison_ladder(subject)
+    if ladder is None or not is_language_model(subject):
         return None
     found = sizes(ladder, subject)
     if not any(not size.is_default for size in found):
@@ -59,9 +60,9 @@ def build(subject: Subject) -> Section | None:
 
 def sizes(ladder: Ladder, subject: Subject) -> tuple[Size, ...]:
     """As-found's own size and those of the sweep, the largest first."""
-    found, base = {}, baseline_of(ladder)
+    found, base = {}, ladder.baseline
     own = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(subject)
-    for row in rows_of(ladder, "chunk size"):
+    for row in ladder.of_kind("chunk size"):
         if row.tokens_per_chunk:
             found[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
     if base is not None and own:
@@ -163,7 +164,7 @@ def _span(several: list[tuple[Size, float]]) -> str:
 def _plots(found: tuple[Size, ...]) -> list[tuple[str, Lines]]:
     plots = []
     for title, unit, name in (("Time of a chunk", "s", "step_time"), ("Tokens a second", "tokens/s", "tokens_per_s")):
-        measures = [(size.tokens, own) for size in found if (own := measure(size.row, name)).value is not None]
+        measures = [(size.tokens, own) for size in found if (own := size.row.measure(name)).value is not None]
         if len(measures) > 1:
             scale, shown = _scale(max(m.value or 0.0 for _, m in measures), unit)
             x, y, low, high = zip(*sorted(_point(tokens, m, scale) for tokens, m in measures), strict=True)

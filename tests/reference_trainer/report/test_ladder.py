@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.comparison import compare
-from profiler.analyse.ladder import ITSELF, OTHER_WORK, ladder, ladder_method
-from profiler.analyse.model import Ladder, LadderRow
-from profiler.record.ladder import plan_ladder
+from reference_trainer.report.ladder import DIFFERENT_WORK, ITSELF, Ladder, LadderRow, measure_ladder
+from reference_trainer.report.ladder_plan import plan_ladder
 from tests.fakes.ladders import fix_list, light_run, made_up, speeds
 
 GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8, "shards": 1.5, "learn": 0.5}
@@ -76,7 +75,7 @@ def test_the_baseline_is_held_against_itself(found: Ladder) -> None:
 def test_other_work_has_no_ratio(found: Ladder) -> None:
     one = row(found, "work", "learn")
     for ratio in (one.gain, one.total):
-        assert (ratio.value, ratio.reason) == (None, OTHER_WORK)
+        assert (ratio.value, ratio.reason) == (None, DIFFERENT_WORK)
     assert one.measures["tokens_per_s"].value == pytest.approx(2 * 1000 * 1.1 * 8 * 0.5, rel=ALIKE)
 
 
@@ -85,10 +84,10 @@ def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
     programs = speeds(plan, GAINS)
     other = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
     programs["without parallel"] = replace(programs["without parallel"], light=other)
-    one = row(ladder(plan.rows, programs), "without", "parallel")
+    one = row(measure_ladder(plan.rows, programs), "without", "parallel")
     assert (one.gain.value, one.gain.reason) == (None, "not comparable: corpus: b against not stated")
     assert one.total.reason == "not comparable: corpus: not stated against b"
-    forced = row(ladder(plan.rows, programs, anyway=True), "without", "parallel")
+    forced = row(measure_ladder(plan.rows, programs, anyway=True), "without", "parallel")
     assert forced.gain.value is not None
 
 
@@ -97,7 +96,7 @@ def test_chunk_sizes_may_differ_in_their_size_only() -> None:
     programs = speeds(plan, GAINS)
     other = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
     programs["750 tokens a chunk"] = replace(programs["750 tokens a chunk"], light=other)
-    sizes = [one for one in ladder(plan.rows, programs).rows if one.kind == "chunk size"]
+    sizes = [one for one in measure_ladder(plan.rows, programs).rows if one.kind == "chunk size"]
     assert sizes[0].gain.reason == "not comparable: preset: not stated against base"
 
 
@@ -111,10 +110,10 @@ def test_measures_are_over_the_runs_and_the_last_run_is_kept(found: Ladder) -> N
 
 def test_rows_that_differ_on_purpose_leave_the_sides_comparable(found: Ladder) -> None:
     programs = speeds(plan_ladder(fix_list()), GAINS)
-    done = compare([programs["as-found"], programs["fixed"]], ladder=found)
+    done = compare([programs["as-found"], programs["fixed"]], extensions={"ladder": found})
     assert done.comparable
-    assert done.ladder is found
-    assert done.method[-len(ladder_method(found)) :] == ladder_method(found)
+    assert done.extensions["ladder"] is found
+    assert done.method[-len(tuple(found.method_sentences())) :] == tuple(found.method_sentences())
 
 
 def distinct_pairs() -> int:
@@ -135,13 +134,13 @@ def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
         for factors in hiccups
     )
     programs["fixed"] = replace(fixed, light=light, again=again)
-    one = row(ladder(plan.rows, programs), "without", "async")
+    one = row(measure_ladder(plan.rows, programs), "without", "async")
     assert one.gain.value == pytest.approx(6.4 / 2, rel=ALIKE)
     assert (one.gain.n, one.gain.different) == (3, True)
     assert one.gain.high is not None
     assert one.gain.low is not None
     assert one.gain.high / one.gain.low < 1.02, "each round has one hiccup in two runs, so rounds agree"
-    last = [row for row in ladder(plan.rows, programs).rows if row.kind == "cumulative"][-1]
+    last = [row for row in measure_ladder(plan.rows, programs).rows if row.kind == "cumulative"][-1]
     assert last.measures["tokens_per_s"].n == 6
 
 
@@ -150,7 +149,7 @@ def test_a_second_run_that_measured_nothing_leaves_the_first() -> None:
     programs = speeds(plan, GAINS)
     empty = tuple(replace(run, measures={}) for run in programs["fixed"].light)
     programs["fixed"] = replace(programs["fixed"], again=empty)
-    assert row(ladder(plan.rows, programs), "without", "async").gain.value == pytest.approx(6.4, rel=ALIKE)
+    assert row(measure_ladder(plan.rows, programs), "without", "async").gain.value == pytest.approx(6.4, rel=ALIKE)
 
 
 def test_a_row_shows_its_breakdown_pass_where_there_is_one() -> None:
@@ -158,13 +157,13 @@ def test_a_row_shows_its_breakdown_pass_where_there_is_one() -> None:
     programs = speeds(plan, GAINS)
     detail = light_run(7.0)
     programs["+ batch"] = replace(programs["+ batch"], detail=detail)
-    found = ladder(plan.rows, programs)
+    found = measure_ladder(plan.rows, programs)
     assert row(found, "cumulative", "batch").analysis is detail
     assert row(found, "instead", "shards").analysis is programs["shards"].light[-1]
 
 
 def test_the_method_says_rounds_and_chance(found: Ladder) -> None:
-    first, second, third, fourth = ladder_method(found)
+    first, second, third, fourth = tuple(found.method_sentences())
     assert "once in each of 3 rounds, and the full set twice; each round was in an order of its own" in first
     assert "share their numerator" in second
     assert "correlated" in second
@@ -173,7 +172,7 @@ def test_the_method_says_rounds_and_chance(found: Ladder) -> None:
     gains = sum(one.gain.low is not None and one.kind != "baseline" for one in found.rows) - 1  # the default size
     assert pairs < gains, "rows of the same two programs count once"
     assert f"One in twenty of the {pairs} intervals, each of two different programs, excludes 1" in fourth
-    cut_off = ladder_method(made_up(GAINS, rounds=1, interrupted=True))
+    cut_off = tuple(made_up(GAINS, rounds=1, interrupted=True).method_sentences())
     assert "1 round, then it was interrupted, and the full set twice;" in cut_off[0]
     assert len(cut_off) == 3, "one round has no intervals to speak of"
 
@@ -181,7 +180,7 @@ def test_the_method_says_rounds_and_chance(found: Ladder) -> None:
 def test_what_was_not_recorded_is_no_ratio() -> None:
     plan = plan_ladder(fix_list())
     programs = {label: replace(side, light=()) for label, side in speeds(plan, GAINS).items()}
-    found = ladder(plan.rows, programs, unavailable=plan.unavailable)
+    found = measure_ladder(plan.rows, programs, unavailable=plan.unavailable)
     assert found.rounds == 0
     assert {one.gain.value for one in found.rows} == {None}
     assert all(one.gain.reason and one.analysis is None for one in found.rows)

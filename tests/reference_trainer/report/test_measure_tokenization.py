@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from profiler.core.errors import Exit, ProfilerError
-from profiler.record import tokenization
-from profiler.record.tokenization import measure_tokenization
+from reference_trainer.report import diagnose_tokenization
+from reference_trainer.report.diagnose_tokenization import measure_tokenization
 from tests.fakes.programs import gone, script
 
 PROGRAM = "stand_in"
@@ -23,7 +23,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def replace(text: str) -> None:
         script(tmp_path, text, f"{PROGRAM}.py")
-        monkeypatch.setattr(tokenization, "_MODULE", PROGRAM)
+        monkeypatch.setattr(diagnose_tokenization, "_MODULE", PROGRAM)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     return replace
@@ -69,7 +69,7 @@ def test_ctrl_c_is_passed_on_and_a_program_that_does_not_heed_it_is_killed(
     stand_in, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, grace: float, heeded: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tokenization, "_GRACE_S", grace)
+    monkeypatch.setattr(diagnose_tokenization, "_GRACE_S", grace)
     stand_in(
         "import os, signal, sys\n"
         f"signal.signal(signal.SIGINT, {handler})\n"
@@ -107,4 +107,4 @@ def test_without_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_schema_is_that_of_the_program() -> None:
     from reference_trainer.lm.tokenization import SCHEMA
 
-    assert tokenization.SCHEMA == SCHEMA
+    assert diagnose_tokenization.SCHEMA == SCHEMA

@@ -1,0 +1,141 @@
+"""`diagnose-tokenization`: measures ways of tokenizing a text side by side, and says which is fastest here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from profiler.core.errors import Exit, ProfilerError
+
+SCHEMA: Final = "tokenization/1"
+_MODULE: Final = "reference_trainer.lm.tokenization"
+_WAKE_S: Final = 0.1
+_GRACE_S: Final = 5.0  # from Ctrl-C until it is killed
+_INTERRUPTED: Final = "interrupted; nothing was measured"
+_PREFIX: Final = "error: "  # of a line in which it says what is wrong
+_PASSED_ON = ("corpus", "vocabulary", "preset", "samples", "sample_chars", "seconds", "workers")
+
+
+class DiagnoseTokenizationCommand:
+    """python -m profiler diagnose-tokenization [--corpus PATH] [--out FILE]"""
+
+    name = "diagnose-tokenization"
+    help = "measure tokenization one by one, in batches, in parallel and done before; say which is fastest here"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--corpus", type=Path, help="text of the bundled trainer (default: Python's own documentation)")
+        size = parser.add_mutually_exclusive_group()
+        size.add_argument("--vocabulary", type=int, metavar="N", help="tokens of the vocabulary")
+        size.add_argument("--preset", help="the vocabulary of tiny, small or base (default: tiny)")
+        add("--samples", type=int, metavar="N", help="samples of a chunk: what a batch call gets")
+        add("--sample-chars", type=int, metavar="N", help="characters of a sample")
+        add("--seconds", type=float, metavar="S", help="measured time, about")
+        add("--workers", type=int, metavar="N", help="threads of the ways that use several (default: the cores)")
+        add("--out", type=Path, metavar="FILE", help="write the figures to this file as JSON; nothing is overwritten")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from profiler.report.render.console import print_report
+        from profiler.report.render.json import render
+        from profiler.report.write import write_text
+        from reference_trainer.report.tokenization_report import tokenization_report
+
+        if args.out and args.out.exists():
+            raise ProfilerError(f"--out {args.out} exists already: choose another file")
+        given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in _PASSED_ON}
+        arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+        document = measure_tokenization(arguments)
+        print_report(tokenization_report(document))
+        if args.out:
+            write_text(args.out, render(document))
+        return int(Exit.OK)
+
+
+def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
+    """Run the measurement with these options; the document that it prints.
+
+    :raises ProfilerError: the trainer is not installed, or it failed (with its message and exit code).
+    """
+    if importlib.util.find_spec("reference_trainer") is None:
+        raise ProfilerError("the bundled trainer is not installed: its tokenization cannot be measured")
+    with _interrupts_noted() as interrupts:
+        process = subprocess.Popen(
+            (sys.executable, "-m", _MODULE, *options, "--json"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        out, err = _wait(process, interrupts)
+    if interrupts:
+        raise ProfilerError(_INTERRUPTED, Exit.INTERRUPTED)
+    if process.returncode:
+        raise _failure(process.returncode, err)
+    return _document(out)
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """A list that Ctrl-C adds to. As an exception it could arrive while the program is being started, which would then
+    keep running unnoticed.
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    replaceable = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
+    if replaceable:
+        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        if replaceable:
+            signal.signal(signal.SIGINT, before)
+
+
+def _wait(process: subprocess.Popen[str], interrupts: Sequence[int]) -> tuple[str, str]:
+    """Its output once it has ended. Ctrl-C is passed on; a program that does not stop then is killed."""
+    until = None
+    while True:
+        try:
+            return process.communicate(timeout=_WAKE_S)
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if interrupts and until is None:
+                until = now + _GRACE_S
+                process.send_signal(signal.SIGINT)
+            elif until is not None and (now > until or len(interrupts) > 1):
+                process.kill()
+
+
+def _failure(code: int, err: str) -> ProfilerError:
+    lines = [line.strip() for line in err.splitlines() if line.strip()] or ["it printed nothing"]
+    last = "".join(char for char in lines[-1] if char.isprintable())  # it must not command the terminal
+    if code == Exit.USAGE and last.startswith(_PREFIX):
+        return ProfilerError(last.removeprefix(_PREFIX))
+    if code == Exit.INTERRUPTED:
+        return ProfilerError(_INTERRUPTED, Exit.INTERRUPTED)
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return ProfilerError(f"the measurement of tokenization {how}: {last}", Exit.TARGET_FAILED)
+
+
+def _document(out: str) -> dict[str, Any]:
+    try:
+        document = json.loads(out)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ProfilerError(f"the measurement of tokenization did not print {SCHEMA}", Exit.TARGET_FAILED)
+    return document
+
+
+PLUGIN = DiagnoseTokenizationCommand()

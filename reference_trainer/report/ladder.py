@@ -1,0 +1,295 @@
+"""The ladder: what each fix gives alone, on top of those before it, and on top of all others, from recorded rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profiler.analyse.comparable import differences
+from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
+from profiler.analyse.ratios import SideRuns, over_runs, paired_ratio
+from profiler.core.units import ratio, significant
+
+NAME: Final = "ladder"
+"""Of this extension in a comparison and in its JSON report."""
+SPEED: Final = "tokens_per_s"
+DIFFERENT_WORK: Final = "does other work: no like-for-like ratio"
+ITSELF: Final = "the baseline itself"
+NO_ROW: Final = "the ladder has no such row"
+_SIZE_FACTS: Final = frozenset({"tokens_per_chunk", "samples_per_chunk"})
+"""Facts in which rows of another chunk size differ on purpose."""
+_NAMED_GAINS: Final = 3
+"""Fixes that the verdict names with their gains."""
+
+_FixSet = tuple[frozenset[str], int | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row of the ladder before it is measured; the fields are those of LadderRow."""
+
+    label: str
+    kind: str
+    program: str
+    """Label of the recorded program: rows with the same set of fixes share one."""
+    against: str = ""
+    """Label of the program that `gain` compares with."""
+    fix: str = ""
+    also: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    removes: str = ""
+    rule: str = ""
+    tokens_per_chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRow:
+    """One set of fixes: its speed over another set's and over as-found's."""
+
+    label: str
+    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
+    750 tokens a chunk"""
+    kind: str
+    """baseline | cumulative | without | alone | instead | work | chunk size"""
+    fix: str
+    """The fix that the row is about; empty in the baseline and for chunk sizes."""
+    also: tuple[str, ...]
+    """Fixes that had to be left out, or added, together with it."""
+    fixes: tuple[str, ...]
+    """All fixes that were on, in the order of the ladder."""
+    removes: str
+    """The cost that `fix` removes, in words."""
+    rule: str
+    """Name of the rule that detects this cost."""
+    measures: Mapping[str, Measure]
+    """Over its runs: median, with the lowest and highest run as low and high."""
+    gain: Ratio
+    """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
+    the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
+    against: str
+    """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
+    total: Ratio
+    """tokens_per_s over as-found; None with its reason in rows that do other work."""
+    analysis: Analysis | None = None
+    """Its last run, for series such as the loss."""
+    tokens_per_chunk: int | None = None
+    """None: the trainer's default."""
+
+    def measure(self, name: str) -> Measure:
+        """A measure of this row; one that it lacks is None with the reason."""
+        return self.measures.get(name) or Measure(name, None, "", reason="not recorded in the runs of this row")
+
+    @property
+    def fix_with_companions(self) -> str:
+        """The fix, with what had to be left out along with it."""
+        return self.fix + (f" (and {', '.join(self.also)})" if self.also else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One fix of the full set, with its three effects."""
+
+    fix: str
+    removes: str
+    rule: str
+    alone: LadderRow | None
+    """As-found with it, and with what it requires."""
+    added: LadderRow | None
+    """On top of those before it."""
+    without: LadderRow | None
+    """The full set without it and without what requires it."""
+
+    @property
+    def on_top(self) -> Ratio:
+        """What it gives on top of all others: the full set over the full set without it."""
+        return gain(self.without)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Every fix of a trainer, alone, on top of the others and left out; recorded in interleaved rounds."""
+
+    rows: tuple[LadderRow, ...]
+    """The baseline first; then by kind, in the order of the ladder."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """Fixes that cannot run here, each with the reason."""
+    rounds: int = 0
+    """Complete rounds: each of them ran every program once, and the full set twice."""
+    interrupted: bool = False
+    """True: fewer rounds than requested."""
+
+    @property
+    def baseline(self) -> LadderRow | None:
+        """The row of as-found."""
+        return next(iter(self.of_kind("baseline")), None)
+
+    def of_kind(self, *kinds: str) -> tuple[LadderRow, ...]:
+        """Rows of these kinds, in their order."""
+        return tuple(row for row in self.rows if row.kind in kinds)
+
+    def cures(self) -> tuple[Cure, ...]:
+        """Every fix of the full set, in the order of the ladder."""
+        kinds = ("alone", "cumulative", "without")
+        rows = self.of_kind(*kinds)
+        by_effect = {(row.fix, row.kind): row for row in rows}
+        first = {row.fix: row for row in reversed(rows)}
+        return tuple(
+            Cure(fix, first[fix].removes, first[fix].rule, *(by_effect.get((fix, kind)) for kind in kinds))
+            for fix in dict.fromkeys(row.fix for row in rows)
+        )
+
+    def method_sentences(self) -> Iterator[str]:
+        """How the ladder was measured."""
+        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)}{', then it was interrupted' * self.interrupted}"
+        yield (
+            f"Every program of the ladder ran once in each of {rounds}, and the full set twice; each round was in an "
+            "order of its own, and a gain is over pairs of the same round, of the geometric mean where a program ran "
+            "twice."
+        )
+        yield (
+            "Gains of fixes that were left out share their numerator, the runs of the full set, and gains over "
+            "as-found share their denominator: such gains are correlated, and a hiccup of the shared runs moves all "
+            "of them."
+        )
+        yield "A fix that others require was left out together with them."
+        if intervals := len(self._compared_programs()):
+            yield (
+                f"One in twenty of the {intervals} intervals, each of two different programs, excludes 1 by chance, "
+                "where a fix does nothing."
+            )
+
+    def verdict_sentence(self) -> str:
+        """Which fixes count on top of all others, and which have no measurable effect here."""
+        rows = self.of_kind("without")
+        without_interval = [row for row in rows if row.gain.value is not None and row.gain.low is None]
+        if without_interval:
+            parts = [f"no fix can be told from no effect: {without_interval[0].gain.reason}"]
+        else:
+            parts = list(_effects([row for row in rows if row.gain.low is not None]))
+        if unmeasured := [row for row in rows if row.gain.value is None]:
+            parts.append(f"not known of {_names(unmeasured)}: {unmeasured[0].gain.reason}")
+        if not parts:
+            return ""
+        rounds = f" (interrupted after {self.rounds} round{'s' * (self.rounds != 1)})" if self.interrupted else ""
+        return f"Of the fixes, each left out of the full set{rounds}: {'; '.join(parts)}."
+
+    def _compared_programs(self) -> set[frozenset[_FixSet]]:
+        """Pairs of programs with an interval: rows of the same two count once."""
+        default = self.rows[0].tokens_per_chunk
+        programs: dict[str, _FixSet] = {
+            row.label: (frozenset(row.fixes), row.tokens_per_chunk or default) for row in self.rows
+        }
+        full = next((programs[row.label] for row in reversed(self.rows) if row.kind == "cumulative"), None)
+        pairs = (
+            frozenset({programs[row.label], programs.get(row.against, full)})
+            for row in self.rows
+            if row.gain.low is not None and row.gain.reason != ITSELF
+        )
+        return {pair for pair in pairs if len(pair) > 1}
+
+
+def measure_ladder(
+    rows: Sequence[PlannedRow],
+    programs: Mapping[str, SideRuns],
+    *,
+    unavailable: tuple[tuple[str, str], ...] = (),
+    interrupted: bool = False,
+    anyway: bool = False,
+) -> Ladder:
+    """The rows with what was measured of them.
+
+    :param rows: the first is the baseline.
+    :param programs: by label; run i of every program belongs to round i.
+    :param anyway: give ratios of rows that are not comparable too.
+    """
+    base = programs[rows[0].program]
+    return Ladder(
+        rows=tuple(_measure_row(row, programs, base, anyway=anyway) for row in rows),
+        unavailable=unavailable,
+        rounds=min(len(program.light) for program in programs.values()),
+        interrupted=interrupted,
+    )
+
+
+def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRuns, *, anyway: bool) -> LadderRow:
+    side = programs[row.program]
+    before, after = programs.get(row.against, base), side
+    if row.kind == "without":
+        before, after = after, before
+    return LadderRow(
+        label=row.label,
+        kind=row.kind,
+        fix=row.fix,
+        also=row.also,
+        fixes=row.fixes,
+        removes=row.removes,
+        rule=row.rule,
+        measures=over_runs(side),
+        gain=_speed_ratio(row, before, after, anyway=anyway),
+        against=row.against,
+        total=_speed_ratio(row, base, side, anyway=anyway),
+        analysis=side.detail or (side.light[-1] if side.light else None),
+        tokens_per_chunk=row.tokens_per_chunk,
+    )
+
+
+def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: bool) -> Ratio:
+    """Ratio of the tokens per second, or why there is none."""
+    pairs = min(len(before.light), len(after.light))
+    if row.kind == "work":
+        return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
+    reasons = differences((before, after), but=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
+    if reasons and not anyway:
+        return Ratio(SPEED, None, None, None, pairs, different=False, reason=f"not comparable: {'; '.join(reasons)}")
+    paired = paired_ratio(SPEED, before, after)
+    if before is after and paired.value is not None:
+        return replace(paired, low=1.0, high=1.0, reason=ITSELF)
+    return paired
+
+
+def comparison_ladder(report_input: Comparison | Analysis) -> Ladder | None:
+    """The ladder of a comparison that has one."""
+    ladder = report_input.extensions.get(NAME) if isinstance(report_input, Comparison) else None
+    return ladder if isinstance(ladder, Ladder) else None
+
+
+def gain(row: LadderRow | None) -> Ratio:
+    """The gain of a row; None with the reason where the ladder lacks the row."""
+    if row is None:
+        return Ratio(SPEED, None, None, None, 0, different=False, reason=NO_ROW)
+    return row.gain
+
+
+def listed(names: Iterable[str]) -> str:
+    """a, b and c."""
+    *before, last = list(names) or [""]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _effects(rows: Sequence[LadderRow]) -> Iterator[str]:
+    """Gains, losses, and fixes without a measurable effect; the largest first."""
+    ordered = sorted(rows, key=lambda row: -(row.gain.value or 0.0))
+    gains = [row for row in ordered if row.gain.different and (row.gain.value or 0.0) > 1]
+    if gains:
+        yield ", ".join(f"{row.fix_with_companions} gives {_amount(row.gain)}" for row in gains[:_NAMED_GAINS])
+    if len(gains) > _NAMED_GAINS:
+        yield f"less, but more than none: {_names(gains[_NAMED_GAINS:])}"
+    if losses := [row for row in reversed(ordered) if row.gain.different and (row.gain.value or 0.0) < 1]:
+        yield "slower with: " + ", ".join(f"{row.fix_with_companions} {_amount(row.gain)}" for row in losses)
+    alike = [row for row in rows if not row.gain.different]
+    if alike and len(alike) == len(rows):
+        yield "none can be told from no effect here"
+    elif alike:
+        yield f"indistinguishable from no effect here: {_names(alike)}"
+
+
+def _names(rows: Iterable[LadderRow]) -> str:
+    return ", ".join(row.fix_with_companions for row in rows)
+
+
+def _amount(gain: Ratio) -> str:
+    assert gain.value is not None
+    assert gain.low is not None
+    assert gain.high is not None
+    return f"{ratio(gain.value)} (95% {significant(gain.low)} to {significant(gain.high)})"

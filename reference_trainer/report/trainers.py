@@ -1,0 +1,226 @@
+"""The bundled trainers as `compare` runs them: as found and fixed, a floor, and every set of fixes of a ladder."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler.core.errors import Exit, ProfilerError
+from profiler.record.trainers import Experiment, TrainerOption
+
+if TYPE_CHECKING:
+    from profiler.analyse.model import Extension
+    from profiler.record.pairs import Recorded, SideCommand
+    from reference_trainer.report.ladder_plan import LadderPlan, Program
+
+FLOOR_LABEL: Final = "the same calls with empty kernels"
+_ERROR: Final = "error: "
+"""How the line of an error begins that a trainer prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundledTrainer:
+    """How a trainer is started, and which options of `compare` it understands."""
+
+    name: str
+    description: str
+    module: str
+    options: Mapping[str, TrainerOption]
+    """Those with a default say how much a measured run does; all others go to warm-ups and the list of fixes too."""
+    warmup: tuple[str, ...]
+    """Arguments that make a run as short as it can be while it still compiles everything."""
+    floor: tuple[str, ...] = ()
+    """Arguments with which the calls are made and nothing is computed; empty: it has no such runs."""
+    is_default: bool = False
+    marks_everything: bool = True
+
+    def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """As found and fixed, and the floor where the trainer has one.
+
+        :raises ProfilerError: the trainer is not installed beside the profiler, or an option means nothing to it.
+        """
+        from profiler.record.pairs import schedule
+
+        given = self._checked(given)
+        sides = self._variants(given, self._size(given, ladder=False))
+        floor = self._floor(given, self._size(given, ladder=False))
+        return Experiment(sides, list(schedule(sides, rounds, floor)))
+
+    def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """The programs that the rows of the ladder need, as found and fixed first, and the floor.
+
+        :raises ProfilerError: as of `pair`, or the trainer does not list its fixes.
+        """
+        from profiler.record.pairs import shuffled_schedule
+        from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
+
+        given = self._checked(given)
+        plan = plan_ladder(read_fixes(_printed_by((*self._start(given), "--list-fixes"))))
+        size = self._size(given, ladder=True)
+        sides = self._variants(given, size)
+        others = (
+            self._side(program.label, given, _fix_arguments(program), size, program)
+            for program in plan.programs[len(sides) :]
+        )
+        programs = (*sides, *others)
+        first_cure = next(row.program for row in plan.rows if row.kind == "cumulative")
+        tasks = shuffled_schedule(
+            programs,
+            rounds,
+            self._floor(given, size),
+            warmed=[program.label for program in plan.programs if program.warm],
+            detailed={side.label for side in sides} | {first_cure},
+            twice=sides[1].label,  # all gains of fixes that were left out share its runs
+        )
+
+        def extensions(runs: Mapping[str, Any], recorded: Recorded, anyway: bool) -> Mapping[str, Extension]:
+            return _measured_ladder(plan, runs, recorded, anyway=anyway)
+
+        return Experiment(programs, list(tasks), len(sides), "round", extensions)
+
+    def _checked(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        for name in given:
+            if name not in self.options:
+                understood = ", ".join(f"--{option}" for option in self.options)
+                raise ProfilerError(
+                    f"--{name} means nothing to {self.description} (--trainer {self.name}): leave it out, "
+                    f"or choose from {understood}"
+                )
+        if importlib.util.find_spec(self.module.partition(".")[0]) is None:
+            raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
+        return given
+
+    def _start(self, given: Mapping[str, str]) -> tuple[str, ...]:
+        """The command that every run of it begins with."""
+        always = {name: value for name, value in given.items() if not self.options[name].default}
+        return (sys.executable, "-m", self.module, *_arguments(always))
+
+    def _size(self, given: Mapping[str, str], *, ladder: bool) -> tuple[str, ...]:
+        """Arguments that say how much a measured run does."""
+        defaults = {
+            name: option.ladder_default if ladder else option.default
+            for name, option in self.options.items()
+            if option.default
+        }
+        return _arguments({name: given.get(name, default) for name, default in defaults.items()})
+
+    def _variants(self, given: Mapping[str, str], size: Sequence[str]) -> tuple[SideCommand, SideCommand]:
+        from reference_trainer.report.ladder_plan import BASELINE, FIXED
+
+        return (
+            self._side(BASELINE, given, ("--variant", "as-found"), size),
+            self._side(FIXED, given, ("--variant", "fixed"), size),
+        )
+
+    def _floor(self, given: Mapping[str, str], size: Sequence[str]) -> SideCommand | None:
+        if not self.floor:
+            return None
+        return self._side(FLOOR_LABEL, given, ("--variant", "as-found", *self.floor), size)
+
+    def _side(
+        self,
+        label: str,
+        given: Mapping[str, str],
+        variant: Sequence[str],
+        size: Sequence[str],
+        program: Program | None = None,
+    ) -> SideCommand:
+        from profiler.record.pairs import SideCommand
+
+        argv = (*self._start(given), *variant)
+        return SideCommand(
+            label,
+            (*argv, *size),
+            (*argv, *self.warmup),
+            program.folder if program else "",
+            ours=True,
+            hooked=not self.marks_everything,
+            optional=program is not None and program.optional,
+        )
+
+
+def _measured_ladder(
+    plan: LadderPlan, runs: Mapping[str, Any], recorded: Recorded, *, anyway: bool
+) -> Mapping[str, Extension]:
+    """The ladder as an extension of a comparison; programs that failed are unavailable fixes."""
+    from reference_trainer.report.ladder import NAME, measure_ladder
+
+    failed = recorded.unavailable
+    ladder = measure_ladder(
+        [row for row in plan.rows if row.program not in failed],
+        runs,
+        unavailable=(
+            *plan.unavailable,
+            *((row.fix, failed[row.program]) for row in plan.rows if row.program in failed),
+        ),
+        interrupted=recorded.pairs < recorded.planned,
+        anyway=anyway,
+    )
+    return {NAME: ladder}
+
+
+def _fix_arguments(program: Program) -> tuple[str, ...]:
+    size = () if program.tokens_per_chunk is None else ("--tokens-per-chunk", str(program.tokens_per_chunk))
+    return ("--fixes", ",".join(program.fixes), *size)
+
+
+def _arguments(options: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(argument for name, value in options.items() for argument in (f"--{name}", value))
+
+
+def _printed_by(argv: Sequence[str]) -> str:
+    """What a trainer prints as the list of its fixes."""
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == 0:
+        return done.stdout
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it printed nothing"]
+    last = "".join(char for char in lines[-1] if char.isprintable())
+    if done.returncode == Exit.USAGE and last.startswith(_ERROR):
+        raise ProfilerError(last.removeprefix(_ERROR))
+    raise ProfilerError(
+        f"the bundled trainer does not list its fixes, it exited with {done.returncode}: {last}", Exit.TARGET_FAILED
+    )
+
+
+def seconds(text: str) -> str:
+    """A duration of the command line, as the trainer gets it."""
+    if not 0 < (value := float(text)) < math.inf:
+        raise ProfilerError(f"--seconds {value}: must be above 0")
+    return str(value)
+
+
+LM: Final = BundledTrainer(
+    name="lm",
+    description="the language model",
+    module="reference_trainer.lm",
+    options={
+        "preset": TrainerOption("size of the model: tiny, small or base"),
+        "corpus": TrainerOption("text to train on"),
+        "seconds": TrainerOption("measured time of a run", "3.0", "1.0", type=seconds),
+        "device": TrainerOption("auto, cuda, or the CPU: host"),
+    },
+    warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
+    floor=("--empty-kernels",),
+    is_default=True,
+)
+# 60 jobs, and 24 in a ladder: as found each takes about 0.3 s on a slow core, beside the 4 to 10 s of the start. They
+# are six steps: a run of fewer than five is flagged as too short.
+SSM: Final = BundledTrainer(
+    name="ssm",
+    description="the sweep of teacher-student experiments",
+    module="reference_trainer.ssm",
+    options={
+        "device": TrainerOption("auto, cuda or cpu"),
+        "num-seeds": TrainerOption("seeds of each combination", "10", "4"),
+        "teacher-ranks": TrainerOption("ranks of the teachers", "1", "1", multiple=True),
+        "student-dims": TrainerOption("dimensions of the students", "8,16,32", "8,16,32", multiple=True),
+        "sequence-length": TrainerOption("length of the measured sequences", "24", "24"),
+    },
+    warmup=("--num-seeds", "1", "--teacher-ranks", "1", "--student-dims", "8", "--epochs", "2", "--max-guesses", "64"),
+    marks_everything=False,
+)
