@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 from profiler.core.plugins import discover, entry_points
+from profiler.record.doctor import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS: dict[str, tuple[str, ...]] = {
@@ -22,23 +23,6 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "run",
     ),
     "profiler.record.collectors": ("environment", "gpu", "host", "stacks"),
-    "profiler.record.checks": (
-        "attach",
-        "clocks",
-        "disk",
-        "gpu",
-        "host",
-        "inside",
-        "kineto",
-        "libraries",
-        "load",
-        "memory",
-        "numba-cuda",
-        "preempt",
-        "python",
-        "stacks",
-        "torch",
-    ),
     "profiler.agent.hooks": (
         "backward",
         "checkpoints",
@@ -126,3 +110,9 @@ ENTRY_POINTS: dict[str, set[str]] = {
 @pytest.mark.parametrize("group", ENTRY_POINTS)
 def test_entry_points_are_pinned(group: str) -> None:
     assert ENTRY_POINTS[group] <= entry_points(group).keys()
+
+
+def test_the_names_of_the_doctors_checks_are_pinned() -> None:
+    names = "attach clocks disk gpu host inside kineto libraries "
+    names += "load memory numba-cuda preempt python stacks torch"
+    assert sorted(check.name for check in all_checks()) == names.split()

@@ -40,14 +40,13 @@ class DoctorCommand:
             return _bare(requirements.explained(lacking), as_json=args.json)
         from rich.console import Console
 
-        from profiler.record.checks import Place
-        from profiler.record.doctor import examine
+        from profiler.record.doctor import Setup, examine
         from profiler.report.render.doctor import doctor_json, doctor_view
 
         python = shutil.which(args.python)
         if python is None:
             raise ProfilerError(f"--python {args.python}: there is no such program")
-        rows = examine(Place(python, _RUNS))
+        rows = examine(Setup(python, _RUNS))
         if args.json:
             print(json.dumps(doctor_json(rows), indent=1))
         else:

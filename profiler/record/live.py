@@ -191,9 +191,9 @@ class ProcReader:
     """Reads /proc, and NVML where there is one."""
 
     def __init__(self) -> None:
-        from profiler.record.collectors._nvml import Gpus
+        from profiler.record.collectors.gpu import GpuReader
 
-        self._gpus = Gpus()
+        self._gpus = GpuReader()
 
     def tree(self, pid: int) -> list[ProcessRow]:
         rows = [
@@ -219,7 +219,7 @@ class ProcReader:
         return (arguments == read_arguments(parent.pid) and is_python(row.pid)) or "--multiprocessing-fork" in arguments
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
-        return self._gpus.read(pids, uses_cuda=not self._gpus.reason and any(map(_opens_driver, pids)))
+        return self._gpus.read(pids, uses_cuda=not self._gpus.error and any(map(_opens_driver, pids)))
 
     def cores(self, pid: int) -> float:
         return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))

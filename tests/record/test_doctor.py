@@ -1,73 +1,269 @@
-"""The doctor's runner: order, a check that fails, and one that never answers."""
+"""The doctor: its runner on fakes, and each check where it can and where it cannot."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from profiler.core.capability import NO, NOT_KNOWN, STATES, YES, Answer
-from profiler.core.plugins import discover
-from profiler.record.checks import Place
-from profiler.record.doctor import PACKAGE, examine
-
-PLACE = Place("python", Path("runs"))
-
-
-class Fake:
-    """A check that gives what it was given, or raises it."""
-
-    needed = True
-
-    def __init__(self, name: str, order: int, given: Answer | Exception, patience_s: float = 60.0) -> None:
-        self.name, self.title, self.order, self.patience_s = name, f"the {name}", order, patience_s
-        self._given = given
-
-    def look(self, place: Place) -> Answer:
-        if isinstance(self._given, Exception):
-            raise self._given
-        return self._given
+from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.procfs import CpuTimes
+from profiler.record import limits, permission
+from profiler.record.checks import python, recording, system
+from profiler.record.checks._programs import ProgramError, output_of
+from profiler.record.doctor import Check, Setup, all_checks, examine
+from tests.fakes.nvml import FakeNvml
 
 
-class Hanging(Fake):
-    """Answers when it is released, at the end of the test."""
-
-    def __init__(self) -> None:
-        super().__init__("hanging", 0, Answer(YES, "late"), patience_s=0.05)
-        self.released = threading.Event()
-
-    def look(self, place: Place) -> Answer:
-        self.released.wait()
-        return super().look(place)
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(sys.executable, tmp_path / "reports" / "runs")
 
 
-def test_a_check_that_fails_is_its_own_line() -> None:
-    checks = [Fake("b", 2, ValueError("two\nlines")), Fake("a", 1, Answer(NO, "why", "do"))]
-    first, second = examine(PLACE, checks=checks)  # type: ignore[arg-type]
+# ---------------------------------------------------------------- the runner
+
+
+def fake(name: str, order: int, answer: Callable[[], Answer], patience_s: float = 60.0) -> Check:
+    return Check(name, f"the {name}", order, True, patience_s, lambda setup: answer())
+
+
+def test_a_check_that_raises_is_its_own_row(setup: Setup) -> None:
+    def fails() -> Answer:
+        raise ValueError("two\nlines")
+
+    first, second = examine(setup, checks=[fake("a", 1, lambda: Answer(NO, "why", "do")), fake("b", 2, fails)])
     assert (first.name, first.title, first.answer, first.lacking) == ("a", "the a", Answer(NO, "why", "do"), True)
     assert second.answer == Answer(NOT_KNOWN, "the check failed: ValueError: two lines")
     assert second.lacking, "what is needed and not known is lacking"
 
 
-def test_a_check_that_hangs_stops_nothing() -> None:
-    hanging = Hanging()
-    first, second = examine(
-        PLACE,
-        checks=[
-            hanging,
-            Fake("a", 1, Answer(YES, "")),
-        ],
-    )  # type: ignore[list-item]
-    hanging.released.set()
-    assert first.answer == Answer(NOT_KNOWN, "no answer within 0.05 s")
+def test_a_check_that_hangs_delays_no_other(setup: Setup) -> None:
+    released = threading.Event()
+
+    def hangs() -> Answer:
+        released.wait()
+        return Answer(YES, "late")
+
+    first, second = examine(setup, checks=[fake("hanging", 0, hangs, 0.05), fake("a", 1, lambda: Answer(YES, ""))])
+    released.set()
+    assert first.answer.state == NOT_KNOWN
     assert (second.answer.state, second.lacking) == (YES, False)
 
 
-@pytest.mark.parametrize("check", discover(PACKAGE), ids=lambda check: check.name)
-def test_every_check_is_bounded_and_told_apart(check: object) -> None:
-    checks = discover(PACKAGE)
-    assert 0 < check.patience_s < 60  # type: ignore[attr-defined]
-    assert sum(other.order == check.order for other in checks) == 1  # type: ignore[attr-defined]
-    assert len(check.title) <= 21, "the column is narrow"  # type: ignore[attr-defined]
-    assert len(STATES) == 4
+def test_every_check_has_a_time_a_place_and_a_short_title() -> None:
+    checks = all_checks()
+    assert len({check.order for check in checks}) == len({check.name for check in checks}) == len(checks)
+    assert all(0 < check.patience_s < 60 for check in checks)
+    assert all(len(check.title) <= 21 for check in checks), "the column is narrow"
+
+
+def test_programs_that_do_not_answer() -> None:
+    with pytest.raises(ProgramError, match="NameError: name 'x' is not defined"):
+        output_of([sys.executable, "-c", "x"], 30)
+    with pytest.raises(ProgramError, match="cannot start"):
+        output_of(["/nowhere/python"], 30)
+    with pytest.raises(ProgramError, match=r"no answer within 0.1 s"):
+        output_of([sys.executable, "-c", "import signal; signal.pause()"], 0.1)
+
+
+# ---------------------------------------------------------------- the Python that trains
+
+
+def answers(text: str) -> Callable[..., str]:
+    return lambda command, seconds: text
+
+
+def test_python(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = python.python.examine(setup)
+    assert answer.state == YES
+    assert sys.executable in answer.why
+    states = {
+        '[[3, 9, 1], "CPython", false, false]': NO,
+        '[[3, 11, 1], "PyPy", false, false]': NO,
+        '[[3, 13, 1], "CPython", true, false]': PARTLY,
+    }
+    for text, state in states.items():
+        monkeypatch.setattr(python, "output_of", answers(text))
+        assert python.python.examine(setup).state == state
+
+
+CPU = {"version": "2.13", "cuda": None, "hip": None, "file": "/x/torch/__init__.py", "kineto": True, "gpus": 0}
+CPU["activities"] = ["CPU"]
+CUDA = {**CPU, "cuda": "13.0", "gpus": 2, "activities": ["CPU", "CUDA"]}
+
+
+@pytest.mark.parametrize(
+    ("build", "torch_state", "kineto_state"),
+    [
+        (CPU, YES, YES),
+        (CUDA, YES, YES),
+        ({**CUDA, "gpus": 0}, PARTLY, YES),
+        ({**CUDA, "error": "out of memory"}, PARTLY, YES),
+        ({**CUDA, "activities": ["CPU"]}, YES, PARTLY),
+        ({"missing": True}, NO, NO),
+        (ProgramError("no answer within 45 s"), NO, NOT_KNOWN),
+    ],
+)
+def test_torch_and_its_trace(
+    build: Any, torch_state: str, kineto_state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "torch_build", lambda python: build)
+    assert python.torch.examine(setup).state == torch_state
+    assert python.kineto.examine(setup).state == kineto_state
+
+
+def test_torch_is_asked_once_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text(
+        f"open({str(tmp_path / 'imports')!r}, 'a').write('x')\nraise ImportError('libcudart.so.13: cannot open')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(python, "_torch_build", python._torch_build.__wrapped__)
+    cached = python.cache(python._torch_build)
+    monkeypatch.setattr(python, "_torch_build", cached)
+    setup = Setup(sys.executable, tmp_path)
+    assert "ImportError: libcudart.so.13: cannot open" in python.torch.examine(setup).why
+    assert python.kineto.examine(setup).state == NOT_KNOWN
+    assert (tmp_path / "imports").read_text() == "x"
+
+
+def test_libraries_and_numba_cuda(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "output_of", lambda command, seconds: '{"lightning": "2.6"}')
+    assert python.libraries.examine(setup).why == "lightning 2.6"
+    monkeypatch.setattr(python, "output_of", lambda command, seconds: "0.30.4\n")
+    assert python.numba_cuda.examine(setup).why.startswith("numba-cuda 0.30.4")
+
+    def refuse(command: list[str], seconds: float) -> str:
+        raise ProgramError("PackageNotFoundError: numba-cuda")
+
+    monkeypatch.setattr(python, "output_of", refuse)
+    assert (answer := python.numba_cuda.examine(setup)).state == NO
+    assert answer.do.startswith("pip install")
+    assert python.libraries.examine(setup).state == NOT_KNOWN
+
+
+# ---------------------------------------------------------------- recording
+
+
+def test_hooks_come_in(setup: Setup) -> None:
+    assert recording.hooks.examine(setup).state == YES
+
+
+def test_hooks_that_do_not_come_in(setup: Setup, tmp_path: Path) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    answer = recording.hooks.examine(Setup(str(wrapper), setup.runs))
+    assert answer.state == NO
+    assert str(wrapper) in answer.why
+    wrapper.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    answer = recording.hooks.examine(Setup(str(wrapper), setup.runs))
+    assert (answer.state, answer.why) == (NO, "a recorded Python exits with 3: broken")
+
+
+@pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+def test_stacks_are_really_read(check: Check, setup: Setup) -> None:
+    """The answer depends on this machine, but where it is no, it comes with a remedy."""
+    answer = check.examine(setup)
+    assert answer.state == YES or (answer.state == NO and answer.do), answer
+
+
+@pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+def test_ptrace_is_forbidden(check: Check, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    py_spy = tmp_path / "py-spy"
+    py_spy.write_text(
+        "#!/bin/sh\necho 'Error: Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n"
+    )
+    py_spy.chmod(0o755)
+    monkeypatch.setattr(recording, "find_py_spy", lambda: str(py_spy))
+    remedies = {0: "--cap-add SYS_PTRACE", 1: "sudo sysctl kernel.yama.ptrace_scope=0", 3: "restart the machine"}
+    for scope, remedy in remedies.items():
+        monkeypatch.setattr(permission, "ptrace_scope", lambda proc="", scope=scope: scope)
+        answer = check.examine(setup)
+        assert answer.state == NO
+        assert remedy in answer.do
+    monkeypatch.setattr(recording, "find_py_spy", lambda: None)
+    assert check.examine(setup) == Answer(NO, "py-spy is not installed", "pip install py-spy")
+
+
+def test_the_scope_of_ptrace(tmp_path: Path) -> None:
+    assert permission.ptrace_scope(tmp_path) == 0
+    (tmp_path / "sys/kernel/yama").mkdir(parents=True)
+    (tmp_path / "sys/kernel/yama/ptrace_scope").write_text("3\n")
+    assert permission.ptrace_scope(tmp_path) == 3
+
+
+@pytest.mark.parametrize(("permitted", "state"), [(True, YES), (False, PARTLY)])
+def test_preempting(permitted: bool, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording._preempt, "permitted", lambda: permitted)
+    assert recording.preempt.examine(setup).state == state
+
+
+def test_gpu(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert recording.gpu.examine(setup) == Answer(YES, "2 × Fake GPU, driver 550.1")
+    nvml.driver = False
+    assert "--gpus all" in recording.gpu.examine(setup).do
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert recording.gpu.examine(setup).do == "pip install nvidia-ml-py"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_host(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert system.host.examine(setup).state == YES
+    monkeypatch.setattr(system, "thread_times", lambda pid, tids: {})
+    assert system.host.examine(setup).state == PARTLY
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert system.host.examine(setup).do == "pip install psutil"
+
+
+def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    governor = tmp_path / "governor"
+    governor.write_text("performance\n")
+    monkeypatch.setattr(system, "_GOVERNOR", governor)
+    monkeypatch.setattr(system, "cpu_times", lambda: None)
+    monkeypatch.setattr(limits, "cores", lambda pid=0: 8)
+    monkeypatch.setattr(limits, "cpu_limit", lambda: None)
+    assert system.clocks.examine(setup).state == YES
+    monkeypatch.setattr(system, "cpu_times", lambda: CpuTimes(1000, 500, 100))
+    assert system.clocks.examine(setup).state == PARTLY, "10% of the time was stolen"
+    monkeypatch.setattr(limits, "cpu_limit", lambda: 2.5)
+    governor.write_text("powersave\n")
+    answer = system.clocks.examine(setup)
+    assert (answer.state, answer.do) == (PARTLY, "export OMP_NUM_THREADS=2")
+    assert all(part in answer.why for part in ("2.5 of the 8 cores", "governor powersave", "10%"))
+
+
+@pytest.mark.parametrize(
+    ("average", "state", "part"),
+    [(0.3, YES, "load 0.3 on 2 cores"), (1.1, PARTLY, "load 1.1"), (10.2, PARTLY, "more threads want a core")],
+)
+def test_load(setup: Setup, monkeypatch: pytest.MonkeyPatch, average: float, state: str, part: str) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (average, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    answer = system.load.examine(setup)
+    assert answer.state == state
+    assert part in answer.why
+
+
+def test_disk(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_MIN_DISK", 0)
+    assert system.disk.examine(setup).why.endswith(f"free at {tmp_path}"), "the nearest folder that exists"
+    assert list(tmp_path.iterdir()) == [], "and nothing is left in it"
+    monkeypatch.setattr(system, "_MIN_DISK", 1 << 60)
+    assert system.disk.examine(setup).state == PARTLY
+    (tmp_path / "reports").write_text("a file")
+    assert system.disk.examine(setup).state == NO
+
+
+@pytest.mark.parametrize(("limit", "state"), [(None, YES), (8 << 30, YES), (1 << 28, PARTLY)])
+def test_memory(limit: int | None, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "memory_limit", lambda: limit)
+    assert system.memory.examine(setup).state == state

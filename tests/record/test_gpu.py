@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from profiler.core.samples import SAMPLE_NAMES
 from profiler.record.collector import Context
-from profiler.record.collectors.gpu import GpuCollector
+from profiler.record.collectors.gpu import HIDDEN, GpuCollector, GpuReader, throttle_reasons
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, RunInfo, RunSpec
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import FakeNvml, NVMLError
 
 
 def collect(folder: Path, nvml: FakeNvml, readings: int) -> CollectorStatus:
@@ -85,3 +86,59 @@ def test_without_a_gpu(nvml: FakeNvml) -> None:
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "cannot be imported" in (GpuCollector().available() or "")
+
+
+# ---------------------------------------------------------------- one reading at a time
+
+
+@pytest.fixture
+def busy(nvml: FakeNvml) -> FakeNvml:
+    """Process 100 computes on the first GPU, 101 on the second."""
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda gpu: [SimpleNamespace(pid=100 + gpu)]
+    return nvml
+
+
+def test_the_gpus_of_a_program_and_their_figures(busy: FakeNvml) -> None:
+    found, note = GpuReader().read([7, 101], uses_cuda=True)
+    assert (len(found), note) == (1, "")
+    gpu = found[0]
+    assert (gpu.index, gpu.name, gpu.utilization, gpu.power, gpu.power_limit) == (1, "Fake GPU", 0.37, 123.4, 700.0)
+    assert (gpu.memory_used, gpu.memory_total, gpu.throttle) == (2 << 30, float(141 << 30), ("power cap",))
+    assert all(value is not None for value in gpu.figures().values())
+
+
+def test_a_container_hides_processes(busy: FakeNvml) -> None:
+    found, note = GpuReader().read([7], uses_cuda=True)
+    assert ([gpu.index for gpu in found], note) == ([0, 1], HIDDEN)
+
+
+def test_a_program_that_uses_none(busy: FakeNvml) -> None:
+    assert GpuReader().read([7], uses_cuda=False) == ((), "the program uses no GPU (2 GPUs are here)")
+
+
+def test_what_a_gpu_does_not_tell_is_none(busy: FakeNvml) -> None:
+    def refuse(gpu: int) -> None:
+        raise NVMLError(3, "Not Supported")
+
+    busy.nvmlDeviceGetUtilizationRates = refuse
+    busy.nvmlDeviceGetComputeRunningProcesses = refuse
+    found, _ = GpuReader().read([100], uses_cuda=True)
+    assert found[0].utilization is None
+    assert found[0].memory_used == 1 << 30
+
+
+def test_no_gpu_to_read(busy: FakeNvml) -> None:
+    busy.driver = False
+    gpus = GpuReader()
+    assert gpus.read([1], uses_cuda=True) == (
+        (),
+        "no GPU here: no NVIDIA driver found (NVML Shared Library Not Found)",
+    )
+    gpus.close()
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"), [(0, ()), (0x1, ()), (0x44, ("power cap", "hardware thermal")), (0x80, ("power brake",))]
+)
+def test_throttling_in_words(bits: int, words: tuple[str, ...]) -> None:
+    assert throttle_reasons(bits) == words

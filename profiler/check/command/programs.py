@@ -87,17 +87,16 @@ def _module(argv: Sequence[str]) -> str | None:
 @contextmanager
 def gpus() -> Iterator[Any]:
     """What holds the clocks of this machine's GPUs down, where there are any."""
-    from profiler.record.collectors._nvml import Gpus
+    from profiler.record.collectors.gpu import GpuReader
 
     with ExitStack() as stack:
-        found = Gpus()
-        if found.reason:
+        found = GpuReader()
+        if found.error:
             yield None
             return
         stack.callback(found.close)
 
         def held() -> tuple[str, ...]:
-            used, _ = found.read((), uses_cuda=True)
-            return tuple(f"GPU {gpu.index}: {reason}" for gpu in used for reason in gpu.throttle or ())
+            return tuple(f"GPU {gpu.index}: {reason}" for gpu in found.all() for reason in gpu.throttle or ())
 
         yield held

@@ -29,7 +29,7 @@ from profiler.record.collectors._window import FORBIDDEN
 from profiler.run.model import CollectorState, CollectorStatus
 from profiler.run.store import RECORDER
 
-__all__ = ["FORBIDDEN", "LEANING", "MOST_PROCESSES", "StacksCollector", "python_of", "sampled_processes"]
+__all__ = ["FORBIDDEN", "LEANING", "MOST_PROCESSES", "StacksCollector", "find_py_spy", "python_of", "sampled_processes"]
 MOST_PROCESSES: Final = 8
 """So many are sampled at a time: each costs a py-spy and its target a share of every sample."""
 _LOOK_S: Final = 0.5  # how late a new process may be seen; one that is not there at two looks is not sampled
@@ -48,11 +48,10 @@ class StacksCollector:
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
 
     def available(self) -> str | None:
-        found = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.defpath)))
-        found = found or shutil.which("py-spy")
-        if found is None:
+        program = find_py_spy()
+        if program is None:
             return "py-spy is not installed: pip install py-spy"
-        self._program = found
+        self._program = program
         return None
 
     def describe(self) -> Mapping[str, Any]:
@@ -138,6 +137,12 @@ class StacksCollector:
                 self._left_out.add(pid)
             else:
                 self._lanes[pid] = Lane(self._equipment, pid, self._context.spec.stack_rate)
+
+
+def find_py_spy() -> str | None:
+    """The path of py-spy: beside this Python, or found as a shell does."""
+    beside = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.defpath)))
+    return beside or shutil.which("py-spy")
 
 
 def python_of(pid: int) -> int:
