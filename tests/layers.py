@@ -35,6 +35,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.check": (
+        "profiler.report.text",
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.analyse.model",
@@ -68,7 +69,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.check.speed": (
         "profiler.check.model",
         "profiler.record",
-        "profiler.run.cycles",
+        "profiler.run.step_detection",
         "profiler.run.model",
         "profiler.run.store",
         "profiler.run.tables",
@@ -100,6 +101,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.record": (
         "profiler.analyse.model",
         "profiler.run.model",
+        "profiler.run.source",
+        "profiler.run.step_detection",
         "profiler.run.store",
         "profiler.run.tables",
         "profiler.marks",
@@ -120,6 +123,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.run.model": (),
     "profiler.run.tables": (),
     "profiler.core": (),
+    "profiler.core.live": ("profiler.run.model",),
     "reference_trainer": ("profiler.marks",),
     "reference_trainer.report": (
         "profiler.report",
@@ -149,8 +153,15 @@ STANDARD_LIBRARY_ONLY = (
 """What a recorded program imports, and what `--help` does: their start-up is someone's waiting time."""
 HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
 """In profiler/ imported inside the function that uses them (below TYPE_CHECKING they cost nothing)."""
-NUMPY_AT_THE_TOP = ("profiler.run", "profiler.analyse", "profiler.diagnose", "profiler.check", "profiler.report")
-"""Right of the wall; elsewhere in profiler/ NumPy counts as heavy too."""
+NUMPY_AT_THE_TOP = (
+    "profiler.run",
+    "profiler.analyse",
+    "profiler.diagnose",
+    "profiler.check",
+    "profiler.report",
+    "profiler.record.live_steps",
+)
+"""Code that reads runs; elsewhere in profiler/ NumPy counts as heavy too."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def analyse(run: Run) -> Analysis:
         flame=tree,
         missing=tuple(missing),
         doing=doings(run),
-        step_source=run.step_source,
+        step=run.step,
         lines=line_costs(run, seen),
         input=input_parts(run, window),
         phases=phases(run, window, host, seen) if host and hooked(run) else (),

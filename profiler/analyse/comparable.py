@@ -91,7 +91,7 @@ def _unlike(what: str, words: Sequence[str]) -> dict[str, None]:
 
 def what_a_step_is(run: Analysis) -> str:
     """What ended a step, without its place: an edited program has other lines; empty where there is none."""
-    return _PLACE.split(run.step_source, maxsplit=1)[0]
+    return run.step.label if run.step else ""
 
 
 def program_of(info: RunInfo) -> str:

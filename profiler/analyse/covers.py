@@ -13,7 +13,7 @@ from profiler.analyse.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTI
 from profiler.analyse.host import REGION, HostTimeline
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import Window
-from profiler.run.model import MARKED, WHOLE_RUN, Run
+from profiler.run.model import Run, StepKind
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -37,9 +37,9 @@ def hooked(run: Run) -> bool:
 
     Where there are none, a program that marks its steps has marks for the rest too.
     """
-    if run.step_source == MARKED:
+    if run.step and run.step.kind is StepKind.MARKED:
         return HOOKS_WERE_IN in run.info.facts
-    return bool(len(run.boundaries)) or run.step_source.startswith(WHOLE_RUN)
+    return bool(len(run.boundaries)) or (run.step is not None and run.step.is_whole_run)
 
 
 def exact_covers(run: Run, window: Window, host: HostTimeline) -> dict[str, Numbers]:

@@ -28,7 +28,7 @@ from profiler.analyse.model import (
 from profiler.analyse.timeline import Intervals, Times, complement, innermost, intersect, overlaps, times, union
 from profiler.analyse.window import Window, of_process, select
 from profiler.run.filter import group_rows
-from profiler.run.model import MARKED, Run, Table
+from profiler.run.model import Run, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
 THE_LOADER: Final = "the loader itself"
@@ -150,7 +150,7 @@ def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mappin
 
 def _has_loader(run: Run, window: Window) -> bool:
     """Whether a region `data` is a loader's: not where a program marks its steps, and hooks saw it ask none."""
-    if run.step_source != MARKED or HOOKS_WERE_IN not in run.info.facts:
+    if not (run.step and run.step.kind is StepKind.MARKED) or HOOKS_WERE_IN not in run.info.facts:
         return True
     return bool((of_process(run.boundaries, window)["kind"] == BoundaryKind.LOADER).any())
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from profiler.run.model import RunInfo, Site
+from profiler.run.model import RunInfo, Site, StepDefinition
 
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
@@ -290,7 +290,7 @@ class Analysis:
     """Doubts that the tool has about this run: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
     """One sentence: why it is slow, or that it is not."""
-    step_source: str = ""
+    step: StepDefinition | None = None
     """What a step is in this run, and how that was found."""
     lines: tuple[LineCost, ...] = ()
     """Every millisecond of the stepping thread by line of the user's code, the most seconds first."""

@@ -24,7 +24,7 @@ from profiler.analyse.places import Places, places_of
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import NS_PER_S, Window
-from profiler.run.model import MARKED, Run, Site
+from profiler.run.model import Run, Site, StepKind
 
 AFTER, ELSEWHERE = "after the optimizer", "elsewhere"
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER, ELSEWHERE)
@@ -95,7 +95,7 @@ def _named(run: Run, seen: Evidence) -> tuple[Mapping[tuple[str, bool], Floats],
     weight = seen.blocks.by(seen.stack)
     packages = places_of(run)
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
-    loop = {} if run.step_source == MARKED else _loop(run, seen, packages)
+    loop = {} if run.step and run.step.kind is StepKind.MARKED else _loop(run, seen, packages)
     named: dict[tuple[str, bool], Floats] = {}
     places: dict[str, dict[_Place, float]] = {}
     for one, stack in seen.stacks.items():

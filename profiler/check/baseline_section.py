@@ -18,6 +18,7 @@ from profiler.check.located import folder_of, place_of
 from profiler.check.model import Counted
 from profiler.check.sections import SCHEMA
 from profiler.core.errors import ProfilerError
+from profiler.report.text import step_text
 from profiler.run.model import Run
 
 Range = tuple[float, float]
@@ -83,7 +84,7 @@ def made(
     return Baseline(
         key=key_of(run),
         command=_portable(command, folder or folder_of(run)),
-        step=run.step_source,
+        step=step_text(run.step),
         steps=steps.pop(),
         processes=len(counted),
         counters=_ranges(counted, lambda one: one.totals),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from profiler.analyse.comparable import MUST_BE_EQUAL, NOT_STATED, program_of
-from profiler.run.model import MARKED, Run
+from profiler.run.model import Run, StepDefinition, StepKind
 
 Key = Mapping[str, str]
 
@@ -23,8 +22,6 @@ WHY: Final[Mapping[str, str]] = {
     "hooks": "without hooks only what the program marks is counted",
 }
 """Name of a part of the key -> why counters of sides that differ in it are not comparable."""
-_PLACE: Final = re.compile(r" \(|[;,:] ")
-"""Where what a step is goes over into where it is: an edited program has other lines."""
 _LONGEST: Final = 60
 
 
@@ -34,7 +31,7 @@ def key_of(run: Run) -> dict[str, str]:
     for name in WHY:
         value = facts.get(name)
         if name == "step" and value is None:
-            value = _step(run.step_source)
+            value = _step(run.step) if run.step else None
         elif name == "torch" and value is not None:
             value = str(value).partition("+")[0]  # what it was built for is told by the device
         if value is not None and value != "":
@@ -44,12 +41,16 @@ def key_of(run: Run) -> dict[str, str]:
     return {name: value for name, value in sorted(key.items()) if value}
 
 
-def _step(source: str) -> str:
+_STEP_KEYS: Final = {
+    StepKind.MARKED: "marked",
+    StepKind.OPTIMIZER: "optimizer steps",
+    StepKind.LOADER: "batches",
+}
+
+
+def _step(step: StepDefinition) -> str:
     """What ends a step, but not which optimizer or loader, nor where: a program that changes it still takes steps."""
-    for words, kind in ((MARKED, "marked"), ("steps of ", "optimizer steps"), ("batches of ", "batches")):
-        if source.startswith(words):
-            return kind
-    return _PLACE.split(source, maxsplit=1)[0]
+    return _STEP_KEYS.get(step.kind, step.label)
 
 
 def _text(value: Any) -> str:

@@ -94,7 +94,7 @@ def print_summary(run: Run) -> None:
     from rich.text import Text
 
     from profiler.report.ended import ended
-    from profiler.run.model import WHOLE_RUN
+    from profiler.report.text import step_text
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info
@@ -104,11 +104,11 @@ def print_summary(run: Run) -> None:
     head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     bad = ended(info)
-    own = len(run.steps) > 0 and not run.step_source.startswith(WHOLE_RUN)
+    own = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
     if said := _of_steps(run, bad, own=own):
         console.print(Text(f"  {said}", style="yellow" if bad else ""))
     if bad and own:
-        console.print(Text(f"  {run.step_source}"))
+        console.print(Text(f"  {step_text(run.step)}"))
     doubts = [*_unavailable(info), *run.problems]  # what failed is among the problems
     for doubt in doubts[:_MOST_DOUBTS]:
         console.print(Text(f"  {doubt}", style="yellow"))
@@ -126,12 +126,13 @@ def print_summary(run: Run) -> None:
 def _of_steps(run: Run, bad: str, *, own: bool) -> str:
     """What a step is, or why there is none; of a program that ended badly how, which is then the reason."""
     from profiler.report.ended import without_torch
+    from profiler.report.text import step_text
 
     if bad:
         return f"the program {bad}" + (": what follows is of the part before that" if own else "; no step was seen")
     if not own and without_torch(run.info):
         return "no step: the program did not import torch, and marks no steps" + _SHARES * bool(len(run.steps))
-    return run.step_source or ("" if run.problems else _NO_STEPS)
+    return step_text(run.step) or ("" if run.problems else _NO_STEPS)
 
 
 def _unavailable(info: RunInfo) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from profiler.run.model import StepDefinition
+
 MAIN: Final = "main"
 TRAINING: Final = "training"
 """The thread that closes the steps."""
@@ -84,8 +86,8 @@ class GpuUse:
 class StepUse:
     """Steps of the last seconds."""
 
-    source: str
-    """In words, what is counted as a step."""
+    step: StepDefinition
+    """What is counted as a step."""
     count: int
     """Steps that ended within the window."""
     window: float

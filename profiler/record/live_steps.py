@@ -3,56 +3,57 @@
 from __future__ import annotations
 
 import json
-import struct
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from profiler.core.live import StepUse
 from profiler.run import tables
+from profiler.run.model import StepDefinition, StepKind, Table
+from profiler.run.source import dtype_of
+from profiler.run.step_detection import detect_steps
 from profiler.run.tables import BoundaryKind, ValueKind
 
 WINDOW_S: Final = 10.0
 _FIRST_BYTES: Final = 1 << 20
-"""Read of a table that was long before we came: 10 s of steps of 1 ms are 0.7 MB."""
-SELDOM: Final = 10
-"""as at load (profiler.run.cycles): what steps less than once in so many steps of the most frequent ends no step."""
-MARKED: Final = "steps as the program marks them"
-_NONE: Final = "no step has ended yet"
+"""Read of a table that was long when watching began: 10 s of steps of 1 ms are 0.7 MB."""
+_MAX_ROWS: Final = 1 << 16
+"""Records of a table that are kept."""
+_NO_STEP: Final = "no step has ended yet"
 _PARTS: Final = ("data", "loader start", "tokenize", "checkpoint")
 """Regions in which the thread that closes the steps waits, or does what others could do for it."""
-_KEPT: Final = 1 << 16
-"""Records of a table that are remembered at most."""
 
 
-class Tail:
-    """Whole records of one growing table, each read once. A torn last record waits until it is whole."""
+class GrowingTable:
+    """The last records of a table that another process appends to. A torn last record waits until it is complete."""
 
     def __init__(self, path: Path, table: str) -> None:
         self._path = path
-        self._struct: struct.Struct = tables.packer(table)
-        self._fields = tuple(name for name, _ in tables.TABLES[table])
+        self._dtype = dtype_of(table, loaded=False)
         self._offset: int | None = None
+        self.rows: Table = np.empty(0, self._dtype)
 
-    def read(self) -> list[dict[str, Any]]:
-        """Records since the last call; at the first those at the end of the file. No file: none."""
-        size = self._struct.size
-        try:
-            whole = self._path.stat().st_size // size * size
+    def read(self) -> Table:
+        """Return the records since the last call, and add them to `rows`; the first call reads the end of the file."""
+        size = self._dtype.itemsize
+        data = b""
+        with suppress(OSError):  # the file appears with its first record
+            complete = self._path.stat().st_size // size * size
             if self._offset is None:
-                self._offset = max(0, whole - _FIRST_BYTES // size * size)
-            if whole <= self._offset:
-                return []
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read(whole - self._offset)
-        except OSError:
-            return []
-        data = data[: len(data) // size * size]
-        self._offset += len(data)
-        return [dict(zip(self._fields, row, strict=True)) for row in self._struct.iter_unpack(data)]
+                self._offset = max(0, complete - _FIRST_BYTES // size * size)
+            if complete > self._offset:
+                with open(self._path, "rb") as file:
+                    file.seek(self._offset)
+                    data = file.read(complete - self._offset)
+                data = data[: len(data) // size * size]
+                self._offset += len(data)
+        new: Table = np.frombuffer(data, self._dtype)
+        self.rows = np.concatenate([self.rows, new])[-_MAX_ROWS:]
+        return new
 
 
 class _Source:
@@ -61,62 +62,80 @@ class _Source:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pid = tables.pid_of(folder.name) or 0
-        self.marked: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
-        """Steps that the program marked itself: begin, end, tokens, tid."""
-        self.found: defaultdict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_KEPT))
-        """Boundaries of each (kind, name): time, tid."""
-        self.values: deque[tuple[int, int, float]] = deque(maxlen=_KEPT)
-        """Counters: time, name, amount."""
-        self.regions: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
-        """Begin, end, tid, name."""
-        self._steps = Tail(folder / "steps.bin", "steps")
-        self._boundaries = Tail(folder / "boundaries.bin", "boundaries")
-        self._values = Tail(folder / "values.bin", "values")
-        self._regions = Tail(folder / "regions.bin", "regions")
-        self._names: dict[int, str] = {}
+        self._tables = {
+            name: GrowingTable(folder / f"{name}.bin", name) for name in ("steps", "boundaries", "values", "regions")
+        }
+        self._boundaries = {kind: np.empty(0, dtype_of("boundaries")) for kind in BoundaryKind}
+        """Kept by kind: a long evaluation, which asks only loaders, must not push out the optimizer's steps."""
+        self._names = _Names(folder / tables.NAMES)
+
+    @property
+    def marked(self) -> Table:
+        """Steps that the program marked itself."""
+        return self._tables["steps"].rows
 
     def refresh(self) -> None:
-        for row in self._steps.read():
-            self.marked.append((row["begin"], row["end"], row["tokens"], row["tid"]))
-        for row in self._boundaries.read():
-            if row["kind"] == BoundaryKind.OPTIMIZER or not row["flag"]:  # a loader's end ends no step
-                self.found[row["kind"], row["name"]].append((row["time"], row["tid"]))
-        for row in self._values.read():
-            if row["kind"] == ValueKind.COUNTER:
-                self.values.append((row["time"], row["name"], row["value"]))
-        for row in self._regions.read():
-            self.regions.append((row["begin"], row["end"], row["tid"], row["name"]))
+        for name, table in self._tables.items():
+            new = table.read()
+            if name != "boundaries" or not len(new):
+                continue
+            rows = np.zeros(len(new), dtype_of("boundaries"))
+            for column in new.dtype.names or ():
+                rows[column] = new[column]
+            rows["pid"] = self.pid
+            for kind, earlier in self._boundaries.items():
+                self._boundaries[kind] = np.concatenate([earlier, rows[rows["kind"] == kind]])[-_MAX_ROWS:]
 
-    def name(self, number: int) -> str:
-        if number not in self._names:
-            with suppress(OSError):
-                self._names.update(_texts(self.folder / tables.NAMES))
-        return self._names.get(number, "")
+    def step_ends(self) -> tuple[StepDefinition | None, list[int], int]:
+        """What a step is here, when steps ended (ascending ns), and the thread that closed the last one."""
+        if len(self.marked):
+            times = [int(self.marked["begin"][0]), *self.marked["end"].tolist()]
+            return StepDefinition(StepKind.MARKED), times, int(self.marked["tid"][-1])
+        definition, threads = detect_steps(np.concatenate(list(self._boundaries.values())), self._names)
+        if definition is None:
+            return None, [], 0
+        ends = threads[0].ends
+        return definition, ends["time"].tolist(), int(ends["tid"][-1])
 
-    def moments(self) -> tuple[str, list[int], int]:
-        """What a step is here, in words, when steps ended (ascending ns), and the thread that closed the last.
+    def tokens(self, first: int, last: int) -> int:
+        """Tokens of the marked steps that ended in (first, last]."""
+        return int(self.marked["tokens"][(self.marked["end"] > first) & (self.marked["end"] <= last)].sum())
 
-        The program's own marks; else the optimizer that steps most seldom of those still at work (in a GAN a step of
-        one holds several of another), else the loader that does.
-        """
-        if self.marked:
-            return MARKED, [self.marked[0][0], *(row[1] for row in self.marked)], self.marked[-1][3]
-        for kind in (BoundaryKind.OPTIMIZER, BoundaryKind.LOADER):
-            lines = {name: line for (of, name), line in self.found.items() if of == kind}
-            if lines:
-                name = _leader(lines)
-                words = f"steps of {self.name(name)}" if kind == BoundaryKind.OPTIMIZER else ""
-                words = words or f"batches of {self.name(name)}: no optimizer stepped"
-                return words, [time for time, _ in lines[name]], lines[name][-1][1]
-        return "", [], 0
+    def counters(self, first: int, last: int) -> dict[str, float]:
+        """What was counted in (first, last]."""
+        rows = self._tables["values"].rows
+        rows = rows[(rows["kind"] == ValueKind.COUNTER) & (rows["time"] > first) & (rows["time"] <= last)]
+        totals: defaultdict[str, float] = defaultdict(float)
+        for number, value in zip(rows["name"].tolist(), rows["value"].tolist(), strict=True):
+            totals[self._names[number]] += value
+        return {name: total for name, total in sorted(totals.items()) if name}
+
+    def parts(self, tid: int, first: int, last: int) -> dict[str, float]:
+        """Share of [first, last] in each of _PARTS on one thread; where one lies in another both have it."""
+        rows = self._tables["regions"].rows
+        rows = rows[(rows["tid"] == tid) & (rows["end"] > first) & (rows["begin"] < last)]
+        spent: defaultdict[str, int] = defaultdict(int)
+        for row in rows:
+            name = self._names[int(row["name"])]
+            if name in _PARTS:
+                spent[name] += min(int(row["end"]), last) - max(int(row["begin"]), first)
+        return {name: min(1.0, spent[name] / (last - first)) for name in _PARTS if spent[name]}
 
 
-def _leader(lines: Mapping[int, Sequence[tuple[int, int]]]) -> int:
-    """Of those at work in the last seconds the one that comes most seldom, rare extras left out."""
-    since = max(line[-1][0] for line in lines.values()) - round(WINDOW_S * 1e9)
-    counts = {name: sum(time >= since for time, _ in line) for name, line in lines.items()}
-    frequent = [name for name, count in counts.items() if count * SELDOM >= max(counts.values())]
-    return min(frequent, key=lambda name: counts[name])
+class _Names(dict[int, str]):
+    """Texts of a process by number, read when one is missing; empty where it is not written yet."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def __missing__(self, number: int) -> str:
+        with suppress(OSError):
+            for line in self._path.read_bytes().split(b"\n"):
+                with suppress(ValueError, KeyError, TypeError):  # the last line may be torn
+                    record = json.loads(line)
+                    self[int(record["id"])] = str(record["text"])
+        return self.get(number, "")
 
 
 class StepRate:
@@ -130,56 +149,45 @@ class StepRate:
         """The steps of the last seconds before `now` (ns, CLOCK_MONOTONIC), or why they are not known."""
         for folder in _source_folders(self._run):
             self._sources.setdefault(folder.name, _Source(folder))
+        stepping = []
         for source in self._sources.values():
             source.refresh()
-        stepping = [(source, *source.moments()) for source in self._sources.values()]
-        stepping = [entry for entry in stepping if len(entry[2]) > 1 or entry[0].marked]
+            definition, times, tid = source.step_ends()
+            if definition is not None:
+                stepping.append((source, definition, times, tid))
         if not stepping:
-            return None, _NONE if self._sources else "the program has not come to Python code yet"
-        most = max(len(entry[2]) for entry in stepping)
-        ranks = [
-            entry for entry in stepping if 2 * len(entry[2]) >= most
-        ]  # a worker that steps now and then is no rank
-        source, words, moments, tid = min(ranks, key=lambda entry: (_rank(entry[0].folder), entry[0].pid))
-        return _use(source, words, moments, now=now, tid=tid, ranks=len(ranks)), ""
+            return None, _NO_STEP if self._sources else "the program has not come to Python code yet"
+        largest = max(len(times) for _, _, times, _ in stepping)
+        ranks = [entry for entry in stepping if 2 * len(entry[2]) >= largest]  # a worker that steps rarely is no rank
+        source, definition, times, tid = min(ranks, key=lambda entry: (_rank(entry[0].folder), entry[0].pid))
+        return _step_use(source, definition, times, now=now, tid=tid, ranks=len(ranks)), ""
 
 
-def _use(source: _Source, words: str, moments: list[int], *, now: int, tid: int, ranks: int) -> StepUse:
+def _step_use(
+    source: _Source, definition: StepDefinition, times: list[int], *, now: int, tid: int, ranks: int
+) -> StepUse:
     """Rates from the first to the last boundary within the window; where it holds fewer, over the last step."""
     since = now - round(WINDOW_S * 1e9)
-    within = [moment for moment in moments if moment >= since]
-    spanned = within if len(within) > 1 else moments[-2:]
+    within = [time for time in times if time >= since]
+    spanned = within if len(within) > 1 else times[-2:]
     first, last, steps = spanned[0], spanned[-1], len(spanned) - 1
     seconds = (last - first) / 1e9
-    known = steps > 0 and seconds > 0
-    tokens = sum(row[2] for row in source.marked if first < row[1] <= last)
-    counters: defaultdict[str, float] = defaultdict(float)
-    for time, name, amount in source.values:
-        if first < time <= last:
-            counters[source.name(name)] += amount
+    measured = steps > 0 and seconds > 0
+    tokens = source.tokens(first, last)
     return StepUse(
-        source=words,
+        step=definition,
         count=len(within),
         window=WINDOW_S,
-        rate=steps / seconds if known else None,
-        step_time=seconds / steps if known else None,
-        since_last=max(0, now - moments[-1]) / 1e9,
-        tokens_per_s=tokens / seconds if known and tokens else None,
-        counters={name: amount / steps for name, amount in sorted(counters.items()) if name} if known else {},
-        parts=_parts(source, tid, first, last) if known else {},
+        rate=steps / seconds if measured else None,
+        step_time=seconds / steps if measured else None,
+        since_last=max(0, now - times[-1]) / 1e9,
+        tokens_per_s=tokens / seconds if measured and tokens else None,
+        counters={name: amount / steps for name, amount in source.counters(first, last).items()} if measured else {},
+        parts=source.parts(tid, first, last) if measured else {},
         pid=source.pid,
         tid=tid,
         ranks=ranks,
     )
-
-
-def _parts(source: _Source, tid: int, first: int, last: int) -> dict[str, float]:
-    """Share of [first, last] in each of _PARTS; where one lies in another both have it."""
-    spent: defaultdict[str, int] = defaultdict(int)
-    for begin, end, of, name in source.regions:
-        if of == tid and end > first and begin < last and source.name(name) in _PARTS:
-            spent[source.name(name)] += min(end, last) - max(begin, first)
-    return {name: min(1.0, spent[name] / (last - first)) for name in _PARTS if spent[name]}
 
 
 def _source_folders(run: Path) -> Iterator[Path]:
@@ -197,13 +205,3 @@ def _rank(folder: Path) -> int:
         return int(json.loads((folder / tables.SOURCE_META).read_text(encoding="utf-8"))["rank"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The whole lines of a file of names; a torn last line waits."""
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            record = json.loads(line)
-            yield int(record["id"]), str(record["text"])
-        except (ValueError, KeyError, TypeError):
-            continue

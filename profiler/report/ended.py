@@ -6,7 +6,7 @@ import signal
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds
-from profiler.run.model import WHOLE_RUN, RunInfo
+from profiler.run.model import RunInfo
 
 
 def ended(info: RunInfo) -> str:
@@ -27,7 +27,7 @@ def without_torch(info: RunInfo) -> bool:
 def without_steps(analysis: Analysis) -> bool:
     """Whether it has no step of its own to judge."""
     step = analysis.measures.get("step_time")
-    return step is None or step.value is None or analysis.step_source.startswith(WHOLE_RUN)
+    return step is None or step.value is None or (analysis.step is not None and analysis.step.is_whole_run)
 
 
 def _with(code: int | None) -> str:

@@ -12,7 +12,6 @@ from profiler.core import units
 from profiler.report.doubts import company
 from profiler.report.quantities import percent, short_site
 from profiler.report.sections.lines import NAMES, within
-from profiler.run.model import WHOLE_RUN
 
 _LINES: Final = 3
 _BAR: Final = 60
@@ -75,7 +74,7 @@ def _step(analysis: Analysis) -> str:
     tokens = found.get("tokens_per_s")
     more = f", {units.rate(tokens, analysis.measures['tokens_per_s'].unit)}" if tokens else ""
     if analysis.measures["step_time"].n == 1:
-        return "" if analysis.step_source.startswith(WHOLE_RUN) else f"the one step took {units.seconds(mean)}{more}"
+        return "" if analysis.step and analysis.step.is_whole_run else f"the one step took {units.seconds(mean)}{more}"
     spread = f"median; mean {units.seconds(mean)}, 95% below {units.seconds(late)}"
     return f"a step takes {units.seconds(middle)} ({spread}), {units.value(rate, 'steps/s')}{more}"
 

@@ -16,7 +16,7 @@ from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked
-from profiler.run.steps import with_steps
+from profiler.run.steps import add_steps
 
 H = TypeVar("H", bound=Hashable)
 LOST_NAME = "(lost)"
@@ -51,7 +51,7 @@ def load(path: Path | str) -> Run:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     sources = [with_trace(read_source(folder), folder) for folder in folders]
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
-    return _with_facts(outside_traces(with_steps(_merge(path, info, sources)), sources), sources)
+    return _with_facts(outside_traces(add_steps(_merge(path, info, sources)), sources), sources)
 
 
 def _is_source(folder: Path) -> bool:

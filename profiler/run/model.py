@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -120,6 +121,58 @@ class Site:
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
 
 
+class StepKind(StrEnum):
+    """What ends a step of a run."""
+
+    MARKED = "marked"
+    """The program marks its steps."""
+    OPTIMIZER = "optimizer"
+    LOADER = "loader"
+    WHOLE_RUN = "whole-run"
+    """Nothing ended a step: the whole run counts as one."""
+    ANNOTATION = "annotation"
+    """ProfilerStep annotations in a trace of torch's profiler."""
+    WHOLE_TRACE = "whole-trace"
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """What a step is in a run, and how that was found."""
+
+    kind: StepKind
+    phases: tuple[tuple[str, ...], ...] = ()
+    """The optimizers, or loaders, that end steps, for each phase of the training; several of one phase take turns."""
+    nested: tuple[str, ...] = ()
+    """Optimizers that step within these steps."""
+    skipped: int = 0
+    """Optimizer steps that GradScaler skipped."""
+    optimizer_steps: int | None = None
+    """How often an optimizer stepped, where that was too seldom to make the steps; None: not counted."""
+    loader_asked: bool = False
+    """Whether a loader was asked for a batch, where that was too seldom to make the steps."""
+
+    @property
+    def is_whole_run(self) -> bool:
+        """Whether nothing ended a step."""
+        return self.kind is StepKind.WHOLE_RUN
+
+    @property
+    def label(self) -> str:
+        """A short name without lines of the program, equal for two versions of it: `steps of AdamW`."""
+        if self.kind in (StepKind.OPTIMIZER, StepKind.LOADER):
+            unit = "steps" if self.kind is StepKind.OPTIMIZER else "batches"
+            return f"{unit} of {self.phases[0][0].partition(' (')[0]}"
+        return _STEP_LABELS[self.kind]
+
+
+_STEP_LABELS: Final = {
+    StepKind.MARKED: "steps as the program marks them",
+    StepKind.WHOLE_RUN: "the whole run as one step",
+    StepKind.ANNOTATION: "ProfilerStep annotations",
+    StepKind.WHOLE_TRACE: "the whole trace as one step",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """One recorded execution, whatever recorded it."""
@@ -145,8 +198,8 @@ class Run:
     """What `stacks.stack` points to: frames, outermost first."""
     problems: tuple[str, ...] = ()
     """What was damaged or missing at load: torn tables, a recorder that was killed."""
-    step_source: str = ""
-    """In words, what a step is in this run and how that was found; empty where there is none."""
+    step: StepDefinition | None = None
+    """What a step is in this run; None where there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +215,3 @@ class Traced:
     files: tuple[str, ...]
     """The traces, as paths in the run directory."""
     problems: tuple[str, ...] = ()
-
-
-MARKED = "steps as the program marks them"
-WHOLE_RUN = "the whole run as one step"
-"""What `Run.step_source` is, or begins with, where no hook saw what ends a step."""

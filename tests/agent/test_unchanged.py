@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from profiler.record.launch import record
+from profiler.report.text import step_text
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec
 from tests.fakes.programs import script
@@ -78,7 +79,7 @@ def test_its_steps_were_found(both: tuple[Any, Any, Run]) -> None:
     run = both[2]
     assert run.problems == ()
     assert len(run.steps) == STEPS - 1, "the first begins before any boundary"
-    assert "AdamW (train.py:14)" in run.step_source
+    assert "AdamW (train.py:14)" in step_text(run.step)
     assert run.info.facts["device"] == "cpu"
     assert run.info.facts["torch"]
     names = {run.names[number] for number in run.regions["name"]}

@@ -9,31 +9,39 @@ import pytest
 from profiler.analyse.comparable import differences, unstated
 from profiler.analyse.comparison import SideRuns
 from profiler.analyse.model import Analysis
-from profiler.run.model import WHOLE_RUN, RunInfo
+from profiler.run.model import RunInfo, StepDefinition, StepKind
 
 
-def side(source: str, script: str = "train.py", **facts: object) -> SideRuns:
+def side(definition: StepDefinition | None = None, script: str = "train.py", **facts: object) -> SideRuns:
     info = RunInfo(1, "r", script, ("python", f"here/{script}", "--fast"))
-    return SideRuns("one", "", (Analysis(replace(info, facts=facts), {}, {}, {}, step_source=source),), None)
+    return SideRuns("one", "", (Analysis(replace(info, facts=facts), {}, {}, {}, step=definition),), None)
+
+
+def steps_of(name: str, nested: tuple[str, ...] = ()) -> StepDefinition:
+    return StepDefinition(StepKind.OPTIMIZER, ((name,),), nested)
 
 
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ("steps of AdamW (train.py:8)", "steps of AdamW (train.py:9); within them SGD (a.py:1) stepped too", ()),
-        ("steps of AdamW (train.py:8)", "", ()),
-        ("steps of SGD (a.py:1)", f"{WHOLE_RUN}: no optimizer", (f"step: steps of SGD against {WHOLE_RUN}",)),
+        (steps_of("AdamW (train.py:8)"), steps_of("AdamW (train.py:9)", nested=("SGD (a.py:1)",)), ()),
+        (steps_of("AdamW (train.py:8)"), None, ()),
+        (
+            steps_of("SGD (a.py:1)"),
+            StepDefinition(StepKind.WHOLE_RUN, optimizer_steps=0),
+            ("step: steps of SGD against the whole run as one step",),
+        ),
     ],
 )
-def test_what_a_step_is(one: str, other: str, said: tuple[str, ...]) -> None:
+def test_what_a_step_is(one: StepDefinition, other: StepDefinition | None, said: tuple[str, ...]) -> None:
     assert differences((side(one), side(other))) == said
 
 
 def test_runs_of_two_scripts_are_no_pair_unless_someone_says_so() -> None:
-    both = (side(""), side("", "other.py"))
+    both = (side(), side(None, "other.py"))
     assert differences(both, same_program=True) == ("program: train.py against other.py",)
     assert differences(both) == ()
-    stated = (side("", work="a"), side("", "other.py", work="a"))
+    stated = (side(None, work="a"), side(None, "other.py", work="a"))
     assert differences(stated, same_program=True) == (), "what they say their work is decides"
 
 
@@ -41,24 +49,24 @@ SWEEP = {"device": "cpu", "work": "sweep", "step": "group", "seeds": [0, 1], "st
 
 
 def test_sweeps_are_compared_by_their_seeds_and_sizes() -> None:
-    assert differences((side("", **SWEEP), side("", "other.py", **SWEEP)), same_program=True) == ()
+    assert differences((side(None, **SWEEP), side(None, "other.py", **SWEEP)), same_program=True) == ()
     larger = SWEEP | {"seeds": [0, 1, 2], "student_dims": [8, 64]}
-    assert differences((side("", **SWEEP), side("", **larger))) == (
+    assert differences((side(None, **SWEEP), side(None, **larger))) == (
         "seeds: [0, 1] against [0, 1, 2]",
         "student_dims: [8, 32] against [8, 64]",
     )
 
 
 def test_nobody_is_asked_for_the_facts_of_another_kind_of_program() -> None:
-    assert {*unstated((side("", **SWEEP),))} == {
+    assert {*unstated((side(None, **SWEEP),))} == {
         "dtype", "unit", "methods", "teacher_ranks", "sequence_length", "measurements", "budget",
     }  # fmt: skip
-    text = unstated((side("", device="cpu", corpus="a"),))
+    text = unstated((side(None, device="cpu", corpus="a"),))
     assert "preset" in text
     assert not {"seeds", "unit", "methods"} & {*text}
-    assert {*unstated((side(""),))} == {*text, "device", "corpus"}
+    assert {*unstated((side(),))} == {*text, "device", "corpus"}
 
 
 @pytest.mark.parametrize("stated", [{"unit": "images"}, {"sequence_length": 512}, {"unit": "x", "sequence_length": 9}])
 def test_a_word_that_anyone_may_state_makes_no_sweep(stated: dict[str, object]) -> None:
-    assert unstated((side("", **stated),)) == unstated((side(""),))
+    assert unstated((side(None, **stated),)) == unstated((side(),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.analyse.covers import hooked
-from profiler.run.steps import with_steps
+from profiler.run.steps import add_steps
 from tests.recorded.builders import MS, RunBuilder
 
 
@@ -12,10 +12,10 @@ def test_one_boundary_before_the_first_mark_leaves_a_program_marked() -> None:
     builder.boundary(1 * MS)
     assert hooked(builder.build())
     builder.step(2 * MS, 10 * MS)
-    assert not hooked(with_steps(builder.build()))
+    assert not hooked(add_steps(builder.build()))
 
 
 def test_a_program_with_hooks_in_may_mark_its_steps_itself() -> None:
     builder = RunBuilder(package="/somewhere/profiler")
     builder.step(2 * MS, 10 * MS)
-    assert hooked(with_steps(builder.build()))
+    assert hooked(add_steps(builder.build()))

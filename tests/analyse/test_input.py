@@ -9,7 +9,7 @@ from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.model import IN_MAIN, IN_WORKERS, InputPart
 from profiler.analyse.window import measured_window
 from profiler.run.model import Run
-from profiler.run.steps import with_steps
+from profiler.run.steps import add_steps
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
@@ -156,5 +156,5 @@ def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: boo
         builder.region("data", step * LENGTH, step * LENGTH + 2 * MS)
     if loader:
         builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
-    found = parts(with_steps(builder.build()))
+    found = parts(add_steps(builder.build()))
     assert {key: part.share for key, part in found.items()} == {(IN_MAIN, name): pytest.approx(0.2)}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.run.model import MARKED
+from profiler.run.model import StepDefinition, StepKind
 from tests.analyse.test_divide import GRAPH, Part, program
 from tests.analyse.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP
 
@@ -42,7 +42,9 @@ def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
 def test_in_steps_that_the_program_marks_nothing_comes_after_the_optimizer() -> None:
     run = program(3, parts(""))
     marked = replace(run.info, facts={**run.info.facts, "package": "/somewhere/profiler"})
-    found = {phase.name: phase for phase in analyse(replace(run, step_source=MARKED, info=marked)).phases}
+    found = {
+        phase.name: phase for phase in analyse(replace(run, step=StepDefinition(StepKind.MARKED), info=marked)).phases
+    }
     assert "after the optimizer" not in found
     assert found["optimizer"].share == pytest.approx(0.1, abs=0.03)
     assert found["forward"].share == pytest.approx(0.7, abs=0.08)

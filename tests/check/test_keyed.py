@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 
 from profiler.check.keyed import key_of, mismatch, nearest
-from profiler.run.model import Run
+from profiler.run.model import Run, StepDefinition, StepKind
 from tests.recorded.builders import RunBuilder
 
+SGD_STEPS = StepDefinition(StepKind.OPTIMIZER, (("SGD (train.py:13)",),))
 HOOKED: dict[str, Any] = {"package": "/opt/profiler", "torch": "2.13.0+cpu", "device": "cpu"}
 
 
-def run(source: str = "", argv: tuple[str, ...] = ("python", "/srv/me/train.py"), **facts: Any) -> Run:
+def run(
+    definition: StepDefinition | None = None, argv: tuple[str, ...] = ("python", "/srv/me/train.py"), **facts: Any
+) -> Run:
     made = RunBuilder(**facts).build()
-    return replace(made, step_source=source, info=replace(made.info, argv=argv))
+    return replace(made, step=definition, info=replace(made.info, argv=argv))
 
 
 def test_a_hooked_program() -> None:
-    assert key_of(run("steps of SGD (train.py:13)", **HOOKED, world_size=2, autocast="bfloat16")) == {
+    assert key_of(run(SGD_STEPS, **HOOKED, world_size=2, autocast="bfloat16")) == {
         "autocast": "bfloat16",
         "device": "cpu",
         "hooks": "in",
@@ -33,27 +36,27 @@ def test_a_hooked_program() -> None:
 
 def test_a_program_that_says_what_it_is() -> None:
     found = key_of(
-        run("steps as the program marks them", ("python", "-m", "mine.train"), preset="tiny", step="chunk", seed=0)
+        run(StepDefinition(StepKind.MARKED), ("python", "-m", "mine.train"), preset="tiny", step="chunk", seed=0)
     )
     assert found == {"hooks": "out", "preset": "tiny", "program": "mine.train", "seed": "0", "step": "chunk"}
 
 
 @pytest.mark.parametrize(
-    ("source", "step"),
+    ("step", "expected"),
     [
-        ("steps as the program marks them", "marked"),
-        ("steps of SGD (train.py:13)", "optimizer steps"),
-        ("batches of DataLoader (train.py:9): no optimizer stepped", "batches"),
-        ("the whole run as one step: no optimizer stepped, ...", "the whole run as one step"),
-        ("", None),
+        (StepDefinition(StepKind.MARKED), "marked"),
+        (SGD_STEPS, "optimizer steps"),
+        (StepDefinition(StepKind.LOADER, (("DataLoader (train.py:9)",),), optimizer_steps=0), "batches"),
+        (StepDefinition(StepKind.WHOLE_RUN, optimizer_steps=0), "the whole run as one step"),
+        (None, None),
     ],
 )
-def test_what_a_step_is_without_its_place(source: str, step: str | None) -> None:
-    assert key_of(run(source)).get("step") == step
+def test_what_a_step_is_without_its_place(step: StepDefinition | None, expected: str | None) -> None:
+    assert key_of(run(step)).get("step") == expected
 
 
 def test_nothing_of_the_machine_is_in_a_key() -> None:
-    one, other = (run("steps of SGD", ("/a/python", f"{folder}/train.py"), **HOOKED) for folder in ("/srv/me", "/ci"))
+    one, other = (run(SGD_STEPS, ("/a/python", f"{folder}/train.py"), **HOOKED) for folder in ("/srv/me", "/ci"))
     assert key_of(one) == key_of(other)
     assert not any("/" in value for value in key_of(one).values())
 

@@ -9,6 +9,7 @@ import pytest
 from profiler.core.live import StepUse
 from profiler.diagnose.live_mean import Recent
 from profiler.diagnose.live_verdict import live_verdict
+from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
 
@@ -52,9 +53,11 @@ def test_all_cores_busy() -> None:
     ],
 )
 def test_what_was_recorded_says_what_the_thread_waits_for(given: dict[str, Any], said: str) -> None:
-    steps = StepUse("steps of SGD", 5, 10.0, 10.0, 0.1, 0.05, parts={"tokenize": 0.1, "data": 0.78})
+    steps = StepUse(
+        StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 5, 10.0, 10.0, 0.1, 0.05, parts={"tokenize": 0.1, "data": 0.78}
+    )
     assert live_verdict(snapshot(**given, steps=steps)).endswith(said), live_verdict(snapshot(**given, steps=steps))
-    little = StepUse("steps of SGD", 5, 10.0, 10.0, 0.1, 0.05, parts={"data": 0.1})
+    little = StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 5, 10.0, 10.0, 0.1, 0.05, parts={"data": 0.1})
     assert "next(loader)" not in live_verdict(snapshot(**given, steps=little))
 
 
@@ -73,5 +76,5 @@ def test_it_is_spoken_from_the_mean_of_some_seconds() -> None:
 
 @pytest.mark.parametrize(("since", "step", "stands"), [(30.0, 0.1, True), (30.0, 20.0, False), (1.0, 0.001, False)])
 def test_a_program_that_stands(since: float, step: float, stands: bool) -> None:
-    steps = StepUse("steps of SGD", 5, 10.0, 1 / step, step, since)
+    steps = StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 5, 10.0, 1 / step, step, since)
     assert live_verdict(snapshot(steps=steps)).startswith("no step for 30.0 s; ") is stands

@@ -12,6 +12,7 @@ import pytest
 
 from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
 from profiler.record.live import NOT_OURS, Live, ProcReader, ThreadRow
+from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import WATCHED, FakeReader, process, thread
 
 
@@ -29,7 +30,7 @@ class Steps:
     """Says that thread 11 of process 10 closes the steps."""
 
     def read(self, now: int) -> tuple[StepUse, str]:
-        return StepUse("steps of SGD", 3, 10.0, 2.0, 0.5, 0.1, pid=10, tid=11), ""
+        return StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 3, 10.0, 2.0, 0.5, 0.1, pid=10, tid=11), ""
 
 
 def taken(live: Live) -> Snapshot:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from profiler.record import live_steps
-from profiler.record.live_steps import MARKED, SELDOM, StepRate, Tail
-from profiler.run import cycles as at_load
-from profiler.run import model, tables
+from profiler.record.live_steps import GrowingTable, StepRate
+from profiler.run import tables
+from profiler.run.model import StepDefinition, StepKind
 from profiler.run.tables import BoundaryKind, ValueKind
 
 S = 1_000_000_000
@@ -47,18 +47,19 @@ class Source:
 
 
 def test_a_tail_gives_each_whole_record_once(tmp_path: Path) -> None:
-    source, tail = Source(tmp_path), Tail(tmp_path / "source-7" / "steps.bin", "steps")
-    assert tail.read() == []
+    source, tail = Source(tmp_path), GrowingTable(tmp_path / "source-7" / "steps.bin", "steps")
+    assert len(tail.read()) == 0
     source.step(1, 2)
     assert [row["end"] for row in tail.read()] == [2]
     with open(source.folder / "steps.bin", "ab") as file:  # torn: the rest of it comes later
         record = tables.packer("steps").pack(1, 2, 3, 0, 0, 0, 0, 7, 0)
         file.write(record[:20])
         file.flush()
-        assert tail.read() == []
+        assert len(tail.read()) == 0
         file.write(record[20:])
     assert [row["end"] for row in tail.read()] == [3]
-    assert tail.read() == []
+    assert len(tail.read()) == 0
+    assert tail.rows["end"].tolist() == [2, 3]
 
 
 def test_of_a_long_table_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ def test_of_a_long_table_only_the_end_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(live_steps, "_FIRST_BYTES", 3 * size + 5)
     for end in range(10):
         source.step(0, end)
-    assert [row["end"] for row in Tail(source.folder / "steps.bin", "steps").read()] == [7, 8, 9]
+    assert [row["end"] for row in GrowingTable(source.folder / "steps.bin", "steps").read()] == [7, 8, 9]
 
 
 def test_marked_steps(tmp_path: Path) -> None:
@@ -78,7 +79,8 @@ def test_marked_steps(tmp_path: Path) -> None:
     use, why = StepRate(tmp_path).read(21 * S)
     assert not why
     assert use is not None
-    assert (use.source, use.rate, use.step_time, use.tokens_per_s) == (MARKED, 1.0, 1.0, 100.0)
+    assert (use.step, use.rate) == (StepDefinition(StepKind.MARKED), 1.0)
+    assert (use.step_time, use.tokens_per_s) == (1.0, 100.0)
     assert (use.count, use.since_last, use.pid, use.tid, use.ranks) == (10, 1.0, 7, 9, 1)
     assert use.counters == {"syncs": 3.0}, "of the steps in the window only, the first boundary's before them left out"
 
@@ -117,7 +119,7 @@ def test_found_steps_of_a_gan(tmp_path: Path) -> None:
     source.boundary(3 * S, "extra")
     use, _ = StepRate(tmp_path).read(5 * S)
     assert use is not None
-    assert (use.source, use.rate) == ("steps of generator", pytest.approx(2.0))
+    assert (use.step.phases, use.step.nested, use.rate) == ((("generator",),), ("critic", "extra"), pytest.approx(2.0))
 
 
 def test_batches_where_nothing_steps(tmp_path: Path) -> None:
@@ -127,7 +129,8 @@ def test_batches_where_nothing_steps(tmp_path: Path) -> None:
     source.boundary(4 * S, "DataLoader", BoundaryKind.LOADER, flag=1)
     use, _ = StepRate(tmp_path).read(5 * S)
     assert use is not None
-    assert (use.source, use.count, use.since_last) == ("batches of DataLoader: no optimizer stepped", 4, 2.0)
+    assert use.step == StepDefinition(StepKind.LOADER, (("DataLoader",),), optimizer_steps=0)
+    assert (use.count, use.since_last) == (5, 1.0), "the end of the epoch ends its last batch, as at load"
 
 
 def test_the_first_of_several_ranks_speaks(tmp_path: Path) -> None:
@@ -151,8 +154,3 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     use, _ = rate.read(2 * S)
     assert use is not None
     assert use.rate == 1.0
-
-
-def test_seldom_means_the_same_as_at_load() -> None:
-    assert SELDOM == at_load.SELDOM
-    assert MARKED == model.MARKED

@@ -15,6 +15,7 @@ import pytest
 import profiler
 from profiler.agent import recorder
 from profiler.core.errors import ProfilerError
+from profiler.report.text import step_text
 from profiler.run import tables
 from tests.fakes.programs import ROOT, command_line, damage, gone, script
 
@@ -139,7 +140,7 @@ def test_a_block_of_training_is_a_run_with_its_steps(trained: tuple[Path, dict[s
     folder, said = trained
     run = profiler.load(folder / "one")
     assert (run.info.label, run.info.level, run.info.state, run.info.exit_code) == ("first", "standard", "complete", 0)
-    assert "SGD (train.py:16)" in run.step_source
+    assert "SGD (train.py:16)" in step_text(run.step)
     assert len(run.boundaries) == 7, "those of the block, and no more"
     assert [run.names[number] for number in run.regions["name"]].count("mine") == 7
     statuses = {status.name: status.state for status in run.info.collectors}

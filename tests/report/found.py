@@ -18,7 +18,7 @@ from profiler.analyse.model import (
     SpikeLine,
     Spikes,
 )
-from profiler.run.model import Site
+from profiler.run.model import Site, StepDefinition, StepKind
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("/home/somebody/code/metrics.py", 1107, "Metrics.log_everything")
@@ -72,7 +72,7 @@ def run() -> Analysis:
         input=INPUT,
         spikes=SPIKES,
         doing=(DOING, HELPER),
-        step_source="steps of Adam (train.py:15)",
+        step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
     )
 
 
@@ -86,5 +86,11 @@ def _found(side: Side, times: float) -> Side:
     assert side.detail is not None
     phases = tuple(replace(one, seconds_per_step=times * one.seconds_per_step) for one in PHASES)
     lines = tuple(replace(one, seconds_per_step=times * one.seconds_per_step) for one in LINES)
-    detail = replace(side.detail, phases=phases, lines=lines, input=INPUT, step_source="steps of Adam (train.py:15)")
+    detail = replace(
+        side.detail,
+        phases=phases,
+        lines=lines,
+        input=INPUT,
+        step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
+    )
     return replace(side, detail=detail)

@@ -8,7 +8,7 @@ from profiler.analyse.model import Analysis, Measure
 from profiler.report.blocks import Callout
 from profiler.report.build import build_report
 from profiler.report.ended import ended
-from profiler.run.model import WHOLE_RUN, CollectorStatus, RunInfo
+from profiler.run.model import CollectorStatus, RunInfo, StepDefinition, StepKind
 
 NO_TORCH = CollectorStatus("hooks", "ok", code="hooks-loaded", values={"python": 1, "torch": 0})
 
@@ -41,7 +41,9 @@ def test_before_torch() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_the_report_says_it_first(own: bool) -> None:
     step = {"step_time": Measure("step_time", 0.1, "s", n=9)}
-    analysis = Analysis(info("failed", 1), step, {}, {}, verdict="Slow.", step_source="" if own else WHOLE_RUN)
+    analysis = Analysis(
+        info("failed", 1), step, {}, {}, verdict="Slow.", step=None if own else StepDefinition(StepKind.WHOLE_RUN)
+    )
     first = build_report(analysis).sections[0]
     said = [block for block in first.brief if isinstance(block, Callout)]
     assert "failed after 100 ms with exit code 1" in said[-1].whole()

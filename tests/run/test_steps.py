@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.run.model import MARKED, CollectorStatus, Run
-from profiler.run.steps import with_cpu, with_steps
+from profiler.report.text import step_text
+from profiler.run.model import CollectorStatus, Run, StepDefinition, StepKind
+from profiler.run.steps import add_steps, interpolate_cpu
 from profiler.run.tables import NOT_READ, OTHER_PROCESS, BoundaryKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder, dtype_of
 
@@ -40,12 +41,12 @@ def ends(run: Run) -> list[float]:
 
 
 def test_a_step_lies_between_two_optimizer_steps() -> None:
-    run = with_steps(seen(("AdamW (train.py:3)", 10), ("AdamW (train.py:3)", 14), ("AdamW (train.py:3)", 20)))
+    run = add_steps(seen(("AdamW (train.py:3)", 10), ("AdamW (train.py:3)", 14), ("AdamW (train.py:3)", 20)))
     assert (run.steps["begin"] / MS).tolist() == [10, 14]
     assert ends(run) == [14, 20]
     assert run.steps["index"].tolist() == [0, 1]
     assert (run.steps["thread_cpu"] / MS).tolist() == [2, 3]
-    assert run.step_source == "steps of AdamW (train.py:3)"
+    assert step_text(run.step) == "steps of AdamW (train.py:3)"
 
 
 def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> None:
@@ -57,11 +58,11 @@ def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> No
     for column in ("thread_cpu", "process_cpu", "device_cpu"):
         rows[column][[1, 2, 4]] = NOT_READ  # behind the last reading it goes on as before
     of_another["process_cpu"] = 20 * MS
-    filled = with_cpu(np.concatenate([rows, of_another]))
+    filled = interpolate_cpu(np.concatenate([rows, of_another]))
     assert (filled["thread_cpu"] / MS).tolist() == [5, 5.5, 6.5, 7, 7.5, 0]
     assert (filled["process_cpu"] / MS).tolist() == [15, 17.5, 20.5, 21, 21.5, 20]
     assert (filled["device_cpu"] == 0).all()
-    steps = with_steps(replaced(run, boundaries=rows)).steps
+    steps = add_steps(replaced(run, boundaries=rows)).steps
     assert (steps["thread_cpu"] / MS).tolist() == [0.5, 1, 0.5, 0.5]
 
 
@@ -70,47 +71,47 @@ def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> No
 def test_of_a_gan_the_generator_ends_the_step(critics: int, cut: int) -> None:
     a_round = [*[("D", 1 + at) for at in range(critics)], ("G", 8.0)]
     events = [(name, 10 * i + at) for i in range(20) for name, at in a_round]
-    run = with_steps(seen(*events[: len(events) - cut]))
+    run = add_steps(seen(*events[: len(events) - cut]))
     assert ends(run) == [10 * i + 8 for i in range(1, 20 if not cut else 19)]
-    assert run.step_source == "steps of G; within them D stepped too"
+    assert step_text(run.step) == "steps of G; within them D stepped too"
 
 
 @pytest.mark.parametrize("cut", range(4))
 def test_of_equally_frequent_optimizers_the_last_of_the_round_ends_the_step(cut: int) -> None:
     events = [(name, 10 * i + at) for i in range(20) for name, at in (("A", 1), ("B", 2), ("C", 3))]
-    run = with_steps(seen(*events[: len(events) - cut]))
+    run = add_steps(seen(*events[: len(events) - cut]))
     assert ends(run)[:3] == [13, 23, 33]
     assert all(end % 10 == 3 for end in ends(run)[:-1])
 
 
 def test_an_optimizer_for_each_layer_makes_one_step_of_all() -> None:
     events = [(f"SGD (train.py:9) #{layer}", 1000 * i + layer) for i in range(6) for layer in range(300)]
-    run = with_steps(seen(*events[:-120]))
+    run = add_steps(seen(*events[:-120]))
     assert ends(run) == [1000 * i + 299 for i in range(1, 5)]
-    assert run.step_source.startswith("steps of SGD (train.py:9) #299; within them SGD (train.py:9) #0, ")
+    assert step_text(run.step).startswith("steps of SGD (train.py:9) #299; within them SGD (train.py:9) #0, ")
 
 
 def test_an_optimizer_that_steps_in_another_thread_is_a_part_of_the_round() -> None:
     run = seen(*[(name, 10 * i + at) for i in range(20) for at, name in enumerate(("O #1", "O #2", "O #3", "main"))])
     run.boundaries["tid"][run.names.index("main") != run.boundaries["name"]] = 7
-    run = with_steps(run)
+    run = add_steps(run)
     assert ends(run) == [10 * i + 3 for i in range(1, 20)]
     assert set(run.steps["tid"].tolist()) == {TID}
 
 
 def test_a_rare_extra_optimizer_does_not_end_the_step() -> None:
     events = [("main", i) for i in range(200)] + [("codebook", i + 0.5) for i in range(0, 200, 50)]
-    run = with_steps(seen(*sorted(events, key=lambda event: event[1])))
+    run = add_steps(seen(*sorted(events, key=lambda event: event[1])))
     assert len(run.steps) == 199
-    assert run.step_source == "steps of main; within them codebook stepped too"
+    assert step_text(run.step) == "steps of main; within them codebook stepped too"
 
 
 @pytest.mark.parametrize("pause", [1, 600_000])
 def test_phases_are_taken_by_themselves_and_what_joins_them_is_not_measured(pause: int) -> None:
     events = [("first", i) for i in range(30)] + [("second", 29 + pause + i) for i in range(100)]
-    run = with_steps(seen(*events))
+    run = add_steps(seen(*events))
     assert len(run.steps) == 129
-    assert run.step_source == "steps of first then second"
+    assert step_text(run.step) == "steps of first then second"
     assert np.flatnonzero(run.steps["warmup"]).tolist() == [0, 1, 2, 3, 4, 29]
     measured = run.steps[run.steps["warmup"] == 0]
     assert set((measured["end"] - measured["begin"]).tolist()) == {MS}
@@ -119,23 +120,23 @@ def test_phases_are_taken_by_themselves_and_what_joins_them_is_not_measured(paus
 def test_phases_may_have_rounds_of_their_own() -> None:
     first = [(name, 10 * i + at) for i in range(20) for name, at in (("D", 1), ("G", 2))]
     second = [(name, 1000 + 10 * i + at) for i in range(20) for name, at in (("actor", 1), ("critic", 2))]
-    run = with_steps(seen(*first, *second))
+    run = add_steps(seen(*first, *second))
     assert {end % 10 for end in ends(run)} == {2}
-    assert run.step_source == "steps of G then critic; within them D, actor stepped too"
+    assert step_text(run.step) == "steps of G then critic; within them D, actor stepped too"
 
 
 @pytest.mark.parametrize(("critic", "actor"), [(100, 20), (30, 10), (5, 5), (5, 2)])
 def test_of_bursts_each_optimizer_step_is_a_step(critic: int, actor: int) -> None:
     names = (["critic"] * critic + ["actor"] * actor) * 10
-    run = with_steps(seen(*[(name, 10 * at) for at, name in enumerate(names)]))
+    run = add_steps(seen(*[(name, 10 * at) for at, name in enumerate(names)]))
     assert ends(run) == [10 * at for at in range(1, len(names))]
-    assert run.step_source == "steps of critic and actor in turns"
+    assert step_text(run.step) == "steps of critic and actor in turns"
 
 
 def test_more_critic_steps_now_and_then_do_not_change_what_a_step_is() -> None:
     counts = [100 if i < 5 or i % 100 == 0 else 5 for i in range(300)]
     names = [name for count in counts for name in [*["D"] * count, "G"]]
-    run = with_steps(seen(*[(name, at) for at, name in enumerate(names)]))
+    run = add_steps(seen(*[(name, at) for at, name in enumerate(names)]))
     assert len(run.steps) > 299  # the first critic steps come before any round
     assert (
         run.boundaries["name"][np.searchsorted(run.boundaries["time"], run.steps["end"])][-290:].tolist() == [1] * 290
@@ -147,7 +148,7 @@ def test_whatever_comes_steps_follow_each_other(seed: int) -> None:
     random = np.random.default_rng(seed)
     often = random.dirichlet(np.ones(5) / 2)
     events = [(str(name), at) for at, name in enumerate(random.choice(list("abcde"), 300, p=often))]
-    run = with_steps(seen(*events))
+    run = add_steps(seen(*events))
     assert (run.steps["begin"][1:] == run.steps["end"][:-1]).all()
     assert (run.steps["end"] > run.steps["begin"]).all()
     assert np.isin(run.steps["end"], run.boundaries["time"]).all()
@@ -155,9 +156,9 @@ def test_whatever_comes_steps_follow_each_other(seed: int) -> None:
 
 def test_thousands_of_optimizers_one_after_another_are_phases() -> None:
     events = [(f"o{number}", number * 10 + at) for number in range(3000) for at in range(5)]
-    run = with_steps(seen(*events))
+    run = add_steps(seen(*events))
     assert len(run.steps) == 14_999
-    assert run.step_source == "steps of o0 then o1 then o2 and 2997 more"
+    assert step_text(run.step) == "steps of o0 then o1 then o2 and 2997 more"
 
 
 def test_threads_that_train_side_by_side_have_steps_of_their_own() -> None:
@@ -166,7 +167,7 @@ def test_threads_that_train_side_by_side_have_steps_of_their_own() -> None:
         run.boundaries["tid"][1::2] = TID + 1
         values = np.zeros(100, dtype_of("values"))
         values["time"], values["step"], values["pid"] = run.boundaries["time"], -1, PID
-        run = with_steps(replaced(run, values=values))
+        run = add_steps(replaced(run, values=values))
         assert run.steps["index"].tolist() == list(range(98))
         for tid in (TID, TID + 1):
             own = run.steps[run.steps["tid"] == tid]
@@ -178,20 +179,20 @@ def test_threads_that_train_side_by_side_have_steps_of_their_own() -> None:
 def test_threads_that_train_one_after_another_are_one_stream() -> None:
     run = seen(*[("SGD", at) for at in range(100)])
     run.boundaries["tid"][50:] = TID + 1
-    assert len(with_steps(run).steps) == 99
+    assert len(add_steps(run).steps) == 99
 
 
 def test_what_the_scaler_skipped_is_a_step_and_is_told() -> None:
-    run = with_steps(seen(*[("SGD", i) for i in range(5)], flags=(0, 0, 1, 0, 0)))
+    run = add_steps(seen(*[("SGD", i) for i in range(5)], flags=(0, 0, 1, 0, 0)))
     assert len(run.steps) == 4
-    assert run.step_source == "steps of SGD, of which GradScaler skipped 1"
+    assert step_text(run.step) == "steps of SGD, of which GradScaler skipped 1"
 
 
 def test_without_an_optimizer_a_step_is_a_batch() -> None:
     events = [("DataLoader", ms) for ms in (0, 5, 10, 15, 30, 35, 40)]
-    run = with_steps(seen(*events, kind=LOADER, flags=(0, 0, 0, 1, 0, 0, 1)))
+    run = add_steps(seen(*events, kind=LOADER, flags=(0, 0, 0, 1, 0, 0, 1)))
     assert ends(run) == [5, 10, 30, 35, 40]  # the pause between two epochs belongs to the batch before it
-    assert run.step_source == "batches of DataLoader: no optimizer stepped"
+    assert step_text(run.step) == "batches of DataLoader: no optimizer stepped"
 
 
 def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
@@ -200,21 +201,21 @@ def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
         for name, count, each, start in (("train", 100, 10, 0), ("val", 20, 3, 1000)):
             events += [(name, 2000 * epoch + start + each * at) for at in range(count + 1)]
             flags += [0] * count + [1]
-    run = with_steps(seen(*events, kind=LOADER, flags=tuple(flags)))
+    run = add_steps(seen(*events, kind=LOADER, flags=tuple(flags)))
     assert len(run.steps) == 1200
     assert np.median(run.steps["end"] - run.steps["begin"]) == 10 * MS
-    assert run.step_source == "batches of train and val in turns: no optimizer stepped"
+    assert step_text(run.step) == "batches of train and val in turns: no optimizer stepped"
 
 
 def test_of_loaders_asked_together_a_round_is_a_step() -> None:
     events = [(name, 10 * i + at) for i in range(20) for name, at in (("one", 1), ("other", 2))]
-    run = with_steps(seen(*events, kind=LOADER))
+    run = add_steps(seen(*events, kind=LOADER))
     assert ends(run) == [10 * i + 2 for i in range(1, 20)]
 
 
 def test_what_lies_between_two_loaders_is_no_batch() -> None:
     events = [("val", ms) for ms in (0, 5, 10)] + [("test", ms) for ms in (900, 905, 910)]
-    run = with_steps(seen(*events, kind=LOADER, flags=(0, 0, 1, 0, 0, 1)))
+    run = add_steps(seen(*events, kind=LOADER, flags=(0, 0, 1, 0, 0, 1)))
     assert [(end, warm) for end, warm in zip(ends(run), run.steps["warmup"].tolist(), strict=True)] == [
         (5, 0), (10, 0), (900, 1), (905, 0), (910, 0)
     ]  # fmt: skip
@@ -224,13 +225,13 @@ def beside(batches: int, *optimizer: tuple[str, float]) -> Run:
     """A run of one batch each ms, in which optimizers stepped too."""
     run = seen(*sorted([*[("batches", at) for at in range(batches)], *optimizer], key=lambda event: event[1]))
     run.boundaries["kind"] = np.where(run.boundaries["name"] == run.names.index("batches"), LOADER, OPTIMIZER)
-    return with_steps(run)
+    return add_steps(run)
 
 
 def test_a_few_optimizer_steps_beside_many_batches_are_not_the_steps() -> None:
     run = beside(1000, ("Adam", 500.2), ("Adam", 501.2))
     assert len(run.steps) == 999
-    assert run.step_source == "batches of batches: an optimizer stepped only 2 times"
+    assert step_text(run.step) == "batches of batches: an optimizer stepped only 2 times"
 
 
 def test_a_few_optimizer_steps_of_many_batches_each_are_the_steps() -> None:
@@ -241,7 +242,7 @@ def test_a_few_optimizer_steps_of_many_batches_each_are_the_steps() -> None:
 def test_of_one_optimizer_step_the_batches_are_the_steps() -> None:
     run = beside(100, ("LBFGS", 150))
     assert len(run.steps) == 99
-    assert run.step_source == "batches of batches: an optimizer stepped only once"
+    assert step_text(run.step) == "batches of batches: an optimizer stepped only once"
 
 
 @pytest.mark.parametrize("names", [("SGD",), tuple(f"SGD #{layer}" for layer in range(9))])
@@ -249,24 +250,26 @@ def test_one_optimizer_step_without_a_loader_is_told(names: tuple[str, ...]) -> 
     run = seen(*[(name, at) for at, name in enumerate(names)])
     builder = RunBuilder()
     builder.stack(["train.py:1"], 0, 30 * MS, pid=PID, tid=PID)
-    run = with_steps(replaced(run, stacks=builder.build().stacks))
+    run = add_steps(replaced(run, stacks=builder.build().stacks))
     assert ends(run) == [30]
-    assert run.step_source.startswith("the whole run as one step: an optimizer stepped only once, no loader was asked,")
+    assert step_text(run.step).startswith(
+        "the whole run as one step: an optimizer stepped only once, no loader was asked,"
+    )
 
 
 def test_the_loader_does_not_count_where_an_optimizer_stepped() -> None:
     run = seen(("SGD", 1), ("DataLoader", 2), ("SGD", 3), ("DataLoader", 4))
     rows = run.boundaries.copy()
     rows["kind"][[1, 3]] = LOADER
-    assert ends(with_steps(replaced(run, boundaries=rows))) == [3]
+    assert ends(add_steps(replaced(run, boundaries=rows))) == [3]
 
 
 def test_marked_steps_win() -> None:
     builder = RunBuilder()
     builder.step(0, 10 * MS)
-    run = with_steps(replaced(builder.build(), boundaries=seen(("SGD", 1), ("SGD", 2)).boundaries))
+    run = add_steps(replaced(builder.build(), boundaries=seen(("SGD", 1), ("SGD", 2)).boundaries))
     assert ends(run) == [10]
-    assert run.step_source == MARKED
+    assert run.step == StepDefinition(StepKind.MARKED)
 
 
 def test_values_go_to_the_step_in_which_they_were_written() -> None:
@@ -274,12 +277,12 @@ def test_values_go_to_the_step_in_which_they_were_written() -> None:
     values = np.zeros(5, dtype_of("values"))
     values["time"] = np.array([5, 20, 21, 30, 31]) * MS
     values["step"], values["pid"] = -1, PID
-    assert with_steps(replaced(run, values=values)).values["step"].tolist() == [-1, 0, 1, 1, -1]
+    assert add_steps(replaced(run, values=values)).values["step"].tolist() == [-1, 0, 1, 1, -1]
 
 
 def test_the_process_with_the_most_steps_comes_first() -> None:
     one, other = seen(("SGD", 1), ("SGD", 2), ("SGD", 3)), seen(("SGD", 1), ("SGD", 2), pid=7)
-    run = with_steps(replaced(one, boundaries=np.concatenate([other.boundaries, one.boundaries])))
+    run = add_steps(replaced(one, boundaries=np.concatenate([other.boundaries, one.boundaries])))
     assert list(zip(run.steps["pid"].tolist(), run.steps["index"].tolist(), strict=True)) == [
         (100, 0),
         (100, 1),
@@ -288,18 +291,18 @@ def test_the_process_with_the_most_steps_comes_first() -> None:
 
 
 def test_the_first_tenth_is_warmup_and_at_most_five() -> None:
-    assert with_steps(seen(*[("SGD", i) for i in range(4)])).steps["warmup"].sum() == 0
-    assert with_steps(seen(*[("SGD", i) for i in range(31)])).steps["warmup"].tolist()[:4] == [1, 1, 1, 0]
-    assert with_steps(seen(*[("SGD", i) for i in range(500)])).steps["warmup"].sum() == 5
+    assert add_steps(seen(*[("SGD", i) for i in range(4)])).steps["warmup"].sum() == 0
+    assert add_steps(seen(*[("SGD", i) for i in range(31)])).steps["warmup"].tolist()[:4] == [1, 1, 1, 0]
+    assert add_steps(seen(*[("SGD", i) for i in range(500)])).steps["warmup"].sum() == 5
 
 
 def test_without_any_boundary_the_run_is_one_step() -> None:
     builder = RunBuilder(collectors=[CollectorStatus("hooks", "ok")])
     builder.stack(["train.py:1"], 5 * MS, 7 * MS, pid=9, tid=9)
     builder.stack(["train.py:1"], 7 * MS, 30 * MS, pid=9, tid=9)
-    run = with_steps(builder.build())
+    run = add_steps(builder.build())
     assert (run.steps["begin"].tolist(), ends(run), run.steps["tid"].tolist()) == ([5 * MS], [30], [9])
-    assert run.step_source == (
+    assert step_text(run.step) == (
         "the whole run as one step: no optimizer stepped, no loader was asked, "
         "and the program marks no steps (profiler.step())"
     )
@@ -308,9 +311,9 @@ def test_without_any_boundary_the_run_is_one_step() -> None:
 def test_without_hooks_nothing_is_made_up() -> None:
     builder = RunBuilder()
     builder.stack(["train.py:1"], 5 * MS, 7 * MS, pid=9, tid=9)
-    run = with_steps(builder.build())
+    run = add_steps(builder.build())
     assert not len(run.steps)
-    assert not run.step_source
+    assert run.step is None
 
 
 def counted(run: Run) -> list[tuple[int, int, float]]:
@@ -331,7 +334,7 @@ def test_what_workers_counted_belongs_to_the_step_that_was_open() -> None:
         (PID, 129, -1),  # what a hook wrote before the program marked its first step
     ):
         builder.counter("syncs", time, step=step, time=time * MS, pid=pid)
-    found = counted(with_steps(builder.build()))
+    found = counted(add_steps(builder.build()))
     assert found == [
         (PID, OTHER_PROCESS, 50),
         (PID, 0, 105),
@@ -349,4 +352,4 @@ def test_a_worker_with_steps_of_its_own_keeps_what_it_counted() -> None:
     builder.step(0, 30 * MS, pid=7, index=0)
     builder.counter("syncs", 1, step=OTHER_PROCESS, time=15 * MS, pid=7)
     builder.counter("syncs", 2, step=1, time=20 * MS)
-    assert counted(with_steps(builder.build())) == [(7, 0, 1), (PID, 1, 2)]
+    assert counted(add_steps(builder.build())) == [(7, 0, 1), (PID, 1, 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from profiler.report.text import step_text
 from tests.zoo.zoo import ZOO, Animal, Recorded, recorded, shapes
 
 
@@ -33,7 +34,7 @@ def test_it_says_nothing_more_and_nothing_less(kept: Recorded) -> None:
 def test_its_steps_are_found_and_named(kept: Recorded) -> None:
     found = np.unique(kept.run.steps["pid"], return_counts=True)[1].tolist()
     assert found == [kept.steps - kept.animal.short] * kept.animal.sources
-    assert kept.animal.source in kept.run.step_source
+    assert kept.animal.source in step_text(kept.run.step)
 
 
 def test_the_run_is_whole(kept: Recorded) -> None:

@@ -18,7 +18,7 @@ from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
 from profiler.record.pairs import STEPS_FILES
 from profiler.run.load import load
-from profiler.run.model import WHOLE_RUN, Run, RunSpec
+from profiler.run.model import Run, RunSpec, StepKind
 
 EXPLAIN_S = 10.0
 """From its first step on: some hundred stack samples."""
@@ -66,7 +66,7 @@ def found_in(paths: Sequence[Path], folder: str = "") -> Found:
     """
     runs = tuple(load(path) for path in paths)
     for run in runs:
-        if run.step_source.startswith(WHOLE_RUN) or not len(run.steps):
+        if (run.step and run.step.is_whole_run) or not len(run.steps):
             raise ProfilerError(
                 f"no step can be seen in {run.path}, and only steps can be held against each other: call "
                 f"profiler.step() at the end of each, or train with an optimizer or a loader of torch"
@@ -109,8 +109,8 @@ def _script(argv: Sequence[str]) -> str:
 
 def only_batches(found: Found) -> tuple[str, ...]:
     """A doubt: batches may be those of a validation that outlasts what is measured."""
-    source = found.runs[0].step_source if found.runs else ""
-    if not source.startswith("batches of"):
+    step = found.runs[0].step if found.runs else None
+    if step is None or step.kind is not StepKind.LOADER:
         return ()
     what = "No optimizer stepped while it was measured, so batches are taken for steps"
     hint = "mark the training's steps with profiler.step(), or validate later"
@@ -163,4 +163,4 @@ def explained(program: Program, settings: GateSettings) -> Path | None:
     if info.state == "interrupted" and not done and time.monotonic() - started < settings.patience:
         raise KeyboardInterrupt  # `record` heeds signals by itself, and passes them on
     run = load(out)
-    return out if len(run.steps) and not run.step_source.startswith(WHOLE_RUN) else None
+    return out if len(run.steps) and not (run.step and run.step.is_whole_run) else None

@@ -11,6 +11,7 @@ from profiler.analyse.window import measured_window
 from profiler.check.command.found import Found
 from profiler.check.model import Round, SideInfo
 from profiler.check.speed.controlled_process import measured_spans
+from profiler.report.text import step_text
 
 if TYPE_CHECKING:
     from profiler.run.model import Run
@@ -36,7 +37,7 @@ def side_info(
         what or shlex.join(argv),
         shlex.join(argv),
         commit or None,
-        runs[0].step_source if runs else "",
+        step_text(runs[0].step) if runs else "",
         median(steps) / 1e9 if steps else None,
         tokens / (sum(steps) / 1e9) if tokens else None,
         {name: value for name, value in (runs[0].info.facts if runs else {}).items() if isinstance(value, str | int)},

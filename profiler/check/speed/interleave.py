@@ -88,7 +88,6 @@ class RoundRunner:
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
-        self.step_source: dict[str, str] = {}
         self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], CONTROL: []}
         """Directories of the completed runs."""
 
@@ -119,7 +118,6 @@ class RoundRunner:
             conditions = load.conditions()
         for side, process in processes.items():
             self.runs[side].append(process.folder)
-            self.step_source[side] = process.controller.step_source
         return Round(number, kind, slots, blocks, time.monotonic() - begin, conditions)
 
     def _align(self, processes: Iterable[ControlledProcess]) -> None:

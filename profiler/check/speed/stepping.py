@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.check.speed.control_socket import ControlServer, ControlSocket
-from profiler.check.speed.step import chosen, in_words
 from profiler.run import tables
+from profiler.run.model import StepDefinition
+from profiler.run.step_detection import choose_boundary, define_step
 
 _ALONE_S: Final = 0.3
 """A rank that has waited this long while others have not arrived runs on: they may be waiting for it."""
@@ -55,7 +56,7 @@ class StepController:
         """Batches that the program's data loaders prepare ahead."""
         self.uses_device = False
         """Whether the program queues work on an asynchronous device."""
-        self.step_source = ""
+        self.step: StepDefinition | None = None
         self.files: tuple[str, ...] = ()
         """Files of the modules that the program has loaded, except installed ones."""
         self.skipped_steps = 0
@@ -134,9 +135,9 @@ class StepController:
             return
         rank.target = None
         events = [str(key) for key in message["seen"]]
-        key = chosen(events)
+        key = choose_boundary(events)
         if key is not None:
-            self.step_source = in_words(key)
+            self.step = define_step(key)
             rank.priority = tables.boundary_priority(key)
         with suppress(OSError):
             rank.socket.send({"look": 2 * len(events)} if key is None else {"key": key})

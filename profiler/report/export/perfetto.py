@@ -25,6 +25,7 @@ from profiler.core import units
 from profiler.core.errors import ProfilerError
 from profiler.core.samples import SAMPLE_NAMES
 from profiler.report.export.tracks import EXPORTER, Tracks, join, outer_first, rows
+from profiler.report.text import step_text
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind
@@ -132,7 +133,7 @@ class _Trace:
             "argv": list(info.argv),
             "level": info.level,
             "state": info.state,
-            "step": self._run.step_source,
+            "step": step_text(self._run.step),
             "slices cut at the end of what holds them": self._cut,
             "values that are no finite number, left out": self._unwritable,
             "left out of torch's trace": [item.describe() for item in self._left_out],

@@ -6,13 +6,14 @@ from typing import Any
 
 from profiler.analyse.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Spikes
 from profiler.report.render.json_values import Gaps
+from profiler.report.text import step_text
 from profiler.run.model import Site
 
 
 def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
     """The keys of `run/1` that are of a program which was recorded without a change."""
     return {
-        "step_source": analysis.step_source,
+        "step_source": step_text(analysis.step),
         "phases": [_phase(part, f"phases.{number}", gaps) for number, part in enumerate(analysis.phases)],
         "hot": [_hot(row) for row in analysis.hot],
         "doing": [_doing(one, f"doing.{number}", gaps) for number, one in enumerate(analysis.doing)],

@@ -9,6 +9,7 @@ from profiler.core.live import TRAINING, WORKER, GpuUse, Snapshot, ThreadUse
 from profiler.core.units import ASCII, NOT_MEASURED, count, rate, seconds, share, size
 from profiler.report.quantities import plain
 from profiler.report.render.text import bar
+from profiler.report.text import step_text
 
 if TYPE_CHECKING:
     from rich.console import Group, JustifyMethod, OverflowMethod
@@ -114,7 +115,7 @@ class _Pencil:
             yield self._unknown(snapshot, "steps")
             return
         if steps.rate is None or steps.step_time is None:
-            yield self.text(f"one so far ({steps.source})")
+            yield self.text(f"one so far ({step_text(steps.step)})")
             return
         line = self.text(rate(steps.rate, "steps/s"), "bold")
         line.append_text(self.text(f", {seconds(steps.step_time)} a step"))
@@ -122,7 +123,7 @@ class _Pencil:
             line.append_text(self.text(f", {rate(steps.tokens_per_s, 'tokens/s')}"))
         yield line
         ranks = f", rank 0 of {steps.ranks}" if steps.ranks > 1 else ""
-        yield self.text(f"{steps.source}{ranks}; the last {seconds(steps.since_last)} ago", "dim")
+        yield self.text(f"{step_text(steps.step)}{ranks}; the last {seconds(steps.since_last)} ago", "dim")
         if steps.counters:
             told = ", ".join(f"{_counter(name)} {_amount(name, value)}" for name, value in steps.counters.items())
             yield self.text(f"in each: {told}")

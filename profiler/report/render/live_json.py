@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from profiler.core.live import Snapshot, StepUse
+from profiler.report.text import step_text
 
 SCHEMA: Final = "monitor/1"
 
@@ -61,7 +62,7 @@ def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
 
 def _steps(steps: StepUse) -> dict[str, Any]:
     return {
-        "source": steps.source,
+        "source": step_text(steps.step),
         "steps_per_s": steps.rate,
         "step_time_s": steps.step_time,
         "count": steps.count,

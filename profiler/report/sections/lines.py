@@ -8,6 +8,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.sections._parts import lines_table, parts_table
 from profiler.report.subject import Subject, View, views
+from profiler.report.text import step_text
 
 TITLE = "Every millisecond by line"
 _COLUMNS = (
@@ -39,8 +40,8 @@ def build(subject: Subject) -> Section | None:
         return None
     blocks: list[Block] = []
     for view in sides:
-        if view.any_detail.step_source:
-            blocks.append(Text(f"A step is: {view.any_detail.step_source}."))
+        if view.any_detail.step:
+            blocks.append(Text(f"A step is: {step_text(view.any_detail.step)}."))
         blocks += _phases(view)
         blocks.append(_table(view, _MOST_ROWS))
     return Section("lines", TITLE, tuple(blocks), brief=_brief(views(subject)))

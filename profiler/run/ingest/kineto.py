@@ -15,7 +15,7 @@ import numpy as np
 from profiler.run import tables
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import Trace, read_trace
-from profiler.run.model import Run, RunInfo, Table
+from profiler.run.model import Run, RunInfo, StepDefinition, Table
 from profiler.run.source import dtype_of
 
 _NS_PER_S: Final = 1_000_000_000
@@ -32,7 +32,7 @@ def read_run(path: Path) -> Run:
     def name_of(text: str) -> int:
         return names.setdefault(text, len(names))
 
-    step_rows, step_source = trace_rows.steps(trace)
+    step_rows, definition = trace_rows.steps(trace)
     parts = {table: np.empty(0, dtype_of(table)) for table in tables.TABLES}
     parts |= {
         "steps": step_rows,
@@ -48,10 +48,10 @@ def read_run(path: Path) -> Run:
         if "rank" in (table.dtype.names or ()):
             table["pid"], table["rank"] = trace.pid, rank
         table.setflags(write=False)
-    return _run(path, trace, parts, names=tuple(names), step_source=step_source)
+    return _run(path, trace, parts, names=tuple(names), step=definition)
 
 
-def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[str, ...], step_source: str) -> Run:
+def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[str, ...], step: StepDefinition) -> Run:
     broken = trace.broken
     return Run(
         path=path,
@@ -60,7 +60,7 @@ def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[s
         sites=(),
         stack_frames=(),
         problems=(f"{path.name}: {broken} events without a time that can be read left out",) if broken else (),
-        step_source=step_source,
+        step=step,
         **parts,
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.run.ingest.trace_events import STEP_PREFIX, OnHost, Trace
-from profiler.run.model import Table
+from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
 from profiler.run.tables import ActivityKind, CallKind, ValueKind
 
@@ -164,20 +164,21 @@ def outermost(events: Iterable[OnHost]) -> list[OnHost]:
     return kept
 
 
-def steps(trace: Trace) -> tuple[Table, str]:
-    """The steps that torch's profiler annotated, or the whole trace as one; and what they are in"""
+def steps(trace: Trace) -> tuple[Table, StepDefinition]:
+    """The steps that torch's profiler annotated, or the whole trace as one; and what they are."""
     marked = sorted(event for event in trace.annotations if event.name.startswith(STEP_PREFIX))
     if marked:
         rows = [(number, event.begin, event.end, event.tid) for number, event in enumerate(marked)]
-        return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), "ProfilerStep annotations"
+        definition = StepDefinition(StepKind.ANNOTATION)
+        return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), definition
     host = [*trace.operators, *trace.annotations, *trace.runtime]
     spans = [(event.begin, event.end) for event in host] + [(event.begin, event.end) for event in trace.device]
     begin, end = min(span[0] for span in spans), _end_of_work(trace, max(span[1] for span in spans))
     threads = Counter(event.tid for event in host)
     tid = threads.most_common(1)[0][0] if threads else 0
     rows = [(0, begin, end, tid)]
-    why = "the whole trace as one step: it has no ProfilerStep annotations"
-    return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), why
+    definition = StepDefinition(StepKind.WHOLE_TRACE)
+    return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), definition
 
 
 def _end_of_work(trace: Trace, end: int) -> int:

@@ -29,7 +29,7 @@ from profiler.run.load import load
 from tests.check.speed.programs import LIMIT_S, MOMENTS, ROOT, STEPPING, WORK, program, state, until
 
 Start = Callable[..., ControlledProcess]
-SGD = "steps of SGD (train.py:2)"
+SGD = "SGD (train.py:2)"
 
 
 @pytest.fixture
@@ -216,9 +216,9 @@ def realignments(process: ControlledProcess, steps: int) -> int:
 def test_batches_of_a_validation_before_the_training_are_not_steps(start: Start) -> None:
     source = MOMENTS + "for _ in range(150):\n    batch()\nwhile True:\n    batch()\n    batch()\n    optimized()\n"
     process = frozen(start(source))
-    assert process.controller.step_source == "batches of DataLoader (train.py:1)"
+    assert process.controller.step.phases == (("DataLoader (train.py:1)",),)
     assert sum(realignments(process, 30) for _ in range(4)) == 1
-    assert process.controller.step_source == SGD
+    assert process.controller.step.phases == ((SGD,),)
     steps, _ = totals(process)
     assert steps == 30 * len(measured_spans(process.folder) or ())
 
@@ -228,7 +228,7 @@ def test_a_mark_that_comes_after_optimizers_is_the_step(start: Start) -> None:
         start(MOMENTS + "while True:\n    for _ in range(9):\n        optimized()\n    marks.step(tokens=5)\n")
     )
     assert realignments(process, 5) + realignments(process, 6) == 1
-    assert process.controller.step_source == "steps as the program marks them"
+    assert process.controller.step.kind == "marked"
     assert process.run_steps(3).tokens == 15
 
 
@@ -284,7 +284,7 @@ def test_ranks_that_find_another_step_at_once_are_all_answered(start: Start, tmp
     )[1]
     assert realignments(frozen(process), 60) == 1
     assert [len(process.run_steps(6).steps) for _ in range(2)] == [6, 6]
-    assert process.controller.step_source == SGD
+    assert process.controller.step.phases == ((SGD,),)
 
 
 def test_a_process_that_connects_late_is_not_driven_and_disturbs_nothing(start: Start, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from rich.console import Console
 from profiler.core.live import Snapshot, StepUse, ThreadUse, Watched
 from profiler.report.render.live import live_view
 from profiler.report.render.live_json import SCHEMA, snapshot_json
+from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
 STEPS = StepUse(
-    "steps of SGD (train.py:9)",
+    StepDefinition(StepKind.OPTIMIZER, (("SGD (train.py:9)",),)),
     20,
     10.0,
     2.0,

@@ -9,7 +9,7 @@ from profiler.report.blocks import Cell, StackedBars, Table
 from profiler.report.render.json import analysis_json, render
 from profiler.report.sections.lines import build as build_lines
 from profiler.report.sections.outside import build as build_outside
-from profiler.run.model import Site
+from profiler.run.model import Site, StepDefinition, StepKind
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("train.py", 7, "log_metrics")
@@ -27,7 +27,11 @@ OUTSIDE = (Outside("before the first step", 5.0, LINES), Outside("after the last
 
 def found() -> Analysis:
     return replace(
-        samples.analysis(), lines=LINES, phases=PHASES, outside=OUTSIDE, step_source="steps of Adam (train.py:15)"
+        samples.analysis(),
+        lines=LINES,
+        phases=PHASES,
+        outside=OUTSIDE,
+        step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
     )
 
 

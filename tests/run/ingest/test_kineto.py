@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.report.text import step_text
 from profiler.run.ingest.trace_rows import activity_kind, call_kind, waits_by_itself
 from profiler.run.load import load
 from profiler.run.model import Run
@@ -86,7 +87,7 @@ def test_what_the_run_says_of_itself(run: Run) -> None:
 
 
 def test_steps_are_the_annotated_ones(run: Run) -> None:
-    assert run.step_source == "ProfilerStep annotations"
+    assert step_text(run.step) == "ProfilerStep annotations"
     expected = [(0, 100_000, 200_000, TID, 0), (1, 200_500, 300_000, TID, 0)]
     assert rows(run, "steps", "index", "begin", "end", "tid", "warmup") == expected
 
@@ -180,7 +181,7 @@ def test_without_annotations_the_whole_trace_is_one_step(tmp_path: Path) -> None
     ]
     run = load(written(tmp_path / "t.json", events))
     assert run.steps[["begin", "end", "tid"]].tolist() == [(100_000, 162_000, TID)]
-    assert run.step_source == "the whole trace as one step: it has no ProfilerStep annotations"
+    assert step_text(run.step) == "the whole trace as one step: it has no ProfilerStep annotations"
 
 
 def test_a_trace_of_the_cpu(tmp_path: Path) -> None:

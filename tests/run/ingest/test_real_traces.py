@@ -17,6 +17,7 @@ import pytest
 
 from profiler.analyse.timeline import subtract, union
 from profiler.core.errors import ProfilerError
+from profiler.report.text import step_text
 from profiler.run.ingest.trace_rows import waits_by_itself
 from profiler.run.load import load
 from profiler.run.model import Run, Table
@@ -98,7 +99,7 @@ def _check_host(run: Run, truth: dict[str, Any]) -> None:
 def _check_steps(run: Run, truth: dict[str, Any]) -> None:
     if not truth.get("steps"):
         assert len(run.steps) == 1
-        assert run.step_source.startswith("the whole trace")
+        assert step_text(run.step).startswith("the whole trace")
         return
     assert (run.steps["end"] - run.steps["begin"]).tolist() == [step["dur_ns"] for step in truth["steps"]]
     assert int(run.steps["end"].max() - run.steps["begin"].min()) == truth["step_window_ns"]

@@ -1,0 +1,87 @@
+"""Which boundary ends a step: online, and the same at load, in `monitor` and in the speed test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.agent.recorder import Recorder
+from profiler.record import live_steps
+from profiler.record.live_steps import StepRate
+from profiler.run import store, tables
+from profiler.run.load import load
+from profiler.run.model import RunInfo, StepDefinition, StepKind
+from profiler.run.step_detection import MIN_BATCHES, choose_boundary, define_step
+from profiler.run.tables import SCHEMA, BoundaryKind
+
+ADAM, SGD, LOADER = "0 Adam (train.py:9)", "0 SGD (train.py:10)", "1 DataLoader (train.py:7)"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ([], None),
+        ([LOADER, ADAM] * 2, None),
+        ([LOADER, ADAM] * 3, ADAM),
+        ([LOADER] * 8 + [ADAM], None),
+        (([LOADER] * 8 + [ADAM]) * 3, ADAM),  # gradients of eight batches accumulated
+        ([LOADER, ADAM, SGD] * 3, SGD),  # two optimizers in turns: the last ends the round
+        ([LOADER] * (MIN_BATCHES - 1), None),
+        ([LOADER] * MIN_BATCHES, LOADER),
+        ([LOADER, ADAM, tables.MARK], tables.MARK),
+    ],
+)
+def test_online_choice(keys: list[str], expected: str | None) -> None:
+    assert choose_boundary(keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "definition"),
+    [
+        (ADAM, StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:9)",),))),
+        (LOADER, StepDefinition(StepKind.LOADER, (("DataLoader (train.py:7)",),))),
+        (tables.MARK, StepDefinition(StepKind.MARKED)),
+    ],
+)
+def test_definition_of_a_choice(key: str, definition: StepDefinition) -> None:
+    assert define_step(key) == definition
+
+
+OPTIMIZER = BoundaryKind.OPTIMIZER
+
+
+@pytest.mark.parametrize("tail", [1 << 20, 28], ids=["whole table", "tail of a long table"])
+@pytest.mark.parametrize(
+    ("cycle", "leader"),
+    [
+        ((SGD, ADAM), ADAM),  # alternating
+        ((SGD, SGD, SGD, ADAM), ADAM),  # a GAN
+        ((ADAM, SGD, LOADER), SGD),
+        ((LOADER,), LOADER),
+    ],
+)
+def test_load_monitor_and_speed_test_agree(
+    cycle: tuple[str, ...], leader: str, tail: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where `monitor` begins in the middle of a round, because it reads only the end of a long table."""
+    store.create(tmp_path / "run")
+    store.write_manifest(tmp_path / "run", RunInfo(SCHEMA, "r", "2026-01-01T00:00:00Z", ("train.py",)))
+    recorder = Recorder(tmp_path / "run", "light")
+    keys = [*cycle * 24, *cycle[: len(cycle) // 2]]
+    for key in keys * (4 if cycle == (LOADER,) else 1):
+        kind, _, name = key.partition(" ")
+        recorder.record_boundary(BoundaryKind(int(kind)), name)
+    recorder.flush()
+    monkeypatch.setattr(live_steps, "_FIRST_BYTES", tail * (tables.packer("boundaries").size + 1))
+
+    name = leader.partition(" ")[2]
+    loaded = load(tmp_path / "run")
+    assert loaded.step is not None
+    assert loaded.step.phases == ((name,),)
+    watched, _ = StepRate(tmp_path / "run").read(recorder.boundary[0])
+    assert watched is not None
+    assert (watched.step.kind, watched.step.phases) == (loaded.step.kind, loaded.step.phases)
+    if tail > 28:
+        assert watched.count == len(loaded.steps) + 1
+    assert choose_boundary(keys * (4 if cycle == (LOADER,) else 1)) == leader
