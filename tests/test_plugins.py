@@ -59,32 +59,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "utilisation",
         "verdict",
     ),
-    "reference_trainer.lm.fixes": (
-        "async",
-        "batch-decode",
-        "batch-embed",
-        "batch-recurrence",
-        "batch-tokenize",
-        "blocking-wait",
-        "cuda-graph",
-        "device-loss",
-        "learn",
-        "parallel-tokenize",
-        "pooled",
-        "prefetch",
-        "pretokenize",
-        "quiet-logging",
-        "zero-copy",
-    ),
     "reference_trainer.ssm.engines": ("inline", "pool", "ray"),
-    "reference_trainer.ssm.fixes": (
-        "batched-draws",
-        "batched-seeds",
-        "device-data",
-        "flat-sweep",
-        "fused-recurrence",
-        "quiet-logging",
-    ),
 }
 
 

@@ -1,19 +1,17 @@
-"""Which way each stage of the step is done: a plan is the illness, a fix changes one part of it.
+"""The choices of a training step, and the fixes that change them: the default of each choice is the illness.
 
-A variant is a named set of fixes over the as-found plan. Fixes are the modules of `reference_trainer.lm.fixes`
-with a `PLUGIN`; adding one is adding one file.
+A variant is a named set of fixes over the as-found plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from reference_trainer.cures import KINDS, Cures, Fix
 from reference_trainer.lm.settings import Settings
 
-__all__ = ["KINDS", "SWEEP", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
+__all__ = ["FIXES", "KINDS", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +48,142 @@ class Plan:
     """True: cross-entropy, backpropagation and AdamW instead of the 0/1 loss and the reward"""
 
 
-SWEEP: Final = (375, 750, 1500, 3000)
+# In the order of the ladder. The code that a fix switches on is named by its module below `reference_trainer.lm`, or by
+# `devices` and `kernels` beside it.
+FIXES: Final = (
+    Fix(
+        name="batch-tokenize",
+        does="Tokenize all samples of a chunk in one call of the library.",
+        code="chunks.Chunks, with batch=True",
+        removes="one call of the tokenizer, and a list of ids, per sample",
+        rule="inline-tokenization",
+        changes={"tokenize": "batch"},
+    ),
+    Fix(
+        name="async",
+        does="Leave readouts and predictions on the device; fetch the results once a chunk.",
+        code="the `asynchronous` branches of stages.recurrence and stages.decode",
+        removes="two syncs and three copies per token: the host waits for every single result",
+        rule="per-token-sync",
+        changes={"asynchronous": True},
+    ),
+    Fix(
+        name="batch-embed",
+        does="Gather the embeddings of a chunk by one kernel out of a table on the device.",
+        code="stages.embed.EmbedChunk, kernels.embed",
+        removes="a fresh host vector, an allocation and an upload per token",
+        rule="tiny-copies",
+        changes={"embed": "chunk"},
+    ),
+    Fix(
+        name="batch-recurrence",
+        does="Run the layers over the whole chunk: matrix products, and time inside one kernel a layer.",
+        code="stages.recurrence.RecurrenceChunk, kernels.scan",
+        removes="a launch, an allocation and a sync per token for the recurrent layers",
+        rule="tiny-kernels",
+        changes={"recurrence": "chunk"},
+    ),
+    Fix(
+        name="batch-decode",
+        does="Compute all logits of a chunk by one product and all predictions by one kernel.",
+        code="stages.decode.DecodeChunk, kernels.predict and kernels.score",
+        removes="a launch, two copies, two allocations and a sync per token for the decoder",
+        rule="tiny-kernels",
+        changes={"decode": "chunk"},
+    ),
+    Fix(
+        name="device-loss",
+        does="Reduce loss, accuracy and reward on the device.",
+        code="stages.loss.LossOnDevice, kernels.compare and kernels.score",
+        removes="predictions that visit the host to be compared, and rewards that go back",
+        rule="host-loss",
+        changes={"loss": "device"},
+    ),
+    Fix(
+        name="pooled",
+        does="Allocate device memory once.",
+        code="stages.work.Work.pooled and its callers",
+        removes="device allocations in every step",
+        rule="allocation-churn",
+        changes={"pooled": True},
+    ),
+    Fix(
+        name="zero-copy",
+        does="Pinned staging memory and NumPy views instead of fresh vectors and lists.",
+        code="the pinned arrays of stages and of pipeline.Pipeline",
+        removes="fresh host vectors, lists, and pageable copies that are staged",
+        rule="pageable-copies",
+        changes={"zero_copy": True},
+    ),
+    Fix(
+        name="prefetch",
+        does="Upload the next chunk and put it into the queue while the device works on this one.",
+        code="pipeline.Pipeline._upload_ids, loop._Loop._fill",
+        removes="a device that is idle while the host prepares the next chunk",
+        rule="serial-input",
+        changes={"prefetch": True},
+        requires=("async", "device-loss", "zero-copy"),
+    ),
+    Fix(
+        name="quiet-logging",
+        does="Sum the metrics up on the device and read them every 16 chunks.",
+        code="pipeline.Pipeline._fetch, kernels.accumulate",
+        removes="a download of metrics, and their bookkeeping, in every step",
+        rule="noisy-logging",
+        changes={"quiet": True},
+        requires=("async", "device-loss"),
+    ),
+    Fix(
+        name="parallel-tokenize",
+        does="Tokenize the next chunks in background workers while the device works.",
+        code="parallel_tokenize.ParallelChunks",
+        removes="tokenization in the thread that launches",
+        rule="inline-tokenization",
+        changes={"parallel_tokenize": True},
+        requires=("batch-tokenize",),
+    ),
+    Fix(
+        name="blocking-wait",
+        does="Let the waiting host thread sleep instead of spinning on a core.",
+        code="devices.host_queue and devices.cuda: how they wait",
+        removes="a host core that spins while it waits for the device",
+        rule="spinning-wait",
+        changes={"blocking_wait": True},
+    ),
+    Fix(
+        name="cuda-graph",
+        does="Capture the launches of a full chunk once, and replay them as one.",
+        code="pipeline.Pipeline._run, devices.cuda_graph",
+        removes="a launch from the host for every kernel of a chunk",
+        rule="launch-bound",
+        changes={"graph": True},
+        requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled"),
+        device="cuda",
+        unproven="never run on a GPU yet: ask for it by name",
+    ),
+    Fix(
+        name="pretokenize",
+        does="Read token ids from memory-mapped shards that were written before training.",
+        code="shards.ShardChunks",
+        removes="all tokenization, of every epoch",
+        rule="inline-tokenization",
+        changes={"tokenize": "shards"},
+        excludes=("batch-tokenize", "parallel-tokenize"),
+        kind="instead",
+    ),
+    Fix(
+        name="learn",
+        does="Learn: cross-entropy, backpropagation through the recurrence and AdamW instead of 0/1 loss and reward.",
+        code="learning.Learning, learn_chunk, kernels.adamw and the backward kernels",
+        removes="a loss that teaches nothing",
+        rule="no-learning",
+        changes={"learn": True},
+        requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy"),
+        excludes=("quiet-logging", "cuda-graph"),
+        kind="work",
+    ),
+)
+_SWEEP: Final = (375, 750, 1500, 3000)
 """Tokens a chunk of the quick fix that was tried first: smaller chunks."""
-_CURES: Final = Cures("reference_trainer.lm.fixes", Plan())
-
-
-def fixes() -> dict[str, Fix]:
-    """All fixes by name, in the order of the ladder."""
-    return _CURES.fixes()
-
-
-def plan(names: Iterable[str], device: str = "") -> Plan:
-    """The as-found plan with these fixes.
-
-    :param device: kind of the device that it is for; empty: none in particular.
-    :raises TrainerError: an unknown name, a missing requirement, fixes that exclude each other, or another device's.
-    """
-    return _CURES.plan(names, device)
-
-
-def variant_fixes(variant: str, device: str = "") -> tuple[str, ...]:
-    """The fixes of a variant: as-found has none, fixed has every cure there is for such a device."""
-    return _CURES.variant_fixes(variant, device)
-
-
-def listing(device: str) -> dict[str, Any]:
-    """All fixes, as `--list-fixes` prints them for a device of that kind: what a ladder is planned from."""
-    return _CURES.listing(device, sweep=SWEEP, tokens_per_chunk=Settings().tokens_per_chunk)
+_CURES: Final = Cures(FIXES, Plan(), _SWEEP, Settings().tokens_per_chunk)
+fixes, plan, variant_fixes, listing = _CURES.fixes, _CURES.plan, _CURES.variant_fixes, _CURES.listing

@@ -148,8 +148,8 @@ def _numbers(name: str, words: tuple[int, ...] | list[str]) -> tuple[int, ...]:
 def run(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for; the exit code."""
     if arguments.list_fixes:
-        from reference_trainer.ssm.cures import listing
         from reference_trainer.ssm.placement import kind_of
+        from reference_trainer.ssm.plan import listing
 
         print(json.dumps(listing(kind_of(arguments.device)[0])))
         return 0
@@ -169,8 +169,8 @@ def _test_optimizations(settings: Settings, config: PerformanceConfig, result: P
     """As found against the fixes that are named, or all."""
     from reference_trainer.performance import apply, refuse
     from reference_trainer.ssm import optimization
-    from reference_trainer.ssm.cures import plan, variant_fixes
     from reference_trainer.ssm.placement import look_around
+    from reference_trainer.ssm.plan import plan, variant_fixes
 
     refuse(config, UNUSED)
     placement = look_around(settings.device, config, 1)

@@ -1,8 +1,11 @@
-"""Which way each part of a job and of the sweep is done: a plan is the illness, a fix changes one part of it."""
+"""The choices of a job and of the sweep, and the fixes that change them: the default of each choice is the illness."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from reference_trainer.cures import Cures, Fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,58 @@ class Plan:
     """False: a seed at a time | True: all seeds of a combination are one batch dimension"""
     flat: bool = False
     """False: one job after another | True: all of them go into one pool of workers"""
+
+
+# In the order of the ladder. The code that a fix switches on is named by its module below `reference_trainer.ssm`.
+FIXES: Final = (
+    Fix(
+        name="device-data",
+        does="Draw teachers, measurements and students where they are used, in fp32, by one kernel.",
+        code="draws, kernels.fill",
+        removes="measurements and first parameters that are drawn on the host in fp64 and moved",
+        rule="host-data",
+        changes={"device_data": True},
+    ),
+    Fix(
+        name="fused-recurrence",
+        does="Do the recurrence as one kernel, as powers or as a convolution: whichever is fastest at these sizes.",
+        code="forward, fastest",
+        removes="a Python loop over time: some launches, and fresh tensors of mixed dtypes, a time step",
+        rule="tiny-kernels",
+        changes={"recurrence": "measured"},
+    ),
+    Fix(
+        name="batched-draws",
+        does="Draw and check many guesses at once, and wait once for all of them.",
+        code="guess_and_check",
+        removes="a draw, a forward pass and a wait for every single guess",
+        rule="per-guess-sync",
+        changes={"batched_draws": True},
+    ),
+    Fix(
+        name="quiet-logging",
+        does="Log the first five values, at growing intervals.",
+        code="report_log",
+        removes="whole tensors that are fetched and written at every report",
+        rule="noisy-logging",
+        changes={"quiet": True},
+    ),
+    Fix(
+        name="batched-seeds",
+        does="Fit all seeds of a combination at once, as one batch dimension.",
+        code="grouping, group_work, gradient_descent",
+        removes="a pass of its own for every seed: small operations, each with the cost of a launch",
+        rule="tiny-kernels",
+        changes={"batched_seeds": True},
+    ),
+    Fix(
+        name="flat-sweep",
+        does="Put all jobs into one pool of workers, on all cores and devices.",
+        code="sweep, engines",
+        removes="jobs that wait for each other: one process does one after another, whatever else is idle",
+        rule="sequential-sweep",
+        changes={"flat": True},
+    ),
+)
+_CURES: Final = Cures(FIXES, Plan())
+fixes, plan, variant_fixes, listing = _CURES.fixes, _CURES.plan, _CURES.variant_fixes, _CURES.listing

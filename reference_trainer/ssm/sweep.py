@@ -14,14 +14,14 @@ from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
 from reference_trainer.output import check_output
 from reference_trainer.performance import PerformanceConfig, refuse
-from reference_trainer.ssm import cures, group_work, statistics
+from reference_trainer.ssm import group_work, statistics
 from reference_trainer.ssm.devices_used import used
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
 from reference_trainer.ssm.facts import facts
 from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked
 from reference_trainer.ssm.grouping import first_work, groups
 from reference_trainer.ssm.placement import kind_of
-from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.plan import Plan, plan, variant_fixes
 from reference_trainer.ssm.problem import Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
@@ -63,8 +63,8 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
     """
     # The devices of a cluster are its own: what is here says nothing of them.
     kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
-    names = cures.variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
-    return names, cures.plan(names, kind)
+    names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
+    return names, plan(names, kind)
 
 
 def engine_name(settings: Settings, plan: Plan) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from reference_trainer.ssm.cures import fixes
+from reference_trainer.ssm.plan import fixes
 from tests.benchmarks.bench_pretokenize import BUSY, others
 from tests.benchmarks.measure import ratio
 

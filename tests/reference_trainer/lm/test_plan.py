@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.plan import KINDS, Plan, fixes, listing, plan, variant_fixes
+from reference_trainer.lm.plan import KINDS, Fix, Plan, fixes, listing, plan, variant_fixes
+from reference_trainer.ssm.plan import fixes as sweep_fixes
 
 CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix.unproven]
 
@@ -37,6 +41,41 @@ def test_every_fix_changes_the_plan_and_nothing_else_does(name: str) -> None:
     without, with_it = plan(needed(name)), plan((*needed(name), name))
     changed = {field.name for field in fields(Plan) if getattr(without, field.name) != getattr(with_it, field.name)}
     assert changed == set(fix.changes)
+
+
+LM_FIXES = (
+    "batch-tokenize", "async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy",
+    "prefetch", "quiet-logging", "parallel-tokenize", "blocking-wait", "cuda-graph", "pretokenize", "learn",
+)  # fmt: skip
+
+
+def test_no_fix_is_lost_and_their_order_stays() -> None:
+    assert tuple(fixes()) == LM_FIXES
+
+
+@pytest.mark.parametrize(
+    ("package", "fix"),
+    [
+        (f"reference_trainer.{name}", fix)
+        for name, every in (("lm", fixes()), ("ssm", sweep_fixes()))
+        for fix in every.values()
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_fix_names_modules_that_exist(package: str, fix: Fix) -> None:
+    """Of the code that a fix switches on: below the trainer's package or beside it."""
+    names = re.findall(r"(?<![.\w])[a-z_]+(?:\.\w+)*", fix.code)
+    modules = [name for name in names if find_spec(f"{package}.{name.split('.')[0]}")]
+    modules += [name for name in names if "." in name and find_spec(f"reference_trainer.{name.split('.')[0]}")]
+    assert modules, fix.code
+    for name in modules:
+        first, *attributes = name.split(".")
+        target = import_module(f"{package if find_spec(f'{package}.{first}') else 'reference_trainer'}.{first}")
+        for attribute in attributes:
+            if not hasattr(target, attribute):
+                target = import_module(f"{target.__name__}.{attribute}")
+            else:
+                target = getattr(target, attribute)
 
 
 def test_the_ladder_can_be_climbed_fix_by_fix() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from reference_trainer.cures import KINDS
 from reference_trainer.errors import TrainerError
-from reference_trainer.ssm.cures import fixes, listing, plan, variant_fixes
-from reference_trainer.ssm.plan import Plan
+from reference_trainer.ssm.plan import Plan, fixes, listing, plan, variant_fixes
 
 LADDER = ["device-data", "fused-recurrence", "batched-draws", "quiet-logging", "batched-seeds", "flat-sweep"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reference_trainer.ssm.cures import fixes
+from reference_trainer.ssm.plan import fixes
 from reference_trainer.ssm.problem import Job, Outcome
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings

@@ -1,1 +1,0 @@
-"""The cures, one a file, each a switch: what it removes, the rule that should find it, what it changes."""
