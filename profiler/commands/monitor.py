@@ -55,16 +55,15 @@ def _print(snapshot: Snapshot, *, as_json: bool) -> None:
     from rich.console import Console
 
     from profiler.diagnose.live_verdict import live_verdict
-    from profiler.report.render.live import live_view
-    from profiler.report.render.live_json import snapshot_json
+    from profiler.report.render.live import live_view, snapshot_json
+    from profiler.report.render.terminal import is_unicode
 
     verdict = live_verdict(snapshot)
     if as_json:
         print(json.dumps(snapshot_json(snapshot, verdict), indent=1, allow_nan=False))
         return
     console = Console(highlight=False)
-    unicode = (console.encoding or "").lower().startswith("utf")
-    console.print(live_view(snapshot, verdict, width=console.width, unicode=unicode))
+    console.print(live_view(snapshot, verdict, width=console.width, unicode=is_unicode(console)))
 
 
 def _terminal() -> bool:

@@ -20,8 +20,6 @@ _RATE: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 NOT_MEASURED: Final = "not measured"
 TIMES: Final = "×"
 """Behind a ratio."""
-ASCII: Final = {"×": "x", "µ": "u"}
-"""How units are written where nothing but ASCII can be."""
 
 
 def significant(value: float, digits: int = 3) -> str:

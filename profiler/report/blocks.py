@@ -1,9 +1,9 @@
-"""The blocks that a report is made of: plain data, drawn by every renderer, knowing no metric.
+"""The blocks that a report is made of: plain data that every renderer can draw without knowing any metric.
 
-A tone names a colour role, not a colour: `c1`..`c10` are categories, `idle` is the absence of work, `s1`..`s6`
-are the sides of a comparison (s1 the baseline), `floor` is what stands behind them: a floor, a curve of training
-beside held-out text. Renderers choose the colours. Text may hold anything, a script tag too: escaping is the
-renderers' work.
+A tone names the role of a colour and not the colour: `c1`..`c10` are categories, `idle` is the absence of work,
+`s1`..`s6` are the sides of a comparison (s1 the baseline), `floor` is the background that others are compared with: the
+launch-overhead floor, or training text beside held-out text. Renderers choose the colours. Texts may hold anything, a
+script tag too: renderers escape them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NOTHING = "–"
-"""What stands in a cell that has nothing to say."""
+"""The text of a cell that has no value by its nature."""
 SIDE_TONES = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def side_tone(index: int) -> str:
-    """Tone of the side at `index`; beyond the sixth they repeat."""
+    """Tone of the side at `index`; after the sixth they repeat."""
     return SIDE_TONES[index % len(SIDE_TONES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a table or a key number: the number and its unit apart, so that columns align."""
+    """One value of a table or a key number. Number and unit are separate, so that columns align."""
 
     text: str
     unit: str = ""
@@ -31,14 +31,25 @@ class Cell:
     note: str = ""
     """Small print below the value: a range, a count."""
     title: str = ""
-    """The full text where `text` was shortened: a path."""
+    """The full text where `text` is shortened: a path."""
     missing: str = ""
-    """Not measured, and this is the reason; `text` is then shown nowhere."""
+    """Why there is no measurement; `text` is then not shown."""
     code: bool = False
     """A path or a name from code."""
     strong: bool = False
     judged: str = ""
-    """good | bad | open: how a verdict fell, as a colour beside its word."""
+    """good | bad | open: the outcome of a verdict, as a colour."""
+
+    @property
+    def is_location(self) -> bool:
+        """Whether it is a line of a file."""
+        return self.code and self.text.rpartition(":")[2].isdecimal()
+
+    def one_line(self, footnotes: dict[str, str] | None = None) -> str:
+        """Value and unit. Of a missing value its footnote mark, or the reason where there are no footnotes."""
+        if self.missing:
+            return f"not measured [{footnotes[self.missing]}]" if footnotes else f"not measured: {self.missing}"
+        return self.text + ("" if self.unit in {"", "×", "%"} else " ") + self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +67,14 @@ class Callout:
     tone: str = "info"
     """verdict | warning | info"""
     label: str = ""
-    rest: str = ""
-    """How the sentence goes on, in smaller type."""
+    detail: str = ""
+    """The continuation of the sentence, in smaller type."""
     judged: str = ""
-    """good | bad | open: how a verdict fell, as the colour of its label."""
+    """good | bad | open: the outcome of a verdict, as the colour of the label."""
 
-    def whole(self) -> str:
-        """The sentence in one piece."""
-        return f"{self.text} {self.rest}".rstrip()
+    def full_text(self) -> str:
+        """The sentence with its continuation."""
+        return f"{self.text} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A key number: the one thing to read from across the room."""
+    """A key number, to be read at a glance."""
 
     label: str
     value: Cell
@@ -110,30 +121,25 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells; the first cell of a row names it."""
+    """Rows of cells; the first cell of a row names it. `profiler.report.table` makes them of declared columns."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
-    def reasons(self, *, whole_rows: bool = True) -> dict[str, str]:
-        """Why cells were not measured: reason -> mark (a, b, ...), in the order in which they come.
+    def footnotes(self, *, empty_rows: bool = True) -> dict[str, str]:
+        """Why cells have no value: reason -> mark (a, b, ...), in order of appearance.
 
-        :param whole_rows: False leaves out rows in which nothing was measured for one and the same reason.
+        :param empty_rows: include rows in which nothing was measured, all for one reason (`row_missing`).
         """
-        rows = [row for row in self.rows if whole_rows or not absent_row(row)]
-        found = dict.fromkeys(cell.missing for row in rows for cell in row if cell.missing)
-        return {reason: _mark(index) for index, reason in enumerate(found)}
+        rows = [row for row in self.rows if empty_rows or not row_missing(row)]
+        reasons = dict.fromkeys(cell.missing for row in rows for cell in row if cell.missing)
+        return {reason: _mark(index) for index, reason in enumerate(reasons)}
 
 
-def is_place(cell: Cell) -> bool:
-    """Whether it names a line of a file."""
-    return cell.code and cell.text.rpartition(":")[2].isdecimal()
-
-
-def absent_row(row: tuple[Cell, ...]) -> str:
-    """The one reason why nothing of a row was measured; empty where something was."""
+def row_missing(row: tuple[Cell, ...]) -> str:
+    """The reason why nothing of a row was measured, if there is only one; empty where something was."""
     reasons = {cell.missing for cell in row[1:]}
     return reasons.pop() if len(row) > 2 and len(reasons) == 1 else ""
 
@@ -166,18 +172,18 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBars:
-    """Bars over a common scale, or each filled to its own whole."""
+    """Bars on a common scale, or each filling the width."""
 
     caption: str
     bars: tuple[Bar, ...]
     share: bool = False
-    """True: every bar fills the width, and segments read as shares of it."""
+    """True: every bar fills the width, and its segments are shares."""
     note: str = ""
 
     def scale(self, bar: Bar) -> float:
-        """The value that fills the width: the bar's own whole, or the longest bar's."""
-        totals = [sum(segment.value for segment in one.segments) for one in ((bar,) if self.share else self.bars)]
-        return max(totals, default=0.0) or 1.0
+        """The value that fills the width: the bar's own total, or that of the longest bar."""
+        bars = (bar,) if self.share else self.bars
+        return max((sum(segment.value for segment in item.segments) for item in bars), default=0.0) or 1.0
 
     def legend(self) -> tuple[tuple[str, str], ...]:
         """Label and tone of every category in any bar, in order."""
@@ -203,7 +209,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level to hold curves against: a line across a panel."""
+    """A labelled line across a plot to compare with."""
 
     label: str
     value: float
@@ -213,13 +219,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One of several small plots with the same axes; its title may be empty where it stands alone."""
+    """One of several small plots with the same axes; its title may be empty where it is the only one."""
 
     title: str
     curves: tuple[Curve, ...]
     levels: tuple[Level, ...] = ()
     y_label: str = ""
-    """Its own unit, where panels have axes of their own."""
+    """Its unit, where panels have separate axes."""
 
     def highest(self) -> float:
         """The largest value that is drawn; 0 where there is none."""
@@ -228,28 +234,28 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Small multiples: the same axes for every panel, unless they are of different units."""
+    """Small multiples of line plots."""
 
     caption: str
     x_label: str
     y_label: str
     panels: tuple[Panel, ...]
     y_max: float | None = None
-    """None: from the data. The axis begins at 0 always."""
+    """None: from the data. The axis always begins at 0."""
     note: str = ""
-    own_x: bool = False
-    own_y: bool = False
-    """True: every panel has an axis of its own."""
+    separate_x: bool = False
+    separate_y: bool = False
+    """True: the axis of a panel is its own; False: all panels have the same."""
     numbered: bool = False
-    """True: x are numbers of things, from 1 on; there is no 0 and nothing between them."""
+    """True: x counts things from 1; there is no 0 and nothing between integers."""
 
-    def top(self, panel: Panel) -> float:
-        """The largest value on the axis of `panel`, which is common to all of them or its own."""
-        panels = (panel,) if self.own_y else self.panels
-        return self.y_max or max((one.highest() for one in panels), default=0.0)
+    def y_limit(self, panel: Panel) -> float:
+        """The largest value on the y axis of `panel`."""
+        panels = (panel,) if self.separate_y else self.panels
+        return self.y_max or max((item.highest() for item in panels), default=0.0)
 
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and tone of every curve, in order; nothing where a panel has one curve, which its title names."""
+        """Label and tone of every curve, in order; nothing where panels have one curve, which their titles name."""
         if max((len(panel.curves) for panel in self.panels), default=0) < 2:
             return ()
         return tuple(dict.fromkeys((curve.label, curve.tone) for panel in self.panels for curve in panel.curves))
@@ -271,17 +277,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Observations as dots, with estimate and range, a row each."""
+    """Observations as dots, with estimate and range, in rows."""
 
     caption: str
     x_label: str
     rows: tuple[Interval, ...]
     log: bool = False
     reference: float | None = None
-    """A line to compare with, drawn where it lies within the axis."""
+    """A line to compare with, drawn if it lies within the axis."""
     note: str = ""
     levels: tuple[Level, ...] = ()
-    """Lines with a name to hold the rows against; the axis reaches to every one of them."""
+    """Labelled lines to compare with; the axis includes all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,24 +296,24 @@ class Stair:
 
     label: str
     begin: float | None
-    """The level that it starts from; None: nothing comes before it, and it is drawn as a mark."""
+    """The level that it starts from; None for the first step, which is drawn as a mark."""
     end: float | None
     """The level that it reaches; None: not measured."""
     low: float | None
     high: float | None
     """Range of `end`."""
     text: str
-    """What it is worth, as it is shown: '3.21×'; of one that was not measured, that."""
-    span: str = ""
-    """Its interval as it is shown, and what that says."""
+    """The factor as it is shown: '3.21×', or that it was not measured."""
+    interval: str = ""
+    """Its interval as it is shown, and what follows from it."""
     kind: str = "gain"
-    """start | gain | loss | same (no difference seen) | unknown (no interval to tell) | total"""
+    """start | gain | loss | same (no significant difference) | unknown (no interval) | total"""
     note: str = ""
-    """What belongs to its name: what was left out or taken in with it."""
+    """An addition to the label: what was left out or added with it."""
 
-    def told(self) -> str:
-        """The step in one piece of text, after its label."""
-        return f"{self.text} ({self.span})" if self.span else self.text
+    def description(self) -> str:
+        """Factor and interval in one text."""
+        return f"{self.text} ({self.interval})" if self.interval else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,15 +324,15 @@ class Waterfall:
     unit: str
     """Of the axis."""
     stairs: tuple[Stair, ...]
-    """In the order in which they are climbed."""
+    """From the first to the last."""
     note: str = ""
 
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and kind of every kind of step that needs a word of explanation and is there, in order."""
-        words = {"loss": "slower", "same": "no difference seen", "unknown": "too few rounds to tell"}
-        found = {stair.kind for stair in self.stairs if stair.end is not None}
-        known = tuple((words[kind], kind) for kind in words if kind in found)
-        return (("faster", "gain"), *known) if known and "gain" in found else known
+        """Label and kind of the steps that need an explanation, in order."""
+        labels = {"loss": "slower", "same": "no difference seen", "unknown": "too few rounds to tell"}
+        present = {stair.kind for stair in self.stairs if stair.end is not None}
+        entries = tuple((labels[kind], kind) for kind in labels if kind in present)
+        return (("faster", "gain"), *entries) if entries and "gain" in present else entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,22 +363,22 @@ class Flame:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A timeline that a page carries and hands to ui.perfetto.dev when its reader says so."""
+    """A timeline that a page carries, and hands to ui.perfetto.dev at the press of a button."""
 
     caption: str
     title: str
-    """What the timeline is called there."""
+    """The name of the timeline in Perfetto."""
     data: bytes
     """Chrome trace JSON, gzip."""
     note: str
-    """What the click does."""
-    otherwise: str
-    """How to come by it where there is nothing to click."""
+    """What the button does."""
+    fallback: str
+    """How to get the timeline where there is no button."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Blocks side by side where there is room; each has a heading."""
+    """Blocks side by side where there is room; each column has a heading."""
 
     columns: tuple[tuple[str, tuple[Block, ...]], ...]
 
@@ -396,7 +402,7 @@ Block = (
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled run of blocks; `brief` is what a terminal shows of it."""
+    """A titled sequence of blocks; `brief` is what a terminal shows of it by default."""
 
     key: str
     title: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
 from pathlib import PurePath
 
 from profiler.analyse.model import Measure, Ratio
@@ -155,12 +154,3 @@ def short_path(path: str) -> str:
     parts = PurePath(path).parts
     short = path if len(parts) <= _SHOWN_PARTS + 1 else "…/" + "/".join(parts[-_SHOWN_PARTS:])
     return short if len(short) <= _SHOWN_CHARACTERS else "…" + short[1 - _SHOWN_CHARACTERS :]
-
-
-def plain(text: str) -> str:
-    """Text without what would command a terminal, break a file or turn the reading direction."""
-    encodable = text.encode("utf-8", "replace").decode("utf-8")
-    return "".join(
-        " " if char in "\n\t" else "\ufffd" if unicodedata.category(char) in {"Cc", "Cf"} else char
-        for char in encodable
-    )

@@ -1,16 +1,15 @@
-"""Writes the reports of a comparison or a run: HTML, Markdown and JSON, each whole or not at all."""
+"""Writes the reports of a comparison or a run: HTML, Markdown and JSON, each completely or not at all."""
 
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from profiler.analyse.model import Analysis, Comparison
+from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
 from profiler.report.render import html, json, markdown
@@ -22,7 +21,7 @@ _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where the three reports lie."""
+    """Paths of the three reports."""
 
     html: Path
     markdown: Path
@@ -49,7 +48,7 @@ def rendered(subject: Subject, form: str) -> str:
 
 
 def _write(subject: Subject, directory: Path, stem: str) -> Written:
-    # all three are rendered before the first is written: a fault leaves the old set as it was
+    # all three are rendered before the first is written, so that an error leaves the old set as it was
     texts = {form: rendered(subject, form) for form in FORMATS}
     paths = {form: directory / f"{stem}.{form}" for form in FORMATS}
     for form, text in texts.items():
@@ -58,7 +57,7 @@ def _write(subject: Subject, directory: Path, stem: str) -> Written:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` with `text` in one move.
+    """Replace the report at `path` in one move.
 
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
@@ -66,37 +65,19 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_chunks(path: Path, chunks: Iterable[str], *, what: str = "") -> None:
-    """Replace `path` with a text that comes in pieces, in one move; compressed where its name ends in .gz.
+    """Replace `path` in one move with a text that comes in chunks; compressed where its name ends in .gz.
 
+    :param what: what the file is, for the error.
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            _fill(file, chunks, compressed=path.suffix == ".gz")
-        temporary.chmod(0o666 & ~_umask())  # a temporary file is private, a report is to be read
-        temporary.replace(path)
-        temporary = None
+        with replacement(path) as file:
+            if path.suffix != ".gz":
+                file.writelines(chunk.encode() for chunk in chunks)
+                return
+            # without name and time in it the same run gives the same bytes
+            with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed:
+                compressed.writelines(chunk.encode() for chunk in chunks)
     except OSError as error:
         raise ProfilerError(f"cannot write {what}{path}: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _fill(file: IO[bytes], chunks: Iterable[str], *, compressed: bool) -> None:
-    if not compressed:
-        file.writelines(chunk.encode() for chunk in chunks)
-        return
-    # without name and time in it the same run gives the same bytes
-    with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-        for chunk in chunks:
-            packed.write(chunk.encode())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from profiler.analyse.model import Comparison, Measure
 from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
-from profiler.report.render.text import cell_text
 from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
@@ -49,7 +48,7 @@ def _claim(row: ClaimRow, path: str, gaps: Gaps) -> dict[str, Any]:
         "what": row.what,
         "side": row.side,
         "claimed": row.claimed,
-        "measured": None if cell.missing else cell_text(cell),
+        "measured": None if cell.missing else cell.one_line(),
         "value": gaps.number(f"{path}.value", cell.sort, cell.missing or "in words only, see measured"),
         "note": cell.note,
         "source": SOURCE,

@@ -84,7 +84,7 @@ def lines(several: tuple[Curves, ...], name: str) -> Lines:
     note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
     x_label = "steps" if in_steps else "seconds"
     unit = "" if mixed or not several else _unit(several[0], name)
-    return Lines(label(name), x_label, unit, panels, note=note, own_x=in_steps, own_y=mixed)
+    return Lines(label(name), x_label, unit, panels, note=note, separate_x=in_steps, separate_y=mixed)
 
 
 def _unit(one: Curves, name: str) -> str:

@@ -60,7 +60,7 @@ def test_without_a_terminal_one_snapshot_is_printed(
     assert main(["monitor", str(target.pid)]) == 0
     text = capsys.readouterr().out
     assert f"pid {target.pid}" in text
-    assert "not known: not recorded by us" in text
+    assert "not measured: not recorded by us" in text
     assert "\x1b" not in text
 
 

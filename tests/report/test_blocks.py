@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.report.blocks import Bar, Cell, Column, Segment, StackedBars, Table, absent_row, side_tone
+from profiler.report.blocks import Bar, Cell, Column, Segment, StackedBars, Table, row_missing, side_tone
 
 
 def table(*rows: tuple[Cell, ...]) -> Table:
@@ -11,7 +11,7 @@ def table(*rows: tuple[Cell, ...]) -> Table:
 
 def test_reasons_are_marked_once_in_order_of_appearance() -> None:
     rows = [(Cell("x"), Cell("", missing=f"r{i % 30}"), Cell("1")) for i in range(60)]
-    marks = table(*rows).reasons()
+    marks = table(*rows).footnotes()
     assert list(marks)[:2] == ["r0", "r1"]
     assert list(marks.values())[:2] == ["a", "b"]
     assert list(marks.values())[25:28] == ["z", "aa", "ab"]
@@ -21,11 +21,11 @@ def test_reasons_are_marked_once_in_order_of_appearance() -> None:
 def test_a_row_absent_for_one_reason_needs_no_footnote() -> None:
     absent = (Cell("x"), Cell("", missing="why"), Cell("", missing="why"))
     mixed = (Cell("x"), Cell("", missing="why"), Cell("", missing="other"))
-    assert absent_row(absent) == "why"
-    assert absent_row(mixed) == ""
-    assert absent_row((Cell("x"), Cell("", missing="why"), Cell("3"))) == ""
-    assert list(table(absent).reasons(whole_rows=False)) == []
-    assert list(table(absent).reasons()) == ["why"]
+    assert row_missing(absent) == "why"
+    assert row_missing(mixed) == ""
+    assert row_missing((Cell("x"), Cell("", missing="why"), Cell("3"))) == ""
+    assert list(table(absent).footnotes(empty_rows=False)) == []
+    assert list(table(absent).footnotes()) == ["why"]
 
 
 def test_bars_share_one_scale_unless_they_are_shares() -> None:

@@ -141,7 +141,7 @@ def test_verdict_comes_first_with_ratio_interval_and_device() -> None:
     subject = samples.comparison()
     verdict = build_report(subject).sections[0]
     assert isinstance(verdict.blocks[0], blocks.Callout)
-    assert verdict.blocks[0].whole() == subject.verdict
+    assert verdict.blocks[0].full_text() == subject.verdict
     assert "host device (CPU)" in verdict.blocks[0].label
     first = of_kind(subject, "verdict", blocks.Stats)[0].items[0]
     ratio = subject.ratios["fixed"]["tokens_per_s"]
@@ -166,8 +166,8 @@ def test_verdict_comes_first_with_ratio_interval_and_device() -> None:
 def test_what_follows_in_the_verdict_goes_into_smaller_type(first: str, second: str) -> None:
     subject = dataclasses.replace(samples.comparison(), verdict=f"{first} {second}")
     said = of_kind(subject, "verdict", blocks.Callout)[0]
-    assert (said.text, said.rest) == (first, second)
-    assert said.whole() == subject.verdict
+    assert (said.text, said.detail) == (first, second)
+    assert said.full_text() == subject.verdict
 
 
 def test_forced_comparison_is_marked_with_its_reasons() -> None:

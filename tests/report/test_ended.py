@@ -46,5 +46,5 @@ def test_the_report_says_it_first(own: bool) -> None:
     )
     first = build_report(analysis).sections[0]
     said = [block for block in first.brief if isinstance(block, Callout)]
-    assert "failed after 100 ms with exit code 1" in said[-1].whole()
-    assert (said[0].whole() == "Slow.") is own, "a time that it took to fail has no cure"
+    assert "failed after 100 ms with exit code 1" in said[-1].full_text()
+    assert (said[0].full_text() == "Slow.") is own, "a time that it took to fail has no cure"

@@ -93,7 +93,3 @@ def test_paths_are_shortened_with_the_full_one_in_the_title() -> None:
     assert cell.title == f"{site.file}:88"
     assert len(q.short_path("/a/" + "x" * 500 + "/" + "y" * 500)) <= 56
     assert q.site_cell(None).missing
-
-
-def test_plain_text_commands_nothing() -> None:
-    assert q.plain("a\x1b[31mb\u202ec\nd\te\udc80") == "a\ufffd[31mb\ufffdc d e?"

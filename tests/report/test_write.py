@@ -34,10 +34,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, monkeyp
     path = tmp_path / "compare.md"
     path.write_text("old")
 
-    def full(self: Path, target: Path) -> None:
+    def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(ProfilerError, match="No space left on device") as caught:
         write.write_text(path, "new")
     assert str(path) in str(caught.value)

@@ -34,7 +34,7 @@ def told(error: ProfilerError | OSError) -> ToldError:
     line = " ".join((str(error) if isinstance(error, ProfilerError) else _of_system(error)).split())
     if is_true(ACTIONS):
         from profiler.check.outputs.markdown import text
-        from profiler.report.quantities import plain
+        from profiler.core.terminal import plain
 
         with suppress(OSError):
             print(f"::error::{plain(line).replace('%', '%25')}", flush=True)

@@ -13,7 +13,7 @@ from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, GateResult
 from profiler.check.outputs import said, words
 from profiler.check.outputs.cases import Case, cases
 from profiler.check.outputs.places import Places
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 ERROR: Final = "error"
 WARNING: Final = "warning"

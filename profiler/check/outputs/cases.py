@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.check.model import FAIL, PASS, STATES, Change, GateResult
 from profiler.check.outputs import said, words
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 COUNTERS: Final = "counters"
 THROUGHPUT: Final = "throughput"

@@ -10,7 +10,7 @@ from typing import Final
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import said, words
 from profiler.check.outputs.places import Places
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 ERROR: Final = "error"
 WARNING: Final = "warning"

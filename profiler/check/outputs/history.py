@@ -12,7 +12,7 @@ from profiler.check.past import ChangePoint, Entry, Series, Trend
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.render import markdown
-from profiler.report.render.text import spark
+from profiler.report.render.drawing import spark
 
 _LAST: Final = 10
 """Results that are listed; and series that none of them belongs to are counted only."""

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from profiler.check.model import FAIL, PASS, GateResult
 from profiler.check.outputs import said
 from profiler.check.outputs.cases import Case, cases
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 SUITE: Final = "profiler check"
 _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

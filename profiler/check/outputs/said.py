@@ -19,7 +19,7 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import words
 from profiler.core import units
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 SHORT_COMMIT = 10
 CHANGES = "+changes"

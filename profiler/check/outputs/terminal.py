@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
 from profiler.check.outputs import said, words
-from profiler.core.units import ASCII
-from profiler.report.quantities import plain
+from profiler.core.terminal import ascii_text, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 COLOURS: Final = {PASS: "green", INCONCLUSIVE: "yellow", FAIL: "red"}
-_ASCII: Final = str.maketrans({**ASCII, "…": "..", "·": "-", "–": "-", "’": "'"})
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 """What a runner of GitHub takes for a command of ours; it reads every line that a step prints.
 
@@ -61,9 +59,7 @@ class _Page:
         from rich.text import Text
 
         text = _COMMAND.sub(lambda found: " ".join(found[0]), plain(text))
-        if not self.unicode:
-            text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
-        return Text(text, style)
+        return Text(text if self.unicode else ascii_text(text), style)
 
     def say(self, label: str, *parts: tuple[str, str], first: str = "") -> None:
         """One paragraph that hangs behind its label."""

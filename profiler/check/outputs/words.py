@@ -10,7 +10,7 @@ from typing import Final
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Change, CounterLine
 from profiler.core import units
 from profiler.core.metrics import counter_unit, find_counter
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 SIDES: Final[Mapping[str, str]] = {BASE: "base", CANDIDATE: "candidate", CONTROL: "control"}
 ROUNDS: Final[Mapping[str, str]] = {MEASURE: "measure", CONFIRM: "confirm"}

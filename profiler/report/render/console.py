@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from profiler.analyse.model import Analysis, Comparison
-from profiler.core.units import ASCII
 from profiler.report import blocks as b
 from profiler.report.build import build_report
-from profiler.report.quantities import plain, short_path
-from profiler.report.render import waterfall
-from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
+from profiler.report.quantities import short_path
+from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
+from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,22 +45,21 @@ _NARROW = 76
 """Columns below which small print in tables is left out."""
 _WIDE = 100
 """Columns from which small print is shown in full."""
-_PLACE = 0.37
-"""Share of the width that a line's place may take in a table."""
-_WHOLE = 24
-"""Characters of a number with its interval."""
-_SPAN = 32
+_LOCATION = 0.37
+"""Share of the width that a line of a file may take in a table."""
+_UNBROKEN = 24
+"""Characters of a number with its interval that are not broken into two lines."""
+_RANGE = 32
 """Columns for the ends of a curve and the spaces between."""
-_ASCII = str.maketrans({**ASCII, "…": "..", "·": "-", "\u2009": " ", "–": "-", "’": "'"})
 
 
 def print_comparison(comparison: Comparison, *, report: Path | None = None, console: Console | None = None) -> None:
-    """Verdict, numbers, bars and causes of a comparison; `report` is where the page lies."""
+    """Verdict, numbers, bars and causes of a comparison; `report` is the path of the HTML report."""
     print_report(build_report(comparison), page=report, console=console)
 
 
 def print_analysis(analysis: Analysis, *, report: Path | None = None, console: Console | None = None) -> None:
-    """Verdict, numbers, bars and causes of one run; `report` is where the page lies."""
+    """Verdict, numbers, bars and causes of one run; `report` is the path of the HTML report."""
     print_report(build_report(analysis), page=report, console=console)
 
 
@@ -77,36 +75,31 @@ def print_report(
         from rich.console import Console as NewConsole
 
         console = NewConsole(highlight=False)
-    pencil = _Pencil(console)
-    pencil.say(report.title, "bold")
-    pencil.say(report.subtitle, "dim")
+    printer = _Printer(console)
+    printer.paragraph(report.title, "bold")
+    printer.paragraph(report.subtitle, "dim")
     for section in report.sections:
-        chosen = section.blocks if full else section.brief
         if full:
-            pencil.say(f"\n== {section.title} ==", "bold")
-        for block in chosen:
             console.print()
-            pencil.draw(block)
+            printer.paragraph(f"== {section.title} ==", "bold")
+        for block in section.blocks if full else section.brief:
+            console.print()
+            printer.draw(block)
     if page is not None:
         console.print()
-        pencil.say(f"report: {page}", wrap=False)
+        printer.paragraph(f"report: {page}", wrap=False)
 
 
-def _short(block: b.Table, column: int) -> bool:
-    """Whether a column's cells with their small print are short enough to stay in one piece."""
-    return all(len(f"{row[column].text} {row[column].unit}  {row[column].note}") <= _WHOLE for row in block.rows)
-
-
-class _Pencil:
-    """Draws blocks on one console. Text goes through `rich.text.Text`: markup in a name stays text."""
+class _Printer(Terminal):
+    """Draws blocks on one console."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(console.width, unicode=is_unicode(console))
         self.console = console
-        self.unicode = (console.encoding or "").lower().startswith("utf")
         self._drawings: dict[type, Callable[[Any], None]] = {
-            b.Text: lambda block: self.say(block.text),
+            b.Text: lambda block: self.paragraph(block.text),
             b.Callout: self._callout,
-            b.NotMeasured: lambda block: self.say(f"{block.what}: not measured: {block.reason}", "italic"),
+            b.NotMeasured: lambda block: self.paragraph(f"{block.what}: not measured: {block.reason}", "italic"),
             b.Items: self._items,
             b.Stats: self._stats,
             b.Table: self._table,
@@ -123,187 +116,159 @@ class _Pencil:
         """One block."""
         self._drawings[type(block)](block)
 
-    def text(self, text: str, style: str = "") -> Text:
-        """Text that neither commands the terminal nor breaks its encoding."""
-        from rich.text import Text
-
-        text = plain(text)
-        if not self.unicode:
-            text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
-        return Text(text, style)
-
-    def say(self, text: str, style: str = "", *, wrap: bool = True) -> None:
+    def paragraph(self, text: str, style: str = "", *, wrap: bool = True) -> None:
         """One paragraph; a path is not wrapped, so that it can be copied."""
-        newline = text[: len(text) - len(text.lstrip("\n"))]
-        self.console.print(newline, self.text(text.lstrip("\n"), style), sep="", soft_wrap=not wrap)
+        self.console.print(self.text(text, style), soft_wrap=not wrap)
+
+    def _note(self, text: str) -> None:
+        if text:
+            self.paragraph(text, "dim")
 
     def _callout(self, block: b.Callout) -> None:
         style = f"bold {JUDGED.get(block.judged, '')}" if block.judged else ""
         style = style or {"verdict": "bold", "warning": "bold yellow"}.get(block.tone, "")
         label = f"{block.label}: " if (block.tone == "warning" or block.judged) and block.label else ""
-        self.say(label + block.whole(), style)
+        self.paragraph(label + block.full_text(), style)
 
     def _items(self, block: b.Items) -> None:
         if block.title:
-            self.say(block.title, "bold")
+            self.paragraph(block.title, "bold")
         for item in block.items:
-            self.say(f"- {item}")
+            self.paragraph(f"- {item}")
+
+    def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
+        """A table with these titles; True: numbers."""
+        self.console.print(self.table([TextColumn(title, number) for title, number in columns], rows))
 
     def _stats(self, block: b.Stats) -> None:
         rows = [(stat.label, self._value(stat.value), self.text(stat.value.note, "dim")) for stat in block.items]
-        self._grid(("", "", ""), rows, (False, True, False))
+        self._grid((("", False), ("", True), ("", False)), rows)
 
-    def _value(self, cell: b.Cell, marks: dict[str, str] | None = None) -> Text:
+    def _value(self, cell: b.Cell, footnotes: dict[str, str] | None = None) -> Text:
         style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
-        return self.text(cell_text(cell, marks), style)
+        return self.text(cell.one_line(footnotes), style)
 
     def _table(self, block: b.Table) -> None:
-        marks = block.reasons()
-        rows = []
-        for row in block.rows:
-            shown = []
-            for column, cell in zip(block.columns, row, strict=True):
-                if b.is_place(cell):
-                    shown.append(self._place(cell))
-                    continue
-                value = self._value(cell, marks)
-                # where there is little room, what an interval says in words, and not its ends
-                whole = self.console.width >= _WIDE or not column.number
-                note = cell.note if whole else cell.note.rpartition(", ")[2]
-                if note and self.console.width >= _NARROW:
-                    value.append_text(self.text(f"  {note}" if cell.text else note, "dim"))
-                shown.append(value)
-            rows.append(shown)
-        self.say(block.caption, "bold")
-        places = {at for row in block.rows for at, cell in enumerate(row) if b.is_place(cell)}
-        self._grid(
-            [column.title for column in block.columns],
-            rows,
-            [column.number for column in block.columns],
-            whole=places | {at for at, column in enumerate(block.columns) if column.number and _short(block, at)},
-        )
-        for reason, mark in marks.items():
-            self.say(f"[{mark}] not measured: {reason}", "dim")
-        if block.note:
-            self.say(block.note, "dim")
+        footnotes = block.footnotes()
+        columns = []
+        for index, column in enumerate(block.columns):
+            cells = [row[index] for row in block.rows]
+            # a line number that is broken into two lines is another one
+            unbroken = any(cell.is_location for cell in cells) or (
+                column.number and all(len(f"{cell.text} {cell.unit}  {cell.note}") <= _UNBROKEN for cell in cells)
+            )
+            columns.append(TextColumn(column.title, column.number, wrap=not unbroken))
+        rows = [
+            [self._cell(column, cell, footnotes) for column, cell in zip(block.columns, row, strict=True)]
+            for row in block.rows
+        ]
+        self.paragraph(block.caption, "bold")
+        self.console.print(self.table(columns, rows))
+        for reason, mark in footnotes.items():
+            self._note(f"[{mark}] not measured: {reason}")
+        self._note(block.note)
 
-    def _place(self, cell: b.Cell) -> Text:
+    def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
+        if cell.is_location:
+            return self._location(cell)
+        value = self._value(cell, footnotes)
+        # where there is little room: the conclusion from an interval, and not its ends
+        in_full = self.width >= _WIDE or not column.number
+        note = cell.note if in_full else cell.note.rpartition(", ")[2]
+        if note and self.width >= _NARROW:
+            value.append_text(self.text(f"  {note}" if cell.text else note, "dim"))
+        return value
+
+    def _location(self, cell: b.Cell) -> Text:
         """file:line in one piece, with its folders and its function where there is room for them."""
-        name, room = cell.text.rpartition("/")[2], round(_PLACE * self.console.width)
-        longer = (f"{cell.text}  {cell.note}", f"{name}  {cell.note}") if self.console.width >= _WIDE else ()
-        fits = next((text for text in longer if len(text) <= room), name)
-        text, _, note = fits.partition("  ")
+        name, room = cell.text.rpartition("/")[2], round(_LOCATION * self.width)
+        longer = ((cell.text, cell.note), (name, cell.note)) if self.width >= _WIDE else ()
+        fitting = (pair for pair in longer if len("  ".join(pair)) <= room)
+        text, note = next(fitting, (name, ""))
         return self.text(text).append_text(self.text(f"  {note}" if note else "", "dim"))
 
-    def _grid(
-        self,
-        head: Iterable[str],
-        rows: Iterable[Iterable[Text | str]],
-        numbers: Iterable[bool],
-        *,
-        whole: Collection[int] = (),
-    ) -> None:
-        """Columns of `whole` are never broken within a line: a line number that is cut is another one."""
-        from rich import box
-        from rich.table import Table
-
-        titles = list(head)
-        grid = Table(box=box.SIMPLE_HEAD, show_header=any(titles), pad_edge=False, show_edge=False)
-        for at, (title, number) in enumerate(zip(titles, numbers, strict=True)):
-            side: Literal["left", "right"] = "right" if number else "left"
-            grid.add_column(self.text(title, "dim"), justify=side, overflow="fold", no_wrap=at in whole)
-        for row in rows:
-            grid.add_row(*(self.text(cell) if isinstance(cell, str) else cell for cell in row))
-        self.console.print(grid)
-
     def _bars(self, block: b.StackedBars) -> None:
-        """A category a row and a bar a column: readable without colour, where a stacked bar is not."""
-        room = (self.console.width - _LABEL) // max(1, len(block.bars)) - 2
-        self.say(block.caption, "bold")
+        """A row per category and a column per bar: readable without colour, where a stacked bar is not."""
+        room = (self.width - _LABEL) // max(1, len(block.bars)) - 2
+        self.paragraph(block.caption, "bold")
         head = self.text("".ljust(_LABEL))
-        for one in block.bars:
-            head.append_text(self.text(f"{one.label}, {one.text}"[:room].ljust(room + 2), "dim"))
+        for item in block.bars:
+            head.append_text(self.text(f"{item.label}, {item.text}"[:room].ljust(room + 2), "dim"))
         self.console.print(head, no_wrap=True, overflow="crop")
         for label, tone in block.legend():
             line = self.text(label[: _LABEL - 1].ljust(_LABEL))
-            for one in block.bars:
-                found = next((segment for segment in one.segments if segment.label == label), None)
-                number = (found.text if found else "").rjust(8)
-                share = found.value / block.scale(one) if found else 0.0
+            for item in block.bars:
+                segment = next((segment for segment in item.segments if segment.label == label), None)
+                number = (segment.text if segment else "").rjust(8)
+                share = segment.value / block.scale(item) if segment else 0.0
                 drawn = bar(share, max(4, room - 9), unicode=self.unicode)
                 line.append(self.text(number).plain + " ")
                 line.append(drawn.ljust(room - 7), COLOURS.get(tone, ""))
             line.rstrip()
             self.console.print(line, no_wrap=True, overflow="crop")
-        if block.note:
-            self.say(block.note, "dim")
+        self._note(block.note)
 
     def _lines(self, block: b.Lines) -> None:
-        names = max((len(panel.title) + len(c.label) for panel in block.panels for c in panel.curves), default=0)
-        width = max(8, min(40, self.console.width - names - _SPAN))
+        labels = max((len(panel.title) + len(c.label) for panel in block.panels for c in panel.curves), default=0)
+        width = max(8, min(40, self.width - labels - _RANGE))
         rows = [
             (
                 panel.title,
                 curve.label,
-                spark(curve.y, block.top(panel), width, unicode=self.unicode),
+                spark(curve.y, block.y_limit(panel), width, unicode=self.unicode),
                 span_text(curve.y, panel.y_label or block.y_label),
             )
             for panel in block.panels
             for curve in panel.curves
         ]
         rows += [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
-        self.say(block.caption, "bold")
-        self._grid(("", "", f"over {block.x_label}", ""), rows, (False, False, False, True))
-        if block.note:
-            self.say(block.note, "dim")
+        self.paragraph(block.caption, "bold")
+        self._grid((("", False), ("", False), (f"over {block.x_label}", False), ("", True)), rows)
+        self._note(block.note)
 
     def _intervals(self, block: b.Intervals) -> None:
         rows = [
             (row.label, row.text, span_text([v for v in (row.low, row.high) if v is not None], ""), f"{len(row.dots)}")
             for row in block.rows
         ]
-        self.say(block.caption, "bold")
+        self.paragraph(block.caption, "bold")
         rows += [(level.label, level.text, "", "") for level in block.levels]
-        self._grid(("", "estimate", "range", "observations"), rows, (False, True, True, True))
-        if block.note:
-            self.say(block.note, "dim")
+        self._grid((("", False), ("estimate", True), ("range", True), ("observations", True)), rows)
+        self._note(block.note)
 
     def _waterfall(self, block: b.Waterfall) -> None:
-        """A step a line, the last on top, as the page has it; the interval where there is room for it."""
-        width = self.console.width
-        names = min(max((len(stair.label) for stair in block.stairs), default=0), width // 3)
-        said = [self.text(self._worth(stair)).plain for stair in block.stairs]
-        room = max(8, min(60, width - names - max(map(len, said), default=0) - 4))
-        self.say(f"{block.caption}, {block.unit}", "bold")
-        drawn = waterfall.layout(block)
-        for row, worth in reversed(list(zip(drawn.rows, said, strict=True))):
-            line = self.text(row.stair.label[:names].ljust(names + 2))
-            line.append(waterfall.track(row, room, unicode=self.unicode), _STAIRS.get(row.stair.kind, ""))
-            line.append_text(self.text(f"  {worth}"))
+        """A line per step, the last on top, as in the page; the interval where there is room for it."""
+        labels = min(max((len(stair.label) for stair in block.stairs), default=0), self.width // 3)
+        values = [self.text(self._factor(stair)).plain for stair in block.stairs]
+        room = max(8, min(60, self.width - labels - max(map(len, values), default=0) - 4))
+        self.paragraph(f"{block.caption}, {block.unit}", "bold")
+        for row, value in reversed(list(zip(waterfall_layout(block).rows, values, strict=True))):
+            line = self.text(row.stair.label[:labels].ljust(labels + 2))
+            line.append(waterfall_track(row, room, unicode=self.unicode), _STAIRS.get(row.stair.kind, ""))
+            line.append_text(self.text(f"  {value}"))
             self.console.print(line, no_wrap=True, overflow="crop")
-        if block.note:
-            self.say(block.note, "dim")
+        self._note(block.note)
 
-    def _worth(self, stair: b.Stair) -> str:
-        if self.console.width >= _WIDE:
-            return stair.told()
-        said = stair.span.rpartition(", ")[2] if self.console.width >= _NARROW else ""
-        return f"{stair.text}  {said}".rstrip()
+    def _factor(self, stair: b.Stair) -> str:
+        if self.width >= _WIDE:
+            return stair.description()
+        conclusion = stair.interval.rpartition(", ")[2] if self.width >= _NARROW else ""
+        return f"{stair.text}  {conclusion}".rstrip()
 
     def _flame(self, block: b.Flame) -> None:
         rows = [
-            (f"{100 * own:.1f}%", frame.label, short_path(frame.where) if frame.where else "", frame.text)
-            for frame, own, _ in hottest(block)
+            (f"{100 * share:.1f}%", frame.label, short_path(frame.where) if frame.where else "", frame.text)
+            for frame, share in hottest(block)
         ]
-        self.say(f"{block.caption}; the frames with most time of their own", "bold")
-        self._grid(("own", "frame", "at", "with callees"), rows, (True, False, False, True))
+        self.paragraph(f"{block.caption}; the frames with most time of their own", "bold")
+        self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)
 
     def _trace(self, block: b.Trace) -> None:
-        self.say(block.caption, "bold")
-        self.say(block.otherwise)
+        self.paragraph(block.caption, "bold")
+        self.paragraph(block.fallback)
 
     def _group(self, block: b.Group) -> None:
         for title, inner in block.columns:
-            self.say(title, "bold")
-            for one in inner:
-                self.draw(one)
+            self.paragraph(title, "bold")
+            for item in inner:
+                self.draw(item)

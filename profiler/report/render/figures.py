@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from profiler.core.terminal import plain
 from profiler.report.blocks import SIDE_TONES, Curve, Interval, Intervals, Level, Lines, Panel
-from profiler.report.quantities import plain
-from profiler.report.render.text import tick
+from profiler.report.render.drawing import tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,9 +78,9 @@ def lines(block: Lines, name: str) -> tuple[str, ...]:
 
 def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
     """Both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
-    curves = [curve for one in ((panel,) if block.own_x else block.panels) for curve in one.curves]
+    curves = [curve for one in ((panel,) if block.separate_x else block.panels) for curve in one.curves]
     x_max = max((max(curve.x) for curve in curves if curve.x), default=1.0) or 1.0
-    y_max = block.y_max or 1.05 * block.top(panel) or 1.0
+    y_max = block.y_max or 1.05 * block.y_limit(panel) or 1.0
     if block.numbered:
         x_max = max(x_max, 2.0)
         room = _ROOM * (x_max - 1)

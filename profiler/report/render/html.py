@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from profiler.report.blocks import NOTHING, Frame, Intervals, Lines, Panel, Report, Table, absent_row
-from profiler.report.quantities import plain
-from profiler.report.render import figures, flame, narrow, waterfall
+from profiler.core.terminal import plain
+from profiler.report.blocks import NOTHING, Cell, Column, Frame, Report, Table, row_missing
+from profiler.report.render import figures
+from profiler.report.render.drawing import waterfall_layout
 
 PAGE = Path(__file__).parent / "page"
 TINTS = 6
 """Tints of a flame graph's frames."""
 LEANS = 3
-"""Steps of a difference's colour to either side of no change."""
+"""Steps of a difference's colour on either side of no change."""
+MAX_FRAMES = 900
+"""Frames of one flame graph; about 200 bytes each in a page, so that three graphs stay far below 2 MB."""
+
+# Tables on a small phone, in CSS pixels of page.css at its narrowest: a phone of 390 less the page's margins; the width
+# of a letter at 13 px, of a path, of a letter in a head; padding; least widths of text, names and sides.
+_PHONE: Final = 354
+_LETTER, _CODE, _HEAD_LETTER, _PADDING = 6.6, 186, 6.4, 14
+_TEXT, _NAME, _NAME_WITH_NOTE, _SIDE = 88, 60, 98, 95
+_PAIRS: Final = 4
+_SLOT: Final = 24
+"""Letters that a third of a phone's width holds in two lines."""
 
 
 def render(report: Report) -> str:
-    """The page, complete; the same report gives the same bytes."""
+    """The complete page; the same report gives the same bytes."""
     import jinja2
     from markupsafe import Markup
 
@@ -36,50 +48,121 @@ def render(report: Report) -> str:
     )
     environment.globals.update(
         kind_of=lambda block: type(block).__name__,
-        draw_lines=lambda block: _panels(block, next(names), Markup),
-        draw_intervals=lambda block: _intervals(block, next(names), Markup),
-        fall_layout=waterfall.layout,
-        flame_layout=flame.layout,
-        flame_rows=flame.depth,
+        draw_lines=lambda block: zip(block.panels, map(Markup, figures.lines(block, next(names))), strict=True),
+        draw_intervals=lambda block: Markup(figures.intervals(block, next(names))),
+        fall_layout=waterfall_layout,
+        flame_layout=flame_layout,
         flame_tint=flame_tint,
         base64=lambda data: Markup(b64encode(data).decode()),
-        absent_row=absent_row,
-        stacked=narrow.stacked,
-        stack_layout=narrow.layout,
-        share=narrow.share,
-        briefs=narrow.briefs,
+        row_missing=row_missing,
+        phone_layout=phone_layout,
+        share_of_row=share_of_row,
         nothing=NOTHING,
-        unit_widths=unit_widths,
+        unit_widths=lambda table: tuple(unit_width(table, index) for index in range(len(table.columns))),
     )
     css, js = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in ("page.css", "page.js"))
     text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
     return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
 
 
-def _panels(block: Lines, name: str, markup: Any) -> Iterator[tuple[Panel, str]]:
-    return zip(block.panels, map(markup, figures.lines(block, name)), strict=True)
-
-
-def _intervals(block: Intervals, name: str, markup: Any) -> str:
-    drawn: str = markup(figures.intervals(block, name))
-    return drawn
-
-
-def unit_width(table: Table, column: int) -> float:
+def unit_width(table: Table, index: int) -> float:
     """Room for the longest unit of a column in em, so that the numbers before the units align."""
-    longest = max((len(row[column].unit) for row in table.rows if not row[column].missing), default=0)
+    longest = max((len(row[index].unit) for row in table.rows if not row[index].missing), default=0)
     return 0.25 + 0.62 * longest if longest else 0.0
 
 
-def unit_widths(table: Table) -> tuple[float, ...]:
-    """Of each column: once for all rows."""
-    return tuple(unit_width(table, at) for at in range(len(table.columns)))
+@dataclass(frozen=True, slots=True)
+class PhoneLayout:
+    """How a table is drawn on a phone that it is too wide for: as a stack of small cards, one per row."""
+
+    classes: str
+    """CSS classes: `ordered` where later columns name lines of code, each with the numbers behind it; `pairs` where
+    four short cells make two by two."""
+    short: tuple[bool, ...]
+    """Per column: its text is so short that it stands among the numbers."""
+
+
+def phone_layout(table: Table) -> PhoneLayout | None:
+    """None for a table that fits; tables of two columns always do."""
+    if len(table.columns) < 3:
+        return None
+    rows = [row for row in table.rows if not row_missing(row)]
+    columns = [(column, [row[index] for row in rows]) for index, column in enumerate(table.columns)]
+    if sum(_min_width(column, cells, first=not index) for index, (column, cells) in enumerate(columns)) <= _PHONE:
+        return None
+    short = tuple(
+        all(not cell.code and not cell.note and len(cell.text) <= _SLOT for cell in cells) for _, cells in columns
+    )
+    ordered = any(cell.is_location for row in table.rows for cell in row[1:])
+    pairs = sum(column.number or short[index] for index, column in enumerate(table.columns) if index) == _PAIRS
+    return PhoneLayout(" ".join(["stacks", *["ordered"] * ordered, *["pairs"] * pairs]), short)
+
+
+def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:
+    """The least width of a column: numbers stay in one piece, text breaks between words."""
+    width = max(_longest_word(column.title) * _HEAD_LETTER, _SIDE if column.tone else 0)
+    for cell in cells:
+        if cell.code:
+            width = max(width, _CODE)
+        elif column.number:
+            letters = max(map(len, (f"{cell.text} {cell.unit}", *cell.note.split(", "))))
+            width = max(width, (12 if cell.missing else letters) * _LETTER)
+        else:
+            least = _TEXT if not first else _NAME_WITH_NOTE if cell.note else _NAME
+            width = max(width, least, _longest_word(cell.text) * _LETTER)
+    return width + (0 if first else _PADDING)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
+
+
+def share_of_row(table: Table, row: tuple[Cell, ...]) -> float | None:
+    """The length of a card's bar, 0 to 1: its share, in a table with one column of shares."""
+    shares = [index for index, column in enumerate(table.columns) if column.number and column.title.startswith("Share")]
+    if len(shares) != 1 or len(row) <= shares[0]:
+        return None
+    cell = row[shares[0]]
+    return min(1.0, max(0.0, cell.sort)) if not cell.missing and cell.unit == "%" and cell.sort is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """One frame of a flame graph: `left` and `width` are shares of the root, `depth` counts from the root at 0."""
+
+    frame: Frame
+    depth: int
+    left: float
+    width: float
+
+
+def flame_layout(root: Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
+    """Rectangles of the widest frames, callers before callees.
+
+    Breadth first by width: stacks may be of any depth, and the narrowest frames are left out.
+    """
+    if root.value <= 0:
+        return ()
+    level = [Rectangle(root, 0, 0.0, 1.0)]
+    placed: list[Rectangle] = []
+    while level:
+        placed += level
+        children = []
+        for parent in level:
+            left = parent.left
+            for child in parent.frame.children:
+                width = child.value / root.value
+                children.append(Rectangle(child, parent.depth + 1, left, width))
+                left += width
+        children.sort(key=lambda rectangle: -rectangle.width)
+        level = sorted(children[: max(0, limit - len(placed))], key=lambda rectangle: rectangle.left)
+    return tuple(placed)
 
 
 def flame_tint(frame: Frame, difference: bool) -> str:
-    """Class of a frame's colour: of its file, or of how it leans in a difference."""
+    """CSS class of a frame's colour: by its file, or in a difference by its lean."""
     if difference:
         return f"lean{round(frame.lean * LEANS)}"
     file = frame.where.rpartition(":")[0]
-    # crc32 and not hash(): the same in every process
+    # crc32 instead of hash(): the same in every process
     return f"t{zlib.crc32(file.encode('utf-8', 'replace')) % TINTS}" if file else "tnone"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.analyse.model import Measure, Ratio
-from profiler.report.quantities import plain
+from profiler.core.terminal import plain
 
 
 class Gaps:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from profiler.core.terminal import plain
 from profiler.report import blocks as b
-from profiler.report.quantities import digits, phrase, plain
-from profiler.report.render import waterfall
-from profiler.report.render.text import bar, cell_text, hottest, span_text, spark
+from profiler.report.quantities import digits, phrase
+from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
 
 _BAR = 20
 """Characters of a full bar."""
@@ -44,7 +44,8 @@ def _text(block: b.Text, _: int) -> str:
 
 def _callout(block: b.Callout, _: int) -> str:
     label = f"**{escape(block.label)}:** " if block.label else ""
-    return f"> {label}**{escape(block.whole())}**" if block.tone == "verdict" else f"> {label}{escape(block.whole())}"
+    bold = "**" if block.tone == "verdict" else ""
+    return f"> {label}{bold}{escape(block.full_text())}{bold}"
 
 
 def _not_measured(block: b.NotMeasured, _: int) -> str:
@@ -57,13 +58,13 @@ def _items(block: b.Items, level: int) -> str:
 
 
 def _stats(block: b.Stats, _: int) -> str:
-    rows = [(stat.label, cell_text(stat.value), stat.value.note) for stat in block.items]
+    rows = [(stat.label, stat.value.one_line(), stat.value.note) for stat in block.items]
     return _grid(("", "", ""), rows, (False, True, False))
 
 
 def _table(block: b.Table, _: int) -> str:
-    marks = block.reasons()
-    rows = [[cell_text(cell, marks) + (f" ({cell.note})" if cell.note else "") for cell in row] for row in block.rows]
+    marks = block.footnotes()
+    rows = [[cell.one_line(marks) + (f" ({cell.note})" if cell.note else "") for cell in row] for row in block.rows]
     grid = _grid([c.title for c in block.columns], rows, [c.number for c in block.columns])
     notes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
     notes += [escape(block.note)] if block.note else []
@@ -98,7 +99,7 @@ def _lines(block: b.Lines, _: int) -> str:
         (
             panel.title,
             curve.label,
-            spark(curve.y, block.top(panel)),
+            spark(curve.y, block.y_limit(panel)),
             span_text(curve.y, panel.y_label or block.y_label),
         )
         for panel in block.panels
@@ -131,11 +132,11 @@ def _waterfall(block: b.Waterfall, _: int) -> str:
         (
             row.stair.label + (f" ({row.stair.note})" if row.stair.note else ""),
             row.stair.text,
-            row.stair.span,
+            row.stair.interval,
             phrase(row.stair.end, block.unit) if row.stair.end is not None else "",
-            waterfall.track(row, _BAR).rstrip().replace(" ", "\u2007"),
+            waterfall_track(row, _BAR).rstrip().replace(" ", "\u2007"),
         )
-        for row in waterfall.layout(block).rows
+        for row in waterfall_layout(block).rows
     ]
     reached = f"Reached: {block.stairs[0].label} × factors" if block.stairs else "Reached"
     grid = _grid(("", "Factor", "95% interval", reached, ""), rows, (False, True, True, True, False))
@@ -143,13 +144,13 @@ def _waterfall(block: b.Waterfall, _: int) -> str:
 
 
 def _flame(block: b.Flame, _: int) -> str:
-    rows = [(f"{100 * own:.1f}%", frame.label, frame.where, frame.text) for frame, own, _ in hottest(block)]
+    rows = [(f"{100 * share:.1f}%", frame.label, frame.where, frame.text) for frame, share in hottest(block)]
     grid = _grid(("Own share", "Frame", "At", "With callees"), rows, (True, False, False, True))
     return f"**{escape(block.caption)}; the frames with most time of their own**\n\n{grid}"
 
 
 def _trace(block: b.Trace, _: int) -> str:
-    return f"**{escape(block.caption)}**\n\n{escape(block.otherwise)}"
+    return f"**{escape(block.caption)}**\n\n{escape(block.fallback)}"
 
 
 def _group(block: b.Group, level: int) -> str:

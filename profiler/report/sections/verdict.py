@@ -120,7 +120,7 @@ def _sentence(verdict: str, label: str) -> Callout:
     at = min(breaks, default=open_text.find(", with ") + 1)
     if len(verdict) <= _HEADLINE or not at:
         return Callout(verdict, "verdict", label)
-    return Callout(verdict[:at], "verdict", label, rest=verdict[at + 1 :])
+    return Callout(verdict[:at], "verdict", label, detail=verdict[at + 1 :])
 
 
 def _warnings(subject: Subject) -> tuple[Callout, ...]:

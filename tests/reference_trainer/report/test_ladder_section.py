@@ -101,7 +101,7 @@ def test_one_round_claims_nothing() -> None:
     steps = falls(found).stairs[1:-1]
     assert {stair.kind for stair in steps} == {"unknown"}
     assert "no difference seen" not in text_of(steps)
-    assert steps[0].span == "one pair: no interval"
+    assert steps[0].interval == "one pair: no interval"
 
 
 def test_what_was_not_measured_is_named_with_its_reason() -> None:
@@ -136,7 +136,7 @@ def test_steps_without_a_difference_are_drawn_as_such() -> None:
     assert kinds["+ zero-copy"] == "loss"
     assert kinds["+ async"] == "gain"
     same = next(stair for stair in falls(ladders.ladder()).stairs if stair.kind == "same")
-    assert same.span.endswith("no difference seen")
+    assert same.interval.endswith("no difference seen")
 
 
 def test_a_row_that_was_not_measured_breaks_no_other() -> None:
@@ -148,7 +148,7 @@ def test_a_row_that_was_not_measured_breaks_no_other() -> None:
     )
     stairs = {stair.label: stair for stair in falls(replace(found, rows=tuple(rows))).stairs}
     assert (stairs["+ async"].text, stairs["+ async"].end) == ("not measured", None)
-    assert stairs["+ async"].span == "not comparable: tokenizer differs"
+    assert stairs["+ async"].interval == "not comparable: tokenizer differs"
     assert stairs["+ batch-embed"].begin is None
     assert stairs["+ batch-recurrence"].begin == stairs["+ batch-embed"].end
 

@@ -27,8 +27,8 @@ def without(found: Analysis, *names: str) -> Analysis:
 
 def test_a_ladder_shows_learning_beside_a_loss_that_stays_stuck() -> None:
     loss, accuracy = of_kind(ladders.with_ladder(), "learning", blocks.Lines)
-    assert loss.own_x
-    assert loss.own_y
+    assert loss.separate_x
+    assert loss.separate_y
     assert [panel.title for panel in loss.panels] == [
         "learn: cross-entropy",
         "as-found: share of wrong predictions (0/1 loss)",
@@ -38,8 +38,8 @@ def test_a_ladder_shows_learning_beside_a_loss_that_stays_stuck() -> None:
     assert [curve.label for curve in learn.curves] == ["training text", "held-out text"]
     assert [(level.label, level.text) for level in learn.levels] == [("ln V", "5.55"), ("bigram counts", "4.05")]
     assert learn.levels[0].value == pytest.approx(math.log(256))
-    assert loss.top(learn) > 5 > 1 >= loss.top(stuck)
-    assert (accuracy.own_x, accuracy.own_y, accuracy.y_label) == (True, False, "%")
+    assert loss.y_limit(learn) > 5 > 1 >= loss.y_limit(stuck)
+    assert (accuracy.separate_x, accuracy.separate_y, accuracy.y_label) == (True, False, "%")
     assert accuracy.panels[0].levels[0].value == pytest.approx(18.5)
     assert max(accuracy.panels[1].curves[0].y) < 3
 
@@ -83,7 +83,7 @@ def test_a_run_without_any_curve_draws_none() -> None:
         replace(row, analysis=without(ladders.learner(), *names)) if row.kind == "work" else row for row in ladder.rows
     )
     plots = of_kind(ladders.with_ladder(replace(ladder, rows=rows)), "learning", blocks.Lines)
-    assert [plot.own_y for plot in plots] == [False, False]
+    assert [plot.separate_y for plot in plots] == [False, False]
     assert [panel.title for panel in plots[0].panels] == ["as-found"]
 
 
@@ -91,7 +91,7 @@ def test_a_single_run_of_it_shows_the_same() -> None:
     subject = ladders.learner()
     assert of_kind(subject, "learning", blocks.Text)[0].text.startswith("learn brought the cross-entropy on held-out")
     loss, accuracy = of_kind(subject, "learning", blocks.Lines)
-    assert (loss.y_label, loss.own_y, loss.x_label) == ("nats", False, "steps")
+    assert (loss.y_label, loss.separate_y, loss.x_label) == ("nats", False, "steps")
     assert [len(panel.curves) for panel in (*loss.panels, *accuracy.panels)] == [2, 2]
     rows = of_kind(subject, "learning", blocks.Table)[0].rows
     assert [row[0].text for row in rows] == ["Loss", "Accuracy", "Loss, held-out text", "Accuracy, held-out text"]

@@ -69,7 +69,8 @@ def test_equal_and_empty_values_draw() -> None:
 def test_panels_with_axes_of_their_own() -> None:
     both = line_plot().panels
     panels = (replace(both[0], y_label="nats"), replace(both[1], y_label="%"))
-    shared, own = (figures.lines(Lines("x", "s", "", panels, own_x=flag, own_y=flag), "p") for flag in (False, True))
+    plots = [Lines("x", "s", "", panels, separate_x=flag, separate_y=flag) for flag in (False, True)]
+    shared, own = (figures.lines(plot, "p") for plot in plots)
     ticks = [[e.text for e in ET.fromstring(svg).iter() if e.tag.endswith("text")] for svg in own]
     assert ticks[0] != ticks[1]
     assert ("nats" in ticks[0], "%" in ticks[1]) == (True, True)

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from profiler.core.live import Snapshot, StepUse, ThreadUse, Watched
-from profiler.report.render.live import live_view
-from profiler.report.render.live_json import SCHEMA, snapshot_json
+from profiler.report.render.live import SCHEMA, live_view, snapshot_json
 from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
@@ -48,7 +47,7 @@ def test_everything_is_there() -> None:
         "the host limits",
         "2.00 steps/s, 500 ms a step, 21.4k tokens/s",
         "steps of SGD (train.py:9), rank 0 of 4; the last 200 ms ago",
-        "in each: syncs 3, h2d 4.00 MB",
+        "in each: syncs 3, H2D copies 4.00 MB",
         "0.98 of 8 cores",
         "2.00 GB in 3 processes",
         "2, 1.10 cores, the busiest 90%",
@@ -73,8 +72,8 @@ def test_how_the_view_is_left_is_its_last_line() -> None:
 
 def test_what_is_not_known_says_why() -> None:
     text = drawn(snapshot(cpu=None, unknown={"cpu": "needs two readings", "steps": "not recorded by us"}))
-    assert "not known: not recorded by us" in text
-    assert "not known: needs two readings" in text
+    assert "not measured: not recorded by us" in text
+    assert "not measured: needs two readings" in text
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])

@@ -15,7 +15,7 @@ from profiler.analyse.model import LineCost
 from profiler.report import blocks
 from profiler.report.build import build_report
 from profiler.report.render import console, html, markdown
-from profiler.report.render.text import bar, spark
+from profiler.report.render.drawing import bar, spark
 from profiler.run.model import Site
 from tests.report import ladders, samples
 from tests.report.test_build import SUBJECTS, all_blocks

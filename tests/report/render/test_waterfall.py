@@ -10,7 +10,8 @@ from rich.console import Console
 
 from profiler.report.blocks import Report, Section, Stair, Waterfall
 from profiler.report.render import console, html, markdown
-from profiler.report.render.waterfall import layout, track
+from profiler.report.render.drawing import waterfall_layout as layout
+from profiler.report.render.drawing import waterfall_track as track
 from tests.report.pages import read
 from tests.report.samples import HOSTILE
 
@@ -45,18 +46,18 @@ def printed(block: Waterfall, width: int, encoding: str = "utf-8") -> str:
 def test_equal_factors_have_equal_lengths() -> None:
     rows = layout(fall()).rows
     up, down = rows[1], rows[4]
-    assert up.left == rows[0].at
-    assert up.right == up.at
-    assert (down.left, down.right) == (down.at, rows[2].at), "a bar begins at the lower of its levels"
+    assert up.left == rows[0].end
+    assert up.right == up.end
+    assert (down.left, down.right) == (down.end, rows[2].end), "a bar begins at the lower of its levels"
     assert (up.right - up.left) / (down.right - down.left) == pytest.approx(3.3219, rel=1e-3)  # log 10 / log 2
-    assert all(0 < place < 1 for row in rows for place in (row.low, row.at, row.high) if place is not None)
-    assert (rows[3].at, rows[3].left, rows[3].low) == (None, None, None)
+    assert all(0 < place < 1 for row in rows for place in (row.low, row.end, row.high) if place is not None)
+    assert (rows[3].end, rows[3].left, rows[3].low) == (None, None, None)
 
 
 def test_ticks_are_round_and_lie_on_the_axis() -> None:
     drawn = layout(fall())
     assert [text for _, text in drawn.ticks] == ["10k", "20k", "50k", "100k"]
-    assert drawn.ticks[0][0] == pytest.approx(drawn.rows[0].at)
+    assert drawn.ticks[0][0] == pytest.approx(drawn.rows[0].end)
     assert [text for _, text in layout(fall(Stair("x", 1.0, 1e6, None, None, "", "", "gain"))).ticks][:3] == [
         "1",
         "10",

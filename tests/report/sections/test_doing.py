@@ -50,7 +50,7 @@ def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
     assert section is not None
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
-    assert table.reasons() == {"no window of the GIL's holder was recorded": "a"}
+    assert table.footnotes() == {"no window of the GIL's holder was recorded": "a"}
 
 
 def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> None:

@@ -18,7 +18,7 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
     assert block.title == "as-found: steps 41 to 60 of 100, 1.20 s"
     assert "sends nothing by itself" in block.note
     assert "loads the page ui.perfetto.dev from the network" in block.note
-    assert block.otherwise.startswith("python -m profiler export RUN")
+    assert block.fallback.startswith("python -m profiler export RUN")
 
 
 def test_each_side_has_its_own() -> None:

@@ -1,0 +1,161 @@
+"""Drawing with characters, for the terminal and Markdown: bars, curves, waterfalls; and the layout of a waterfall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from profiler.core.units import count
+from profiler.report.blocks import Flame, Frame, Stair, Waterfall
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+LEVELS = "▁▂▃▄▅▆▇█"
+_MARGIN = 0.03
+"""Part of a waterfall's axis that is free at both ends, so that no mark is cut."""
+_RANGE_ROOM = 0.15
+"""Part of the span of all levels by which ranges may lengthen the axis on either side; wider ranges are cut."""
+_SHORTEST_AXIS = math.log(1.1)
+"""Noise around one level must not fill the width."""
+_DENSE = math.log(4_000)
+"""Length of axis up to which labels for 1, 2 and 5 of each decade fit on a phone; beyond, decades only."""
+_MARKS = {"start": "◆", "gain": "█", "loss": "▓", "same": "░", "unknown": "▒", "total": "█", "range": "─"}
+_ASCII_MARKS = {"start": "o", "gain": "#", "loss": "x", "same": "~", "unknown": "?", "total": "#", "range": "-"}
+
+
+def bar(share: float, width: int, *, unicode: bool = True) -> str:
+    """`share` of `width` characters, to an eighth of one; never empty for a share above 0."""
+    share = min(max(share, 0.0), 1.0)
+    if not unicode:
+        return "#" * max(round(share * width), int(share > 0))
+    full, eighths = divmod(max(round(share * width * 8), int(share > 0)), 8)
+    return "█" * full + (EIGHTHS[eighths] if eighths else "")
+
+
+def spark(values: Sequence[float], top: float, width: int = 40, *, unicode: bool = True) -> str:
+    """A curve in one line, `top` being full height; means where there are more values than characters."""
+    if not values:
+        return ""
+    length = min(width, len(values))
+    bounds = [round(index * len(values) / length) for index in range(length + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    marks = LEVELS if unicode else "_.-=*#"
+    return "".join(
+        marks[min(len(marks) - 1, max(0, int(mean / top * len(marks))))] if top else marks[0] for mean in means
+    )
+
+
+def tick(value: float) -> str:
+    """A round number at an axis: 500, 20k, 1M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def span_text(values: Sequence[float], unit: str) -> str:
+    """The lowest and the highest of values with their unit; nothing where there are none."""
+    if not values:
+        return ""
+    return f"{count(min(values))} to {count(max(values))}{'' if unit in {'', '%'} else ' '}{unit}"
+
+
+def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, float]]:
+    """The frames with most self time, each with its self time as a share of the root."""
+    ranked: list[tuple[float, str, Frame]] = []
+    pending: list[tuple[Frame, str]] = [(flame.root, flame.root.label)]
+    while pending:
+        frame, path = pending.pop()
+        ranked.append((frame.value - sum(child.value for child in frame.children), path, frame))
+        pending += [(child, f"{path} > {child.label}") for child in frame.children]
+    ranked.sort(key=lambda entry: (-entry[0], entry[1]))
+    return [(frame, self_time / flame.root.value) for self_time, _, frame in ranked[:limit] if self_time > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedStair:
+    """One step of a waterfall; positions are shares of the axis, and None where there is nothing to place."""
+
+    stair: Stair
+    end: float | None
+    left: float | None
+    right: float | None
+    """The bar between its two levels, the lower one first."""
+    low: float | None
+    high: float | None
+    """Within the axis; a range that exceeds it is open at that end."""
+    low_open: bool = False
+    high_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallLayout:
+    """A waterfall that only has to be painted."""
+
+    rows: tuple[PlacedStair, ...]
+    ticks: tuple[tuple[float, str], ...]
+    """Position and label."""
+
+
+def waterfall_layout(block: Waterfall) -> WaterfallLayout:
+    """Positions of everything in `block`; empty where no level is known."""
+    levels = [math.log(value) for stair in block.stairs for value in (stair.begin, stair.end) if value is not None]
+    if not levels:
+        return WaterfallLayout(tuple(PlacedStair(stair, None, None, None, None, None) for stair in block.stairs), ())
+    begin, length = _axis(block, min(levels), max(levels))
+
+    def position(value: float | None) -> float | None:
+        return None if value is None else (math.log(value) - begin) / length
+
+    rows = []
+    for stair in block.stairs:
+        ends = sorted(end for end in (position(stair.begin), position(stair.end)) if end is not None)
+        left, right = (ends[0], ends[1]) if len(ends) == 2 else (None, None)
+        low, high = position(stair.low), position(stair.high)
+        low_open, high_open = low is not None and low < 0, high is not None and high > 1
+        low, high = (None if value is None else min(max(value, 0.0), 1.0) for value in (low, high))
+        rows.append(PlacedStair(stair, position(stair.end), left, right, low, high, low_open, high_open))
+    return WaterfallLayout(tuple(rows), tuple(((math.log(v) - begin) / length, tick(v)) for v in _ticks(begin, length)))
+
+
+def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float]:
+    """Logarithm at which the axis begins, and its length: all levels, and ranges as far as there is room for them."""
+    if highest - lowest < _SHORTEST_AXIS:
+        middle = (lowest + highest) / 2
+        lowest, highest = middle - _SHORTEST_AXIS / 2, middle + _SHORTEST_AXIS / 2
+    room = _RANGE_ROOM * (highest - lowest)
+    ends = [math.log(value) for stair in block.stairs for value in (stair.low, stair.high) if value is not None]
+    first, last = max(lowest - room, min((lowest, *ends))), min(highest + room, max((highest, *ends)))
+    margin = _MARGIN * (last - first)
+    return first - margin, last - first + 2 * margin
+
+
+def _ticks(begin: float, length: float) -> list[float]:
+    """Round values on the axis: 1, 2 and 5 of each decade, or more digits where that gives fewer than two."""
+    first, last = math.floor(begin / math.log(10)), math.ceil((begin + length) / math.log(10))
+    choices: tuple[tuple[float, ...], ...] = ((1.0, 2.0, 5.0),) if length <= _DENSE else ((1.0,),)
+    choices += (tuple(float(n) for n in range(1, 10)), tuple(n / 10 for n in range(10, 100)))
+    ticks: list[float] = []
+    for digits in choices:
+        values = (digit * 10.0**decade for decade in range(first, last + 1) for digit in digits)
+        ticks = [value for value in values if begin <= math.log(value) <= begin + length]
+        if len(ticks) >= 2:
+            break
+    return ticks
+
+
+def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> str:
+    """One step in `width` characters: its range thin, its bar over it, a mark where it has no bar."""
+    marks = _MARKS if unicode else _ASCII_MARKS
+    cells = [" "] * width
+
+    def fill(left: float | None, right: float | None, mark: str) -> None:
+        if left is not None and right is not None:
+            first = min(width - 1, int(left * width))
+            end = max(first + 1, round(right * width))
+            cells[first:end] = mark * (end - first)
+
+    fill(row.low, row.high, marks["range"])
+    fill(*((row.left, row.right) if row.left is not None else (row.end, row.end)), marks[row.stair.kind])
+    return "".join(cells)

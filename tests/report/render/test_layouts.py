@@ -1,0 +1,121 @@
+"""Layouts of the page: tables on a phone, and flame graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table
+from profiler.report.render import html
+from profiler.report.render.html import flame_layout, phone_layout, share_of_row
+
+LINES = (Column("Line"), Column("In"), Column("Time a step", number=True), Column("Share", number=True))
+ROW = (
+    Cell("train.py:41", code=True),
+    Cell("Linear.forward", code=True),
+    Cell("60.0", "ms", sort=0.06),
+    Cell("57.5", "%", sort=0.575, note="50.0 to 65.0"),
+)
+SMALL = Table(
+    "small", (Column("A"), Column("B", number=True), Column("C", number=True)), ((Cell("a"), ROW[2], ROW[3]),)
+)
+TWO = Table("two", (Column("What"), Column("Value")), ((Cell("path"), Cell("/long" * 40)),))
+MIXED = Table(
+    "mixed", (Column("A"), Column("Share", number=True), Column("Share", number=True)), ((Cell("a"), ROW[3], ROW[3]),)
+)
+
+
+def lines(*rows: tuple[Cell, ...]) -> Table:
+    return Table("lines", LINES, rows or (ROW,))
+
+
+def test_only_tables_that_are_too_wide_are_stacked() -> None:
+    layout = phone_layout(lines())
+    assert layout is not None
+    assert layout.classes == "stacks", "a name of code is no line"
+    assert phone_layout(SMALL) is None
+    assert phone_layout(TWO) is None, "two columns always find room"
+
+
+@pytest.mark.parametrize(
+    ("cell", "bar"),
+    [(ROW[3], 0.575), (Cell("120", "%", sort=1.2), 1.0), (Cell("", missing="why"), None), (Cell("3", sort=3.0), None)],
+)
+def test_the_bar_is_the_share(cell: Cell, bar: float | None) -> None:
+    row = (*ROW[:3], cell)
+    assert share_of_row(lines(row), row) == bar
+
+
+def test_tables_with_several_shares_have_no_bar() -> None:
+    assert share_of_row(MIXED, MIXED.rows[0]) is None
+
+
+def test_short_texts_stand_among_the_numbers() -> None:
+    table = Table("t", (Column("Line"), Column("Mostly"), Column("In")), ((ROW[0], Cell("idle"), Cell("x" * 60)),) * 2)
+    layout = phone_layout(table)
+    assert layout is not None
+    assert layout.short == (False, True, False)
+
+
+def test_a_line_in_a_later_column_keeps_its_numbers_behind_it() -> None:
+    columns = (Column("a: line"), Column("a", number=True), Column("b: line"), Column("b", number=True))
+    layout = phone_layout(Table("t", columns, ((ROW[0], ROW[2], ROW[0], ROW[2]),)))
+    assert layout is not None
+    assert layout.classes == "stacks ordered"
+
+
+def test_four_short_cells_make_two_by_two() -> None:
+    columns = (Column("Side"), *(Column(name * 14, number=True) for name in "abcd"))
+    layout = phone_layout(Table("t", columns, ((Cell("x"), *(ROW[2],) * 4),)))
+    assert layout is not None
+    assert layout.classes == "stacks pairs"
+
+
+def test_the_page_names_each_number_of_a_stacked_row_and_drops_empty_cells() -> None:
+    again = (Cell("", title="train.py:41"), Cell("–"), Cell("", sort=0.06), ROW[3])
+    text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, again), SMALL)),)))
+    stacked, plain = (table.split("</table>")[0] for table in text.split("<table")[1:])
+    assert 'data-label="Time a step"' in stacked
+    assert 'class="part" style="--part:57.5%"' in stacked
+    assert stacked.count('role="row"') == 3, "rows that are laid out as a grid are no rows to screen readers"
+    assert stacked.count('role="columnheader"') == len(LINES)
+    assert stacked.count('role="rowgroup"') == 2
+    assert stacked.count('gone"') == 2
+    assert '<span class="again">train.py:41</span></th>' in stacked, "sorting moves the row, which keeps its name"
+    assert "data-label" not in plain
+    assert "role=" not in plain
+
+
+def test_a_first_cell_without_a_value_still_separates_its_card() -> None:
+    text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, (Cell("–"), *ROW[1:])),)),)))
+    assert text.count('gone"') == 0
+    assert 'role="rowheader"><span class="n">–</span></th>' in text
+
+
+def frame(value: float, *children: Frame) -> Frame:
+    return Frame("f", value, "", children=children)
+
+
+def test_frames_lie_within_their_caller_side_by_side() -> None:
+    placed = flame_layout(frame(10.0, frame(6.0, frame(2.0)), frame(3.0)))
+    assert [(r.depth, r.left, r.width) for r in placed] == [
+        (0, 0.0, 1.0),
+        (1, 0.0, 0.6),
+        (1, pytest.approx(0.6), 0.3),
+        (2, 0.0, 0.2),
+    ]
+
+
+def test_the_narrowest_frames_are_left_out_first() -> None:
+    placed = flame_layout(frame(100.0, *(frame(float(i)) for i in range(13))), limit=4)
+    assert [round(r.width * 100) for r in placed] == [100, 10, 11, 12]
+
+
+def test_a_stack_deeper_than_recursion_allows() -> None:
+    deep = frame(1.0)
+    for _ in range(5000):
+        deep = Frame("f", 1.0, "", children=(deep,))
+    assert flame_layout(deep, limit=10_000)[-1].depth == 5000
+
+
+def test_a_flame_graph_without_time_is_empty() -> None:
+    assert flame_layout(frame(0.0)) == ()
