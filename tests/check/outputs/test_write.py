@@ -41,7 +41,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_files(tmp_path: Path, monkey
     def full(self: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(ProfilerError, match="No space left on device") as caught:
         write.write_all(results.passed(), tmp_path)
     assert "\n" not in str(caught.value)
