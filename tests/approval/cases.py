@@ -1,0 +1,225 @@
+"""The inputs of the approval tests and the output for each: a JSON document and the texts that people read.
+
+`runs/` holds small recordings, most of them of the scripts in tests/zoo, made before the rebuild of November 2026 by the
+code of that time; `made-up-*.zip` were written from runs of tests.recorded.builders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from profiler.__main__ import main
+from profiler.check.decide import throughput
+from profiler.check.model import GateResult, Limits
+from profiler.check.outputs import json as check_json
+from profiler.check.outputs import markdown
+from profiler.check.outputs.terminal import print_result
+from profiler.check.raw import round_from_json
+from profiler.check.verdict import concluded
+from tests.check.outputs import results
+
+ROOT: Final = Path(__file__).parents[2]
+RUNS: Final = Path(__file__).parent / "runs"
+NOTEBOOK_RUNS: Final = ROOT / "notebooks" / "runs"
+GATES: Final = ROOT / "reports" / "2026-11-21-gate" / "gates.jsonl.gz"
+"""Rounds of live gates, with the state that each ended in."""
+COMPARED: Final = {
+    "case": ("01-as-found", "01-fixed", "02-as-found"),
+    "case-detail": ("detail-as-found", "detail-fixed"),
+    "trainer-lm": ("lm-as-found-light", "lm-fixed-light"),
+    "trainer-ssm": ("ssm-as-found", "ssm-fixed"),
+    "input": ("spikes", "slow-input"),
+    "crashed": ("crashed", "plain-light"),
+    "torchrun": ("ranks", "forking"),
+}
+CHECKED: Final = {
+    "same-program": ("plain-light", "plain-standard"),
+    "more-syncs": ("spikes", "syncing"),
+    "case": ("01-fixed", "01-as-found"),
+}
+_CHANGING: Final = ("created_at", "directory", "out", "machine", "profiler_version")
+"""Keys of JSON documents that depend on when and where a report is made."""
+_NOW: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
+
+_DURATION: Final = re.compile(r"(\btook\W+)[\d.]+ m?s")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the program says of one input."""
+
+    document: Any
+    """The JSON document."""
+    texts: dict[str, str]
+    """Format -> text: Markdown, terminal."""
+
+
+def cases() -> dict[str, Callable[[], Output]]:
+    """Name of each case -> function that computes its output."""
+    found: dict[str, Callable[[], Output]] = {}
+
+    def add(name: str, make: Callable[..., Output], *args: Any) -> None:
+        found[name] = lambda: make(*args)
+
+    for path in sorted(RUNS.glob("*.zip")):
+        add(f"run-{path.stem}", report, path)
+    for path in sorted({*NOTEBOOK_RUNS.glob("0[12]-*.zip"), *NOTEBOOK_RUNS.glob("[dl]*.zip")}):
+        add(f"run-case-{path.stem}", report, path)
+    for name, labels in COMPARED.items():
+        add(f"compare-{name}", compare, labels)
+    for name, labels in CHECKED.items():
+        add(f"check-runs-{name}", check_runs, labels)
+    for name in results.everything():
+        add(f"check-made-up-{name.replace(' ', '-')}", made_up_result, name)
+    for index in range(len(_selected_gates())):
+        add(f"check-recorded-{index:02}", recorded_gate, index)
+    return found
+
+
+def recording(name: str) -> Path:
+    path = RUNS / f"{name}.zip"
+    return path if path.exists() else NOTEBOOK_RUNS / f"{name}.zip"
+
+
+def report(path: Path) -> Output:
+    """Output of `report` in all formats but HTML."""
+    with _folder():
+        texts = {}
+        for kind in ("json", "md"):
+            _run("report", str(path), "--format", kind, "--out", f"report.{kind}")
+            texts[kind] = Path(f"report.{kind}").read_text()
+        terminal = _run("report", str(path), "--format", "console")
+    return Output(json.loads(texts["json"]), {"Markdown": texts["md"], "terminal": terminal})
+
+
+def compare(labels: tuple[str, ...]) -> Output:
+    """Output of `compare` for recorded runs."""
+    with _folder():
+        terminal = _run("compare", *(str(recording(label)) for label in labels), "--anyway", "--out", "out")
+        document, text = (Path(f"out/compare.{kind}").read_text() for kind in ("json", "md"))
+    return Output(json.loads(document), {"Markdown": text, "terminal": terminal})
+
+
+def check_runs(labels: tuple[str, ...]) -> Output:
+    """Output of `check RUN_A RUN_B`; the exit code is part of the document."""
+    with _folder():
+        for label in labels:
+            shutil.unpack_archive(recording(label), label)
+        folders = [str(next(Path(label).rglob("run.json")).parent) for label in labels]
+        terminal = _run("check", *folders, "--out", "out", expected=(0, 1, 3))
+        document, text = (Path(f"out/check.{kind}").read_text() for kind in ("json", "md"))
+    texts = {"Markdown": text, "terminal": terminal}
+    return Output(
+        json.loads(document) | {"seconds": "<changes>"},
+        {name: _DURATION.sub(r"\1<time>", text) for name, text in texts.items()},
+    )
+
+
+def made_up_result(name: str) -> Output:
+    return _check_output(results.everything()[name])
+
+
+def recorded_gate(index: int) -> Output:
+    """Today's verdict on the rounds of a gate that was recorded live."""
+    gate = _selected_gates()[index]
+    rounds = tuple(map(round_from_json, gate["rounds"]))
+    speed = throughput(rounds, Limits())
+    output = _check_output(concluded(replace(results.passed(), throughput=speed, notes=())))
+    live = {"experiment": gate["experiment"], "state": gate["state"]}
+    if output.document["throughput"]:
+        output.document["throughput"]["rounds"] = len(output.document["throughput"].get("rounds", ()))
+    return Output({"live": live, "result": output.document}, output.texts)
+
+
+def _check_output(result: GateResult) -> Output:
+    document = json.loads(check_json.render(check_json.result_json(result)))
+    with _folder():
+        stream = io.StringIO()
+        print_result(result, stream=stream)
+    return Output(document, {"Markdown": markdown.render(result), "terminal": stream.getvalue()})
+
+
+@cache
+def _selected_gates() -> tuple[dict[str, Any], ...]:
+    """Of each experiment and final state the first three recorded gates."""
+    counts: dict[tuple[str, str], int] = {}
+    selected = []
+    with gzip.open(GATES, "rt") as lines:
+        for line in lines:
+            gate = json.loads(line)
+            key = gate["experiment"], gate["state"]
+            counts[key] = counts.get(key, 0) + 1
+            if counts[key] <= 3:
+                selected.append(gate)
+    return tuple(selected)
+
+
+def _run(*words: str, expected: tuple[int, ...] = (0,)) -> str:
+    """What a command prints on a terminal of 80 columns.
+
+    :raises AssertionError: it ends with another exit code.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(words))
+    assert code in expected, f"{' '.join(words)}: exit code {code}\n{err.getvalue()}"
+    return f"{out.getvalue()}exit code {code}\n" if len(expected) > 1 else out.getvalue()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[None]:
+    """A new working directory, and a terminal of 80 columns."""
+    kept = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR", "GITHUB_ACTIONS", "CI")}
+    os.environ.update(COLUMNS="80", NO_COLOR="1")
+    os.environ.pop("GITHUB_ACTIONS", None)
+    os.environ.pop("CI", None)
+    try:
+        with TemporaryDirectory() as folder, contextlib.chdir(folder):
+            yield
+    finally:
+        for name, value in kept.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+# ---------------------------------------------------------------- numbers apart from words
+
+
+def numbers(document: Any) -> Any:
+    """The document with every sentence replaced by a placeholder."""
+    return _split(document, (), [])
+
+
+def words(output: Output) -> str:
+    """All sentences of the document with their location, then the texts."""
+    sentences: list[str] = []
+    _split(output.document, (), sentences)
+    parts = ["== sentences of the JSON document", *sentences]
+    for name, text in output.texts.items():
+        parts += [f"== {name}", *(line.rstrip() for line in text.splitlines())]
+    return _NOW.sub("<time>", "\n".join(parts)).replace(str(ROOT), "<root>") + "\n"
+
+
+def _split(value: Any, path: tuple[str, ...], sentences: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "<changes>" if key in _CHANGING and value[key] else _split(value[key], (*path, key), sentences)
+            for key in value
+        }
+    if isinstance(value, list):
+        return [_split(item, (*path, str(index)), sentences) for index, item in enumerate(value)]
+    if isinstance(value, str) and (" " in value or "not_measured" in path):
+        sentences.append(f"{'.'.join(path)}: {value!r}")
+        return "<words>"
+    return value
