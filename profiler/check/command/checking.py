@@ -61,26 +61,20 @@ def check_commands(before: str, after: str, settings: GateSettings) -> int:
 
 def check_against(command: tuple[str, ...], settings: GateSettings, rev: str) -> int:
     """A command here and in a revision; its counters against a baseline too, where there is one."""
-    from profiler.check.worktree.prepare import prepared
-    from profiler.check.worktree.stray import strayed
+    from profiler.check.worktree.paths import working_tree_files
+    from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
 
     if settings.baseline is not None:
         settings = replace(settings, steps=steps_of(settings))  # before anything is made ready
     candidate = as_is(command)
-    with prepared(
-        rev,
-        command,
-        cwd=Path.cwd(),
-        links=settings.links,
-        environment=settings.environment,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
-    ) as base:
+    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
+    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
         repository = base.repository
 
         def admit(process: ControlledProcess) -> None:
             if process.program.side == CANDIDATE or repository is None:
                 return
-            if own := strayed(process.controller.files, repository):
+            if own := working_tree_files(process.controller.files, repository):
                 raise ProfilerError(
                     f"the base runs code of the working tree ({own[0]}{f' and {len(own) - 1} more' * (len(own) > 1)}), "
                     f"so both sides would be the same: is the project installed in the environment from this folder? "

@@ -24,10 +24,10 @@ CHANGED: Final = "+changes"
 def as_is(command: tuple[str, ...]) -> Side:
     """The command in the working tree; its commit says where files differ from it."""
     from profiler.check.worktree.git import Repository
-    from profiler.check.worktree.prepare import working
+    from profiler.check.worktree.prepare import working_tree_side
 
-    side = working(command, Path.cwd())
-    if side.commit and side.repository is not None and Repository(side.repository).changed():
+    side = working_tree_side(command, Path.cwd())
+    if side.commit and side.repository is not None and Repository(side.repository).is_dirty():
         return replace(side, commit=side.commit + CHANGED)
     return side
 

@@ -20,6 +20,7 @@ from profiler.check.decide import throughput
 from profiler.check.keyed import differing, key_of
 from profiler.check.loading import WOULD_SYNC
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, CounterLine, GateResult, Limits, Throughput
+from profiler.check.outputs.revision_text import revision_sentence
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner
 
@@ -75,7 +76,7 @@ def by_turns(
         counters_state=state,
         throughput=speed,
         doubts=(*only_batches(founds[CANDIDATE]), *unlike(founds[BASE], founds[CANDIDATE]), *speed.doubts),
-        notes=tuple(dict.fromkeys(note for side in sides.values() for note in side.notes)),
+        notes=tuple(dict.fromkeys(revision_sentence(note) for side in sides.values() for note in side.notes)),
         machine=fingerprint(founds[BASE].runs),
     )
     code = finish(joined(result, held) if held else result, settings, sides=founds)

@@ -1,4 +1,4 @@
-"""Asks git, so that it neither runs hooks nor prompts nor writes an index; a refusal is one line."""
+"""Runs git without hooks, prompts or writes to the index, and reports a refusal in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUIET: Final = (
     *("-c", "gc.auto=0"),
     *("-c", "advice.detachedHead=false"),
 )
-"""Nothing of the user's runs (hooks, a file system monitor), and git starts no housekeeping."""
+"""No hooks, no file system monitor, no housekeeping."""
 _OTHER_REPOSITORY: Final = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -29,50 +29,48 @@ _OTHER_REPOSITORY: Final = (
     "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 )
-"""Set where a hook of git starts us; each would point git away from the folder that it is asked about."""
+"""Variables that a git hook sets for us; each would point git to another repository than that of the folder."""
+_ENVIRONMENT: Final = {
+    "LC_ALL": "C",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
 _SHORT: Final = 7
 _BRANCH: Final = re.compile(r"\w[\w./-]*")
-"""What a remote may be asked for by name: no HEAD^, main~2 or v1@{u}."""
+"""A name that can be fetched from a remote, unlike HEAD^, main~2 or v1@{u}."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What git said."""
+class GitResult:
+    """Exit code and output of a git command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def line(self) -> str:
-        """The line that says why it failed."""
+    def error(self) -> str:
+        """The line that tells why it failed."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        chosen = (told or lines or [f"exit code {self.code}"])[0]
-        return chosen.removeprefix("fatal: ").removeprefix("error: ")
+        errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
+        line = (errors or lines or [f"exit code {self.code}"])[0]
+        return line.removeprefix("fatal: ").removeprefix("error: ")
 
 
-def environment() -> dict[str, str]:
-    """Of git's processes: no prompts, no locks of the index, messages in English, large files left as pointers."""
-    kept = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
-    return kept | {
-        "LC_ALL": "C",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_LFS_SKIP_SMUDGE": "1",
-    }
+def run_git(folder: Path, arguments: Sequence[str], *, stdin: str | None = None) -> GitResult:
+    """Run git in `folder`, in its own session: the terminal's Ctrl-C does not reach it, so it always completes.
 
-
-def ask(folder: Path, words: Sequence[str], *, stdin: str | None = None) -> Said:
-    """What git says in `folder`. It is out of reach of the terminal's Ctrl-C, so that it never stops half-way.
+    It does not prompt or lock the index, answers in English, and leaves large files as pointers.
 
     :raises ProfilerError: there is no git.
     """
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
     try:
         process = subprocess.Popen(
-            ["git", *_QUIET, *words],
+            ["git", *_QUIET, *arguments],
             cwd=folder,
-            env=environment(),
+            env={**environment, **_ENVIRONMENT},
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -89,9 +87,9 @@ def ask(folder: Path, words: Sequence[str], *, stdin: str | None = None) -> Said
         try:
             out, err = process.communicate(stdin)
         except KeyboardInterrupt:
-            process.communicate()  # what it was told to do is done, and can be undone
+            process.communicate()  # it completes, so that its effect can be undone
             raise
-    return Said(process.returncode, out, err)
+    return GitResult(process.returncode, out, err)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +97,18 @@ class Repository:
     """The user's checkout."""
 
     root: Path
-    """Its top folder, without symbolic links."""
+    """Its top folder, symbolic links resolved."""
 
     @classmethod
-    def around(cls, folder: Path) -> Repository:
-        """The checkout that `folder` lies in.
+    def find(cls, folder: Path) -> Repository:
+        """The checkout that contains `folder`.
 
-        :raises ProfilerError: there is none, it has no files (a bare one), or git may not read it.
+        :raises ProfilerError: there is none, it is bare, or git may not read it.
         """
-        said = ask(folder, ["rev-parse", "--show-toplevel"])
-        if said.code == 0:
-            return cls(Path(said.out.removesuffix("\n")).resolve())
-        why = said.line
+        result = run_git(folder, ["rev-parse", "--show-toplevel"])
+        if result.code == 0:
+            return cls(Path(result.out.removesuffix("\n")).resolve())
+        why = result.error
         if "not a git repository" in why:
             why = "it lies in no git repository; run it in your checkout, or give --before and --after instead"
         elif "must be run in a work tree" in why:
@@ -120,53 +118,55 @@ class Repository:
         raise ProfilerError(f"--against cannot work in {folder}: {why}")
 
     def git_folder(self) -> Path:
-        """Where its objects and branches are; worktrees of one repository have it in common."""
-        return (self.root / ask(self.root, ["rev-parse", "--git-common-dir"]).out.removesuffix("\n")).resolve()
+        """The folder of its objects and branches, which all worktrees of the repository share."""
+        return (self.root / run_git(self.root, ["rev-parse", "--git-common-dir"]).out.removesuffix("\n")).resolve()
 
     def resolve(self, rev: str) -> str:
         """The commit that `rev` names.
 
-        :raises ProfilerError: it names none here; in a shallow clone with what brings it.
+        :raises ProfilerError: it names none here; the message tells how to fetch it.
         """
         if not rev or rev.startswith("-") or not rev.isprintable():
-            raise ProfilerError(f"--against {rev!r} is no revision: give a branch, a tag, a commit or HEAD~1")
-        # in two steps: what is put behind :/text would be looked for too
-        named = ask(self.root, ["rev-parse", "--verify", "--quiet", rev]).out.strip()
-        if named.isalnum():
-            said = ask(self.root, ["rev-parse", "--verify", "--quiet", f"{named}^{{commit}}"])
-            if said.code == 0:
-                return said.out.strip()
-        raise ProfilerError(f"--against {rev}: {self._not_here(rev)}")
+            raise ProfilerError(f"--against {rev!r} is not a revision: give a branch, a tag, a commit or HEAD~1")
+        # in two steps: in :/text^{commit} the suffix would be part of the text to search for
+        object_name = self._verify(rev)
+        commit = self._verify(f"{object_name}^{{commit}}") if object_name.isalnum() else ""
+        if not commit:
+            raise ProfilerError(f"--against {rev}: {self._why_unknown(rev)}")
+        return commit
 
-    def _not_here(self, rev: str) -> str:
-        if ask(self.root, ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).code:
+    def _verify(self, name: str) -> str:
+        result = run_git(self.root, ["rev-parse", "--verify", "--quiet", name])
+        return result.out.strip() if result.code == 0 else ""
+
+    def _why_unknown(self, rev: str) -> str:
+        if not self._verify("HEAD^{commit}"):
             return "this repository has no commit yet"
-        remotes = ask(self.root, ["remote"]).out.split()
+        remotes = run_git(self.root, ["remote"]).out.split()
         branch = rev.removeprefix(f"{remotes[0]}/") if remotes else ""
-        fetched = f"git fetch {remotes[0]} {branch}" if _BRANCH.fullmatch(branch) and branch != "HEAD" else ""
-        if ask(self.root, ["rev-parse", "--is-shallow-repository"]).out.strip() == "true":
+        fetch = f"git fetch {remotes[0]} {branch}" if _BRANCH.fullmatch(branch) and branch != "HEAD" else ""
+        if run_git(self.root, ["rev-parse", "--is-shallow-repository"]).out.strip() == "true":
             return (
                 "there is no such commit in this shallow clone: set fetch-depth: 0 for actions/checkout or "
-                f"GIT_DEPTH: 0 in GitLab, or run git fetch --unshallow{fetched and f'; for a branch: {fetched}'}"
+                f"GIT_DEPTH: 0 in GitLab, or run git fetch --unshallow{fetch and f'; for a branch: {fetch}'}"
             )
-        hint = f"; if it is a branch of {remotes[0]}: {fetched}" if fetched else ""
+        hint = f"; if it is a branch of {remotes[0]}: {fetch}" if fetch else ""
         return f"there is no such revision in {self.root}{hint}"
 
     def head(self) -> str:
-        """The commit that is checked out; empty where there is none."""
-        said = ask(self.root, ["rev-parse", "--verify", "--quiet", "HEAD"])
-        return said.out.strip() if said.code == 0 else ""
+        """The commit that is checked out; empty if there is none."""
+        return self._verify("HEAD")
 
-    def changed(self) -> bool:
-        """Whether the working tree differs from its commit, new files included, ignored ones not."""
-        return bool(ask(self.root, ["status", "--porcelain", "--ignore-submodules=none"]).out)
+    def is_dirty(self) -> bool:
+        """Whether the working tree differs from its commit; new files count, ignored ones do not."""
+        return bool(run_git(self.root, ["status", "--porcelain", "--ignore-submodules=none"]).out)
 
     def ignored(self, names: Sequence[str]) -> frozenset[str]:
-        """Of files named from the root on those that git is told to ignore."""
-        listed = "".join(f"{name}\0" for name in names)
-        return frozenset(ask(self.root, ["check-ignore", "-z", "--stdin"], stdin=listed).out.split("\0"))
+        """The files among `names`, relative to the root, that git ignores."""
+        stdin = "".join(f"{name}\0" for name in names)
+        return frozenset(run_git(self.root, ["check-ignore", "-z", "--stdin"], stdin=stdin).out.split("\0"))
 
 
 def short(commit: str) -> str:
-    """A commit as people write it."""
+    """An abbreviated commit."""
     return commit[:_SHORT]

@@ -1,4 +1,4 @@
-"""Which Python a command runs, and what that one says of itself."""
+"""The Python interpreter that a command runs, and what that has installed."""
 
 from __future__ import annotations
 
@@ -16,48 +16,47 @@ from typing import Final
 from profiler.core.errors import ProfilerError
 
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
-_LONG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
-"""What pip writes into a script's second line where a path is too long for the system to read in the first."""
-_LINE: Final = 4096
+_LONG_SHEBANG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
+"""What pip writes into a script's second line where the path is too long for the first."""
+_LINE_BYTES: Final = 4096
 _PATIENCE_S: Final = 60.0
-"""For an interpreter to start and name its packages: a second, minutes on a cold network disk."""
-_ASK: Final = """
+"""For an interpreter to start and list its packages: a second, on a cold network disk minutes."""
+_INSPECT: Final = """
 import json, sys, platform
 from importlib import metadata
-places = [entry for entry in sys.path if entry]
+paths = [entry for entry in sys.path if entry]
 for finder in sys.meta_path:
     module = sys.modules.get(getattr(finder, "__module__", ""))
     for path in getattr(module, "MAPPING", {}).values():
-        places.append(str(path).rpartition("/")[0])
-packages, copies = {}, {}
-for one in metadata.distributions():
-    name = (one.metadata["Name"] or "").lower().replace("_", "-")
-    packages.setdefault(name, one.version)
-    url = json.loads(one.read_text("direct_url.json") or "{}")
+        paths.append(str(path).rpartition("/")[0])
+packages, local = {}, {}
+for distribution in metadata.distributions():
+    name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+    packages.setdefault(name, distribution.version)
+    url = json.loads(distribution.read_text("direct_url.json") or "{}")
     if url.get("url", "").startswith("file://") and "dir_info" in url:
-        copies.setdefault(name, [url["url"][7:], bool(url["dir_info"].get("editable"))])
+        local.setdefault(name, [url["url"][7:], bool(url["dir_info"].get("editable"))])
 print(json.dumps({
     "executable": sys.executable,
-    "bin": sys.executable.rpartition("/")[0],
     "version": [sys.implementation.name, platform.python_version(), platform.machine(), sys.base_prefix],
-    "places": places, "packages": packages, "local": copies,
+    "import_paths": paths, "packages": packages, "local": local,
 }))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, as it found itself when it was started."""
+    """A Python interpreter with its environment."""
 
     executable: str
     version: tuple[str, ...]
-    """Implementation, version, machine, and where its standard library is."""
-    places: tuple[str, ...]
+    """Implementation, version, machine, and the prefix of its standard library."""
+    import_paths: tuple[str, ...]
     """Where it finds modules, editable installs included, without the folder of the program."""
     packages: Mapping[str, str]
-    """Name -> version of what is installed."""
+    """Installed package -> version."""
     local: Mapping[str, tuple[str, bool]]
-    """Name -> (folder, editable) of what was installed from a folder."""
+    """Package that was installed from a folder -> (folder, whether it is editable)."""
 
     @property
     def scripts(self) -> Path:
@@ -65,47 +64,45 @@ class Interpreter:
         return Path(self.executable).parent
 
 
-def interpreter_of(argv: Sequence[str], cwd: Path) -> str:
-    """The Python that `argv` runs: its first word, that of a console script, or what a shell would find."""
+def find_interpreter(argv: Sequence[str], cwd: Path) -> str:
+    """The Python that `argv` runs: its first word, that of a console script, or the one that a shell would find."""
     program = shutil.which(argv[0]) if "/" not in argv[0] else str(cwd / argv[0])
     if program and is_python(program):
         return os.path.normpath(program)
-    if program and (found := python_of(Path(program))):
-        return found
-    for word in argv[1:]:  # behind env, nice, taskset, ...
-        if is_python(word) and (found := shutil.which(word)):
-            return found
+    if program and (python := script_interpreter(Path(program))):
+        return python
+    for argument in argv[1:]:  # after env, nice, taskset, ...
+        if is_python(argument) and (python := shutil.which(argument)):
+            return python
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def is_python(word: str) -> bool:
-    """Whether a word of a command line is an interpreter."""
-    return _PYTHON.fullmatch(Path(word).name) is not None
+def is_python(argument: str) -> bool:
+    """Whether an argument of a command line names an interpreter."""
+    return _PYTHON.fullmatch(Path(argument).name) is not None
 
 
-def python_of(script: Path) -> str | None:
-    """The interpreter of a console script, by its first line; None: it is none."""
+def script_interpreter(script: Path) -> str | None:
+    """The Python of a console script, from its first lines; None if it is not such a script."""
     try:
         with script.open("rb") as file:
-            first, second = (file.readline(_LINE).decode("utf-8", "replace").strip() for _ in range(2))
+            first, second = (file.readline(_LINE_BYTES).decode("utf-8", "replace").strip() for _ in range(2))
     except OSError:
         return None
-    words = first.removeprefix("#!").split() if first.startswith("#!") else []
-    if words and is_python(words[0]) and Path(words[0]).exists():
-        return words[0]
-    if long := _LONG.match(second):
-        return long[1] if is_python(long[1]) and Path(long[1]).exists() else None
-    return None
+    shebang = first.removeprefix("#!").split()[:1] if first.startswith("#!") else []
+    match = _LONG_SHEBANG.match(second)
+    candidates = [*shebang, *([match[1]] if match else [])]
+    return next((python for python in candidates if is_python(python) and Path(python).exists()), None)
 
 
-def asked(python: str, cwd: Path) -> Interpreter:
-    """What `python` says of itself in the user's environment.
+def inspect_interpreter(python: str, cwd: Path) -> Interpreter:
+    """Start `python` in the user's environment and have it list what it can import.
 
     :raises ProfilerError: it does not run.
     """
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK],
+        process = subprocess.run(
+            [python, "-c", _INSPECT],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -113,16 +110,16 @@ def asked(python: str, cwd: Path) -> Interpreter:
             timeout=_PATIENCE_S,
             check=False,
         )
-        said = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(process.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ProfilerError(f"cannot ask {python} what it imports: {error}") from error
+        raise ProfilerError(f"cannot find out what {python} imports: {error}") from error
     except (ValueError, IndexError) as error:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ProfilerError(f"cannot ask {python} what it imports: {last}") from error
+        last = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise ProfilerError(f"cannot find out what {python} imports: {last}") from error
     return Interpreter(
-        executable=said["executable"],
-        version=tuple(said["version"]),
-        places=tuple(said["places"]),
-        packages=said["packages"],
-        local={name: (folder, editable) for name, (folder, editable) in said["local"].items()},
+        executable=answer["executable"],
+        version=tuple(answer["version"]),
+        import_paths=tuple(answer["import_paths"]),
+        packages=answer["packages"],
+        local={name: (folder, editable) for name, (folder, editable) in answer["local"].items()},
     )

@@ -1,101 +1,116 @@
-"""The same command in another folder: which words and variables name the repository, and what they name there."""
+"""Translates a command's paths from the user's checkout to a revision's, and finds imports that cross between them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler.check.worktree.checkout import PREFIX
 from profiler.core.errors import ProfilerError
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class PathMapping:
     """From the working tree to a revision's tree."""
 
     root: Path
     tree: Path
-    spelled: tuple[Path, ...] = ()
-    """Other spellings of `root`, through symbolic links."""
+    aliases: tuple[Path, ...] = ()
+    """Spellings of `root`: its own, and those through symbolic links."""
 
     @classmethod
-    def between(cls, root: Path, tree: Path, cwd: Path) -> Mapping:
-        """With the spelling of `root` that the shell has in $PWD, and the one of `cwd`."""
-        spelled = []
+    def between(cls, root: Path, tree: Path, cwd: Path) -> PathMapping:
+        """Includes the spellings of `root` in $PWD and `cwd`."""
+        aliases = [root]
         for folder in (cwd.absolute(), Path(os.environ.get("PWD", "") or cwd)):
             resolved = folder.resolve()
             if resolved.is_relative_to(root) and resolved == cwd.resolve():
                 depth = len(resolved.relative_to(root).parts)
-                spelled.append(([folder, *folder.parents])[depth] if depth < len(folder.parts) else root)
-        return cls(root, tree, tuple(dict.fromkeys((root, *spelled))))
+                aliases.append(([folder, *folder.parents])[depth] if depth < len(folder.parts) else root)
+        return cls(root, tree, tuple(dict.fromkeys(aliases)))
 
-    def of(self, path: str) -> str | None:
-        """Where an absolute path of the repository is in the tree; None: it is not one of the repository."""
+    def map_path(self, path: str) -> str | None:
+        """The counterpart of an absolute path in the tree; None if the path is not in the repository."""
         if not path.startswith("/"):
             return None
-        plain = Path(os.path.normpath(path))
-        for root in self.spelled or (self.root,):
-            if plain.is_relative_to(root):
-                return str(self.tree / plain.relative_to(root))
-        real = plain.parent.resolve() / plain.name
+        normal = Path(os.path.normpath(path))
+        for root in self.aliases or (self.root,):
+            if normal.is_relative_to(root):
+                return str(self.tree / normal.relative_to(root))
+        real = normal.parent.resolve() / normal.name
         return str(self.tree / real.relative_to(self.root)) if real.is_relative_to(self.root) else None
 
-    def word(self, word: str) -> str:
-        """A word of a command line: /repo/a.py and --config=/repo/a.yaml are mapped, an environment's files are not."""
-        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        mapped = self.of(value)
-        return word if mapped is None or in_environment(Path(value)) else option + equals + mapped
+    def map_argument(self, argument: str) -> str:
+        """Translate /repo/a.py and --config=/repo/a.yaml; files of an environment stay the user's."""
+        option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        mapped = self.map_path(value)
+        return argument if mapped is None or in_environment(Path(value)) else option + equals + mapped
 
-    def folder(self, cwd: Path, rev: str) -> Path:
-        """Where the program starts.
+    def map_cwd(self, cwd: Path, rev: str) -> Path:
+        """The folder in which the program starts.
 
-        :raises ProfilerError: the revision has no such folder.
+        :raises ProfilerError: the revision does not have it.
         """
-        within = cwd.resolve().relative_to(self.root)
-        folder = self.tree / within
+        relative = cwd.resolve().relative_to(self.root)
+        folder = self.tree / relative
         if not folder.is_dir():
-            raise ProfilerError(f"{rev} has no folder {within}, in which the command is to start: run it from another")
+            raise ProfilerError(f"{rev} has no folder {relative}, where the command would start: run it from another")
         return folder
 
-    def program(self, word: str, cwd: Path, rev: str) -> str:
-        """The first word: a relative one of an environment stays the user's own.
+    def map_program(self, program: str, cwd: Path, rev: str) -> str:
+        """Translate the first word of a command; a relative path into an environment becomes absolute.
 
-        :raises ProfilerError: it is a file of the repository that the revision has not.
+        :raises ProfilerError: it is a file of the repository that the revision does not have.
         """
-        if "/" not in word:
-            return word
-        here = cwd / word
-        if in_environment(here):
-            return os.path.normpath(here.absolute())
-        mapped = self.of(os.path.normpath(here.absolute()))
-        if mapped is not None and here.exists() and not os.path.lexists(mapped):
-            raise ProfilerError(f"{rev} has no {word}: give --link {word} if it is a file that git does not keep")
-        return self.word(word)
+        if "/" not in program:
+            return program
+        file = cwd / program
+        absolute = os.path.normpath(file.absolute())
+        if in_environment(file):
+            return absolute
+        mapped = self.map_path(absolute)
+        if mapped is not None and file.exists() and not os.path.lexists(mapped):
+            raise ProfilerError(f"{rev} has no {program}: give --link {program} if it is a file that git does not keep")
+        return self.map_argument(program)
 
-    def search_path(self, before: str, found: Sequence[str]) -> str:
-        """PYTHONPATH of the revision's side.
+    def python_path(self, python_path: str, import_paths: Sequence[str]) -> str:
+        """PYTHONPATH for the revision.
 
-        :param before: the user's; relative entries stay, since they are read in the folder where a program starts.
-        :param found: where the interpreter finds modules without it (editable installs).
+        :param python_path: the user's; relative entries stay, because they are relative to where a program starts.
+        :param import_paths: where the interpreter finds modules without it (editable installs).
         """
-        kept = [self._entry(entry) for entry in before.split(os.pathsep)] if before else []
-        mapped = [place for place in map(self.of, found) if place and not in_environment(Path(place))]
-        roots = [str(self.tree / "src")] if _holds_packages(self.tree / "src") else []
-        return os.pathsep.join(dict.fromkeys([*kept, *mapped, *roots]))
-
-    def _entry(self, entry: str) -> str:
-        return self.of(entry) or entry
+        entries = [self.map_path(entry) or entry for entry in python_path.split(os.pathsep)] if python_path else []
+        mapped = [path for path in map(self.map_path, import_paths) if path and not in_environment(Path(path))]
+        source = [str(self.tree / "src")] if _contains_packages(self.tree / "src") else []
+        return os.pathsep.join(dict.fromkeys([*entries, *mapped, *source]))
 
 
 def in_environment(path: Path) -> bool:
-    """Whether `path` belongs to a virtual or conda environment."""
+    """Whether `path` lies in a virtual or conda environment."""
     folders = Path(os.path.normpath(path.absolute())).parents
     return any((folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir() for folder in folders)
 
 
-def _holds_packages(source: Path) -> bool:
-    """Whether modules are imported from `source`, rather than from the folder above it."""
+def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...]:
+    """Of the module files that a revision's program has loaded, those that lie in the working tree; sorted.
+
+    Files of an environment within the repository (.venv) and files that the revision reaches through --link are
+    allowed.
+    """
+    root = repository.resolve()
+    wrong = set()
+    for file in files:
+        real = Path(os.path.realpath(file))
+        linked = any(part.startswith(PREFIX) for part in Path(file).parts)
+        if real.is_relative_to(root) and not linked and not in_environment(real):
+            wrong.add(str(real))
+    return tuple(sorted(wrong))
+
+
+def _contains_packages(source: Path) -> bool:
+    """Whether modules are imported from `source` rather than from the folder above it."""
     if not source.is_dir() or (source / "__init__.py").exists():
         return False
     return any((entry / "__init__.py").exists() for entry in source.iterdir() if entry.is_dir())

@@ -1,24 +1,43 @@
-"""A small repository of a user, in which every command of git is quiet and nobody's configuration is read."""
+"""A user's small repository; git is quiet and reads no configuration of whoever runs the tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from profiler.check.worktree.interpreter import asked
+from profiler.check.worktree.interpreter import inspect_interpreter
+from profiler.check.worktree.prepare import RevisionRequest, Side, prepare_revision
 
 Git = Callable[..., str]
-said = cache(asked)
+COMMAND = (sys.executable, "train.py")
+inspect_once = cache(inspect_interpreter)
+
+
+def at_revision(rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> AbstractContextManager[Side]:
+    """`argv` of a repository at `rev`; `say` and fields of RevisionRequest as options."""
+    say = options.pop("say", lambda line: None)
+    return prepare_revision(RevisionRequest(rev, argv, cwd, **options), say)
+
+
+def output(side: Side) -> str:
+    """What the side's command prints."""
+    environment = {**os.environ, **side.env}
+    process = subprocess.run(side.argv, cwd=side.cwd, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 @pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No configuration, cache or variable of whoever runs the tests."""
     for name in [name for name in os.environ if name.startswith(("GIT_", "PIP_")) or name == "PYTHONPATH"]:
         monkeypatch.delenv(name)
@@ -35,42 +54,44 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This Python says once for all tests what it has: every time costs a start of it."""
-    monkeypatch.setattr("profiler.check.worktree.prepare.asked", lambda python, cwd: said(python, Path.home()))
+def inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python is inspected once for all tests, because each time starts it."""
+    monkeypatch.setattr(
+        "profiler.check.worktree.prepare.inspect_interpreter", lambda python, cwd: inspect_once(python, Path.home())
+    )
 
 
 @pytest.fixture
-def git(alone: None) -> Git:
-    """Runs git in a folder and gives what it printed."""
+def git(clean_environment: None) -> Git:
+    """Runs git in a folder and returns what it printed."""
 
-    def run(folder: Path, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"git {' '.join(words)}: {done.stderr}"
-        return done.stdout.strip()
+    def run(folder: Path, *arguments: str) -> str:
+        process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, f"git {' '.join(arguments)}: {process.stderr}"
+        return process.stdout.strip()
 
     return run
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two commits; the files of each say which it is."""
-    root = tmp_path_factory.mktemp("made") / "project"
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two commits; the files of each contain its number."""
+    root = tmp_path_factory.mktemp("template") / "project"
     (root / "sub").mkdir(parents=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    words = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    base = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
     for number in (1, 2):
         (root / "train.py").write_text(f"print({number})\n")
         (root / "sub" / "part.txt").write_text(f"{number}\n")
         (root / ".gitignore").write_text("data/\n*.bin\n")
         for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", f"number {number}"]):
-            subprocess.run([*words, *command], cwd=root, env=kept, check=True)
+            subprocess.run([*base, *command], cwd=root, env=environment, check=True)
     return root
 
 
 @pytest.fixture
-def repository(made: Path, tmp_path: Path, git: Git) -> Path:
-    """A copy of one's own."""
-    root = Path(shutil.copytree(made, tmp_path / "project", symlinks=True))
-    git(root, "status")  # refreshes the index: the copies have times of their own
+def repository(template: Path, tmp_path: Path, git: Git) -> Path:
+    """A private copy."""
+    root = Path(shutil.copytree(template, tmp_path / "project", symlinks=True))
+    git(root, "status")  # refreshes the index: the copies have other times
     return root

@@ -1,23 +1,27 @@
-"""What git does not check out itself: submodules, large files, links to data."""
+"""What git does not check out itself: submodules, large files, links to data, byte code."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler.check.worktree import Side, prepared
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from tests.check.worktree.conftest import at_revision
 
-pytestmark = pytest.mark.usefixtures("asked_once")
+pytestmark = pytest.mark.usefixtures("inspected_once")
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 
 
 def at(rev: str, repository: Path, *links: str, cwd: str = ".") -> Any:
-    return prepared(rev, ("true",), cwd=repository / cwd, links=links, say=lambda line: None)
+    return at_revision(rev, repository / cwd, ("true",), links=links)
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def nested(repository: Path, library: Path, git: Any) -> Path:
     return repository
 
 
-def test_submodules_come_from_the_local_ones(nested: Path, library: Path, git: Any) -> None:
+def test_submodules_come_from_the_users_checkout(nested: Path, library: Path, git: Any) -> None:
     library.rename(library.with_name("server-is-down"))
     config = (nested / ".git" / "config").read_bytes()
     with at("HEAD~1", nested) as side:
@@ -57,16 +61,15 @@ def test_submodules_come_from_the_local_ones(nested: Path, library: Path, git: A
     assert git(nested / "lib", "fsck") == ""
 
 
-def test_a_submodule_that_is_not_here_is_a_line(nested: Path, tmp_path: Path, git: Any) -> None:
+def test_a_submodule_that_is_not_checked_out_is_a_note(nested: Path, tmp_path: Path, git: Any) -> None:
     git(tmp_path, "clone", "--quiet", str(nested), "clone")
     with at("HEAD~1", tmp_path / "clone") as side:
         assert list((side.cwd / "lib").iterdir()) == []
         (note,) = side.notes
-    assert note.startswith("submodule lib is empty there")
-    assert "git submodule update --init lib" in note
+    assert (note.code, note.values["name"]) == ("submodule-missing", "lib")
 
 
-def test_pointers_of_large_files_are_told(repository: Path, git: Any) -> None:
+def test_large_files_that_were_not_fetched_are_a_note(repository: Path, git: Any) -> None:
     (repository / ".gitattributes").write_text("*.pt filter=lfs\n")
     (repository / "model.pt").write_text(POINTER)
     (repository / "small.pt").write_text("weights")
@@ -74,7 +77,7 @@ def test_pointers_of_large_files_are_told(repository: Path, git: Any) -> None:
     git(repository, "commit", "--quiet", "-m", "large")
     with at("HEAD", repository) as side:
         (note,) = side.notes
-        assert note.startswith("model.pt: large files of git-lfs")
+        assert note == Notice("lfs-pointers", {"files": ["model.pt"]})
     (repository / "model.pt").write_text("the weights themselves")
     with at("HEAD", repository, "model.pt") as side:
         assert (side.cwd / "model.pt").read_text() == "the weights themselves"
@@ -95,7 +98,7 @@ def test_data_that_git_does_not_keep_is_linked(repository: Path, tmp_path: Path,
     assert (tmp_path / "disk").is_dir()
 
 
-def test_what_the_revision_has_stays_its_own(repository: Path, git: Any) -> None:
+def test_files_of_the_revision_are_not_replaced_by_links(repository: Path, git: Any) -> None:
     (repository / "sub" / "weights.bin").write_text("w")
     with at("HEAD~1", repository, "sub", "train.py") as side:
         assert (side.cwd / "sub" / "part.txt").read_text() == "1\n"
@@ -104,14 +107,67 @@ def test_what_the_revision_has_stays_its_own(repository: Path, git: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("nowhere", "no such file"), ("..", "is not within"), (".", "is not within"), (".git/config", "git's own")],
 )
-def test_a_bad_link_is_one_line(repository: Path, name: str, said: str) -> None:
-    with pytest.raises(ProfilerError, match=said), at("HEAD", repository, name):
+def test_a_bad_link_is_one_line(repository: Path, name: str, message: str) -> None:
+    with pytest.raises(ProfilerError, match=message), at("HEAD", repository, name):
         pass
 
 
-def test_a_side_is_a_value() -> None:
-    assert Side(("a",), Path()) == Side(("a",), Path())
-    assert os.fspath(Side(("a",), Path("x")).cwd) == "x"
+# ---------------------------------------------------------------- byte code
+
+
+@pytest.fixture
+def compiled(repository: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Modules of the working tree: compiled, compiled before a change, never compiled, with a syntax error."""
+    for name in ("PYTHONPYCACHEPREFIX", "PYTHONOPTIMIZE", "PYTHONDONTWRITEBYTECODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    for name in ("known", "stale", "fresh", "broken"):
+        (repository / "sub" / f"{name}.py").write_text("VALUE = 1\n" if name != "broken" else "VALUE = (\n")
+    (repository / ".gitignore").write_text("__pycache__/\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "modules")
+    for name in ("known", "stale"):
+        py_compile.compile(str(repository / "sub" / f"{name}.py"))
+    py_compile.compile(str(repository / "sub" / "known.py"), cfile=cache(repository, "broken"))
+    os.utime(repository / "sub" / "broken.py", ((repository / "sub" / "known.py").stat().st_mtime,) * 2)
+    (repository / "sub" / "stale.py").write_text("VALUE = 20\n")
+    return repository
+
+
+def cache(root: Path, name: str) -> str:
+    return importlib.util.cache_from_source(str(root / "sub" / f"{name}.py"))
+
+
+def test_modules_that_the_working_tree_has_compiled_are_compiled(compiled: Path, git: Any) -> None:
+    with at_revision("HEAD", compiled) as side:
+        there = {path.name.partition(".")[0] for path in (side.cwd / "sub" / "__pycache__").iterdir()}
+        assert there == {"known"}
+        assert not (side.cwd / "__pycache__").exists(), "train.py was never imported"
+        assert str(side.cwd).encode() in Path(cache(side.cwd, "known")).read_bytes(), "tracebacks name its own files"
+        assert git(side.cwd, "status", "--porcelain") == ""
+
+
+def test_nothing_remains_below_a_cache_prefix_of_the_user(
+    compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "prefix"
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(prefix))
+    monkeypatch.setattr(sys, "pycache_prefix", str(prefix))
+    py_compile.compile(str(compiled / "sub" / "known.py"))
+    with at_revision("HEAD", compiled) as side:
+        assert not (side.cwd / "sub" / "__pycache__").exists()
+        assert Path(cache(side.cwd, "known")).exists()
+        tree = side.cwd
+    assert not (prefix / tree.parent.relative_to("/")).exists()
+    assert Path(cache(compiled, "known")).exists(), "that of the working tree is the user's"
+
+
+def test_byte_code_is_not_linked(compiled: Path) -> None:
+    """Through a link each side would overwrite what the other has compiled."""
+    (compiled / "sub" / "data.bin").write_text("d")
+    with at_revision("HEAD", compiled, links=["sub"]) as side:
+        assert (side.cwd / "sub" / "data.bin").is_symlink()
+        assert not (side.cwd / "sub" / "__pycache__").is_symlink()

@@ -3,61 +3,63 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler.check.worktree import prepared, strayed, working
-from profiler.check.worktree.interpreter import asked, interpreter_of
-from profiler.check.worktree.paths import Mapping, in_environment
+from profiler.check.worktree.interpreter import find_interpreter, inspect_interpreter
+from profiler.check.worktree.paths import PathMapping, in_environment, working_tree_files
+from profiler.check.worktree.prepare import working_tree_side
+from tests.check.worktree.conftest import COMMAND, at_revision, output
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Mapping:
+def mapping(tmp_path: Path) -> PathMapping:
     (tmp_path / "repo").mkdir()
     (tmp_path / "tree").mkdir()
     (tmp_path / "spelled").symlink_to("repo")
-    return Mapping.between(tmp_path / "repo", tmp_path / "tree", tmp_path / "spelled")
+    return PathMapping.between(tmp_path / "repo", tmp_path / "tree", tmp_path / "spelled")
 
 
-def test_words(places: Mapping, tmp_path: Path) -> None:
+def test_arguments(mapping: PathMapping, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    assert places.word(f"{tmp_path}/repo/a.py") == f"{tree}/a.py"
-    assert places.word(f"{tmp_path}/spelled/a.py") == f"{tree}/a.py", "a link to the repository is the repository"
-    assert places.word(f"--data={tmp_path}/repo/x/../d") == f"--data={tree}/d"
-    assert places.word(f"data={tmp_path}/repo/d") == f"data={tmp_path}/repo/d", "a word of the program's own"
+    assert mapping.map_argument(f"{tmp_path}/repo/a.py") == f"{tree}/a.py"
+    assert mapping.map_argument(f"{tmp_path}/spelled/a.py") == f"{tree}/a.py", (
+        "a link to the repository is the repository"
+    )
+    assert mapping.map_argument(f"--data={tmp_path}/repo/x/../d") == f"--data={tree}/d"
+    assert mapping.map_argument(f"data={tmp_path}/repo/d") == f"data={tmp_path}/repo/d", "not a path for us"
     for same in ("a.py", "-x", "--data=d", f"{tmp_path}/repository", "/", "", f"{tmp_path}/repo/../other"):
-        assert places.word(same) == same
+        assert mapping.map_argument(same) == same
 
 
-def test_an_environment_in_the_repository_stays(places: Mapping, tmp_path: Path) -> None:
+def test_an_environment_in_the_repository_is_not_mapped(mapping: PathMapping, tmp_path: Path) -> None:
     scripts = tmp_path / "repo" / ".venv" / "bin"
     scripts.mkdir(parents=True)
     (scripts.parent / "pyvenv.cfg").write_text("")
     (scripts / "python").write_text("")
-    assert places.word(str(scripts / "torchrun")) == str(scripts / "torchrun")
-    assert places.program(".venv/bin/python", tmp_path / "repo", "HEAD") == str(scripts / "python")
+    assert mapping.map_argument(str(scripts / "torchrun")) == str(scripts / "torchrun")
+    assert mapping.map_program(".venv/bin/python", tmp_path / "repo", "HEAD") == str(scripts / "python")
     assert in_environment(scripts / "python")
     assert not in_environment(tmp_path / "repo" / "a.py")
 
 
-def test_search_path(places: Mapping, tmp_path: Path) -> None:
+def test_python_path(mapping: PathMapping, tmp_path: Path) -> None:
     repo, tree = tmp_path / "repo", tmp_path / "tree"
     before = os.pathsep.join(["lib", str(repo / "a"), "/opt/b"])
     found = [str(repo / "src"), str(repo / "a"), "/usr/lib/python3", str(tmp_path / "spelled" / "c")]
     expected = ["lib", f"{tree}/a", "/opt/b", f"{tree}/src", f"{tree}/c"]
-    assert places.search_path(before, found).split(os.pathsep) == expected
-    assert places.search_path("", []) == ""
+    assert mapping.python_path(before, found).split(os.pathsep) == expected
+    assert mapping.python_path("", []) == ""
 
 
-def test_a_src_of_packages_is_in_front(places: Mapping, tmp_path: Path) -> None:
+def test_a_src_folder_of_packages_is_added(mapping: PathMapping, tmp_path: Path) -> None:
     (tmp_path / "tree" / "src" / "package").mkdir(parents=True)
-    assert places.search_path("", []) == "", "no package in it: modules are imported from above"
+    assert mapping.python_path("", []) == "", "no package in it: modules are imported from above"
     (tmp_path / "tree" / "src" / "package" / "__init__.py").write_text("")
-    assert places.search_path("/a", []) == f"/a{os.pathsep}{tmp_path}/tree/src"
+    assert mapping.python_path("/a", []) == f"/a{os.pathsep}{tmp_path}/tree/src"
 
 
 def test_an_editable_install_is_not_imported_by_the_revision(
@@ -85,17 +87,15 @@ def test_an_editable_install_is_not_imported_by_the_revision(
     )
     (site / "sitecustomize.py").write_text(f"import sys, finder\nsys.path.append({str(repository / 'src')!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(site))
-    words = (sys.executable, "train.py")
-    for side in (working(words, repository),):
-        assert subprocess.check_output(side.argv, cwd=side.cwd, text=True).startswith("new new")
-    with prepared("HEAD", words, cwd=repository, links=(), say=print) as side:
-        said = subprocess.check_output(side.argv, cwd=side.cwd, env={**os.environ, **side.env}, text=True)
-        assert said.startswith("old old"), said
-        assert strayed([said.split()[-1]], repository) == ()
+    assert output(working_tree_side(COMMAND, repository)).startswith("new new")
+    with at_revision("HEAD", repository) as side:
+        printed = output(side)
+        assert printed.startswith("old old"), printed
+        assert working_tree_files([printed.split()[-1]], repository) == ()
     assert str(site) in side.env["PYTHONPATH"].split(os.pathsep), "what is outside the repository stays"
 
 
-def test_strayed(tmp_path: Path) -> None:
+def test_modules_of_the_working_tree_are_found(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     (root / ".venv" / "lib").mkdir(parents=True)
     (root / ".venv" / "pyvenv.cfg").write_text("")
@@ -109,12 +109,12 @@ def test_strayed(tmp_path: Path) -> None:
         "/usr/lib/os.py",
         sys.executable,
     ]
-    assert strayed(files, root) == (inside,)
-    assert strayed(files, tmp_path / "link") == (inside,)
+    assert working_tree_files(files, root) == (inside,)
+    assert working_tree_files(files, tmp_path / "link") == (inside,)
     tree = tmp_path / "profiler-check-1" / "repo"
     tree.mkdir(parents=True)
     (tree / "made").symlink_to(root)
-    assert strayed([str(tree / "made" / "a.py")], root) == (), "it was asked for by --link"
+    assert working_tree_files([str(tree / "made" / "a.py")], root) == (), "it was asked for by --link"
 
 
 def test_which_python_a_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,16 +125,16 @@ def test_which_python_a_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (scripts / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(scripts))
     expected = str(scripts / "python")
-    assert interpreter_of(["python", "a.py"], tmp_path) == expected
-    assert interpreter_of(["bin/python", "a.py"], tmp_path) == expected
-    assert interpreter_of(["tool"], tmp_path) == expected
-    assert interpreter_of([str(scripts / "run.sh")], tmp_path) == expected
-    assert interpreter_of(["env", "A=1", "python", "a.py"], tmp_path) == expected
-    assert interpreter_of(["run.sh", sys.executable, "a.py"], tmp_path) == sys.executable
+    assert find_interpreter(["python", "a.py"], tmp_path) == expected
+    assert find_interpreter(["bin/python", "a.py"], tmp_path) == expected
+    assert find_interpreter(["tool"], tmp_path) == expected
+    assert find_interpreter([str(scripts / "run.sh")], tmp_path) == expected
+    assert find_interpreter(["env", "A=1", "python", "a.py"], tmp_path) == expected
+    assert find_interpreter(["run.sh", sys.executable, "a.py"], tmp_path) == sys.executable
 
 
-def test_a_python_says_what_it_has(tmp_path: Path) -> None:
-    said = asked(sys.executable, tmp_path)
-    assert said.executable == sys.executable
-    assert said.packages["pytest"] == pytest.__version__
-    assert said.version[1] == ".".join(map(str, sys.version_info[:3]))
+def test_an_interpreter_lists_its_packages(tmp_path: Path) -> None:
+    interpreter = inspect_interpreter(sys.executable, tmp_path)
+    assert interpreter.executable == sys.executable
+    assert interpreter.packages["pytest"] == pytest.__version__
+    assert interpreter.version[1] == ".".join(map(str, sys.version_info[:3]))

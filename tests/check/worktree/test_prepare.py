@@ -1,37 +1,20 @@
-"""A revision beside the working tree: its files, its place, and that nothing of the user's is touched."""
+"""A revision beside the working tree: its files and its command, and that nothing of the user's is touched."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler.check.worktree import Side, prepared, working
+from profiler.check.worktree.prepare import working_tree_side
 from profiler.core.errors import ProfilerError
+from tests.check.worktree.conftest import COMMAND, at_revision, output
 
-pytestmark = pytest.mark.usefixtures("asked_once")
-
-COMMAND = (sys.executable, "train.py")
-
-
-def quiet(line: str) -> None:
-    pass
-
-
-def side_of(rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> AbstractContextManager[Side]:
-    return prepared(rev, argv, cwd=cwd, links=options.pop("links", ()), say=quiet, **options)
-
-
-def output(side: Side) -> str:
-    return subprocess.run(
-        side.argv, cwd=side.cwd, env={**os.environ, **side.env}, capture_output=True, text=True, check=True
-    ).stdout.strip()
+pytestmark = pytest.mark.usefixtures("inspected_once")
 
 
 def state(root: Path, git: Any) -> tuple[str, ...]:
@@ -49,7 +32,7 @@ def test_the_revision_runs_and_nothing_of_the_users_is_touched(repository: Path,
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
     hook.chmod(0o755)
     before = state(repository, git)
-    with side_of("HEAD~1", repository) as side:
+    with at_revision("HEAD~1", repository) as side:
         assert output(side) == "1"
         assert side.commit == git(repository, "rev-parse", "HEAD~1")
         assert side.what == f"HEAD~1 ({side.commit[:7]})"
@@ -66,7 +49,7 @@ def test_the_revision_runs_and_nothing_of_the_users_is_touched(repository: Path,
 def test_it_is_gone_whatever_ends_the_check(
     repository: Path, tmp_path: Path, git: Any, ending: type[BaseException]
 ) -> None:
-    with pytest.raises(ending), side_of("HEAD", repository):
+    with pytest.raises(ending), at_revision("HEAD", repository):
         raise ending
     assert git(repository, "worktree", "list").count("\n") == 0
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -75,8 +58,8 @@ def test_it_is_gone_whatever_ends_the_check(
 def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Path, tmp_path: Path, git: Any) -> None:
     script = (
         "import sys, tempfile; from pathlib import Path; tempfile.tempdir = sys.argv[2]\n"
-        "from profiler.check.worktree import prepared\n"
-        "with prepared('HEAD', ('true',), cwd=Path(sys.argv[1]), links=(), say=print):\n"
+        "from profiler.check.worktree.prepare import RevisionRequest, prepare_revision\n"
+        "with prepare_revision(RevisionRequest('HEAD', ('true',), Path(sys.argv[1])), print):\n"
         "    print('ready', flush=True); sys.stdin.read()\n"
     )
     words = [sys.executable, "-c", script, str(repository), str(tmp_path / "tmp")]
@@ -90,7 +73,7 @@ def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Pa
     git(repository, "worktree", "add", "--detach", str(tmp_path / "of-the-user"))
     (tmp_path / "of-the-user").rename(tmp_path / "moved-for-now")
     assert git(repository, "worktree", "list").count("\n") == 3
-    with side_of("HEAD", repository):
+    with at_revision("HEAD", repository):
         pass
     assert len(list((tmp_path / "tmp").iterdir())) == 1, "that of the living check is there, the other gone"
     assert git(repository, "worktree", "list").count("\n") == 2
@@ -102,7 +85,7 @@ def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Pa
 
 def test_the_place_and_the_words_are_those_of_the_revision(repository: Path) -> None:
     words = (sys.executable, f"{repository}/train.py", f"--config={repository}/sub/part.txt", "/etc/hosts", "--x=1")
-    with side_of("HEAD~1", repository / "sub", words) as side:
+    with at_revision("HEAD~1", repository / "sub", words) as side:
         tree = side.cwd.parent
         assert side.cwd.name == "sub"
         assert side.argv == (sys.executable, f"{tree}/train.py", f"--config={tree}/sub/part.txt", *words[3:])
@@ -114,18 +97,18 @@ def test_a_temporary_folder_within_the_repository_is_not_used(
 ) -> None:
     (repository / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(repository / "tmp"))
-    with side_of("HEAD", repository) as side:
+    with at_revision("HEAD", repository) as side:
         assert not side.cwd.is_relative_to(repository)
     assert git(repository, "status", "--porcelain") == ""
 
 
 def test_a_bad_revision_is_one_line(repository: Path, tmp_path: Path) -> None:
     for rev in ("-f", "--detach", "", "HEAD\n"):
-        with pytest.raises(ProfilerError, match="is no revision") as caught, side_of(rev, repository):
+        with pytest.raises(ProfilerError, match="is not a revision") as caught, at_revision(rev, repository):
             pass
         assert "\n" not in str(caught.value)
     for rev in ("nowhere", "HEAD~99", "HEAD..HEAD~1", "^HEAD", "HEAD:train.py"):
-        with pytest.raises(ProfilerError, match="no such revision") as caught, side_of(rev, repository):
+        with pytest.raises(ProfilerError, match="no such revision") as caught, at_revision(rev, repository):
             pass
         assert "\n" not in str(caught.value)
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -135,10 +118,10 @@ def test_a_shallow_clone_says_how_to_fetch_more(repository: Path, tmp_path: Path
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", "shallow")
     with (
         pytest.raises(ProfilerError, match=r"fetch-depth: 0.*git fetch --unshallow$"),
-        side_of("HEAD~1", tmp_path / "shallow"),
+        at_revision("HEAD~1", tmp_path / "shallow"),
     ):
         pass
-    with side_of("HEAD", tmp_path / "shallow") as side:
+    with at_revision("HEAD", tmp_path / "shallow") as side:
         assert output(side) == "2"
 
 
@@ -147,7 +130,7 @@ def test_every_way_to_name_a_commit(repository: Path, git: Any) -> None:
     git(repository, "tag", "-a", "-m", "a tag", "v1", first)
     git(repository, "worktree", "add", "--detach", "../linked")
     for rev in ("HEAD^", "main~1", "v1", first[:8], "main@{0}~1", ":/number 1"):
-        with side_of(rev, repository.parent / "linked" / "sub") as side:
+        with at_revision(rev, repository.parent / "linked" / "sub") as side:
             assert side.commit == first, rev
             assert (side.cwd / "part.txt").read_text() == "1\n"
 
@@ -155,41 +138,41 @@ def test_every_way_to_name_a_commit(repository: Path, git: Any) -> None:
 def test_a_branch_that_is_on_the_server_only(repository: Path, tmp_path: Path, git: Any) -> None:
     git(repository, "branch", "other", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--single-branch", f"file://{repository}", "clone")
-    with pytest.raises(ProfilerError, match="git fetch origin other"), side_of("other", tmp_path / "clone"):
+    with pytest.raises(ProfilerError, match="git fetch origin other"), at_revision("other", tmp_path / "clone"):
         pass
 
 
 def test_where_there_is_no_checkout(tmp_path: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plain").mkdir()
-    with pytest.raises(ProfilerError, match="no git repository"), side_of("HEAD", tmp_path / "plain"):
+    with pytest.raises(ProfilerError, match="no git repository"), at_revision("HEAD", tmp_path / "plain"):
         pass
     git(tmp_path, "init", "--quiet", "--bare", "bare.git")
-    with pytest.raises(ProfilerError, match="bare"), side_of("HEAD", tmp_path / "bare.git"):
+    with pytest.raises(ProfilerError, match="bare"), at_revision("HEAD", tmp_path / "bare.git"):
         pass
     git(tmp_path, "init", "--quiet", "empty")
-    with pytest.raises(ProfilerError, match="no commit yet"), side_of("HEAD", tmp_path / "empty"):
+    with pytest.raises(ProfilerError, match="no commit yet"), at_revision("HEAD", tmp_path / "empty"):
         pass
     monkeypatch.setenv("PATH", str(tmp_path / "plain"))
-    with pytest.raises(ProfilerError, match="there is none on PATH"), side_of("HEAD", tmp_path / "empty"):
+    with pytest.raises(ProfilerError, match="there is none on PATH"), at_revision("HEAD", tmp_path / "empty"):
         pass
 
 
 def test_a_folder_that_the_revision_has_not(repository: Path, git: Any) -> None:
     (repository / "new").mkdir()
-    with pytest.raises(ProfilerError, match="HEAD has no folder new"), side_of("HEAD", repository / "new"):
+    with pytest.raises(ProfilerError, match="HEAD has no folder new"), at_revision("HEAD", repository / "new"):
         pass
 
 
 def test_a_program_that_the_revision_has_not(repository: Path) -> None:
     (repository / "run.sh").write_text("#!/bin/sh\n")
-    with pytest.raises(ProfilerError, match=r"--link \./run\.sh"), side_of("HEAD", repository, ("./run.sh",)):
+    with pytest.raises(ProfilerError, match=r"--link \./run\.sh"), at_revision("HEAD", repository, ("./run.sh",)):
         pass
 
 
 def test_started_from_a_hook_of_git(repository: Path, monkeypatch: pytest.MonkeyPatch, git: Any) -> None:
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(repository / ".git" / "index"))
-    with side_of("HEAD~1", repository) as side:
+    with at_revision("HEAD~1", repository) as side:
         assert (side.cwd / "train.py").read_text() == "print(1)\n"
     monkeypatch.delenv("GIT_DIR")
     monkeypatch.delenv("GIT_INDEX_FILE")
@@ -202,25 +185,25 @@ def test_each_side_is_told_where_it_stands(repository: Path, tmp_path: Path, mon
     monkeypatch.setenv("PWD", str(tmp_path / "spelled"))
     monkeypatch.setenv("OLDPWD", str(repository / "sub"))
     words = ("sh", "-c", 'cat "$PWD/train.py"; echo "${OLDPWD:-nowhere}"')
-    with side_of("HEAD~1", repository, words) as side:
+    with at_revision("HEAD~1", repository, words) as side:
         assert output(side) == "print(1)\nnowhere"
         assert side.env["PWD"] == str(side.cwd)
-    assert output(working(words, repository)) == "print(2)\nnowhere"
-    assert working(words, repository).env["PWD"] == str(tmp_path / "spelled"), "the spelling is the user's"
+    assert output(working_tree_side(words, repository)) == "print(2)\nnowhere"
+    assert working_tree_side(words, repository).env["PWD"] == str(tmp_path / "spelled"), "the spelling is the user's"
     for wrong in (str(tmp_path), "project", ""):
         monkeypatch.setenv("PWD", wrong)
-        assert working(words, repository).env["PWD"] == str(repository)
+        assert working_tree_side(words, repository).env["PWD"] == str(repository)
     monkeypatch.delenv("OLDPWD")
-    assert working(words, tmp_path).env == {"PWD": str(tmp_path)}
+    assert working_tree_side(words, tmp_path).env == {"PWD": str(tmp_path)}
 
 
 def test_the_working_tree_says_what_it_is(repository: Path, tmp_path: Path, git: Any) -> None:
     head = git(repository, "rev-parse", "HEAD")
-    side = working(COMMAND, repository / "sub")
+    side = working_tree_side(COMMAND, repository / "sub")
     assert (side.argv, side.cwd, side.other_filesystem) == (COMMAND, repository / "sub", False)
     assert (side.what, side.commit) == (f"working tree ({head[:7]})", head)
     (repository / "new.py").write_text("")
-    assert working(COMMAND, repository).what == f"working tree ({head[:7]}+changes)"
+    assert working_tree_side(COMMAND, repository).what == f"working tree ({head[:7]}+changes)"
     (tmp_path / "plain").mkdir()
-    side = working(COMMAND, tmp_path / "plain")
+    side = working_tree_side(COMMAND, tmp_path / "plain")
     assert (side.what, side.commit, side.repository) == ("working tree", "", None)

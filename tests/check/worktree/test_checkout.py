@@ -1,4 +1,4 @@
-"""Where a worktree lies, whose it is, and that a full disk or a repository that cannot be written is one line."""
+"""Where a worktree lies, which check owns it, and errors of a full disk or a read-only repository."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from typing import Any
 
 import pytest
 
-from profiler.check.worktree import location, owner, prepared
+from profiler.check.worktree import checkout
+from profiler.check.worktree.checkout import (
+    OWNER,
+    PREFIX,
+    Owner,
+    check_pid,
+    host_name,
+    is_abandoned,
+    locations,
+    on_other_filesystem,
+    owned,
+)
 from profiler.check.worktree.git import Repository
-from profiler.check.worktree.location import PREFIX, locations, maker, other_filesystem
-from profiler.check.worktree.owner import Owner, abandoned, owned
 from profiler.core.errors import Exit, ProfilerError
+from tests.check.worktree.conftest import at_revision
 
-pytestmark = pytest.mark.usefixtures("asked_once")
-
-COMMAND = (sys.executable, "train.py")
-
-
-def quiet(line: str) -> None:
-    pass
+pytestmark = pytest.mark.usefixtures("inspected_once")
 
 
-def side_of(repository: Path, **options: Any) -> Any:
-    return prepared("HEAD~1", COMMAND, cwd=repository, links=(), say=quiet, **options)
-
-
-def left_of(repository: Path) -> list[Path]:
+def remaining_folders(repository: Path) -> list[Path]:
     """Folders of checks near `repository`."""
-    places = (repository.parent, repository.parent / "tmp", repository / ".git")
-    return [folder for place in places for folder in place.glob(f"{PREFIX}*")]
+    parents = (repository.parent, repository.parent / "tmp", repository / ".git")
+    return [folder for parent in parents for folder in parent.glob(f"{PREFIX}*")]
 
 
-def ended() -> int:
+def ended_pid() -> int:
     """A process id that is nobody's any more."""
     with subprocess.Popen(["true"]) as process:
         pass
@@ -57,7 +57,7 @@ def ended() -> int:
 def other_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A temporary folder that is in memory, where the tests' is not."""
     memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK) or not other_filesystem(memory, tmp_path):
+    if not os.access(memory, os.W_OK) or not on_other_filesystem(memory, tmp_path):
         pytest.skip("no second file system here")
     folder = Path(tempfile.mkdtemp(dir=memory))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -67,27 +67,27 @@ def other_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 def test_it_lies_on_the_file_system_of_the_checkout(repository: Path, other_disk: Path, git: Any) -> None:
     before = git(repository, "status", "--porcelain", "--ignored")
-    with side_of(repository) as side:
+    with at_revision("HEAD~1", repository) as side:
         assert side.cwd.stat().st_dev == repository.stat().st_dev
         assert not side.other_filesystem
         assert not side.cwd.is_relative_to(repository), "a program that walks through its checkout would find it"
         assert git(repository, "status", "--porcelain", "--ignored") == before
-    assert left_of(repository) == []
+    assert remaining_folders(repository) == []
 
 
 def test_within_another_checkout_it_lies_in_gits_own_folder(repository: Path, other_disk: Path, git: Any) -> None:
     git(repository.parent, "init", "--quiet")
     outer = git(repository.parent, "status", "--porcelain")
-    with side_of(repository) as side:
+    with at_revision("HEAD~1", repository) as side:
         assert side.cwd.is_relative_to(repository / ".git")
         assert (side.cwd / "train.py").read_text() == "print(1)\n"
         assert git(side.cwd, "status", "--porcelain") == ""
         assert git(repository.parent, "status", "--porcelain") == outer
         assert git(repository, "status", "--porcelain", "--ignored") == ""
-    assert left_of(repository) == []
+    assert remaining_folders(repository) == []
 
 
-def test_on_another_file_system_it_says_so(
+def test_on_another_file_system_the_side_is_flagged(
     repository: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch, git: Any
 ) -> None:
     real = tempfile.mkdtemp
@@ -97,27 +97,27 @@ def test_on_another_file_system_it_says_so(
             raise OSError(errno.EROFS, "Read-only file system")
         return real(prefix=prefix, dir=dir)
 
-    monkeypatch.setattr(location.tempfile, "mkdtemp", refused)
-    with side_of(repository) as side:
+    monkeypatch.setattr(checkout.tempfile, "mkdtemp", refused)
+    with at_revision("HEAD~1", repository) as side:
         assert side.cwd.is_relative_to(other_disk)
         assert side.other_filesystem
     assert list(other_disk.iterdir()) == []
 
 
-def test_the_temporary_folder_is_taken_where_it_is_on_the_same(repository: Path, tmp_path: Path) -> None:
+def test_the_temporary_folder_is_used_if_it_is_on_the_same_file_system(repository: Path, tmp_path: Path) -> None:
     assert locations(Repository(repository)) == (tmp_path / "tmp", tmp_path, repository / ".git")
-    assert not other_filesystem(tmp_path / "tmp", repository)
-    assert other_filesystem(tmp_path / "nowhere", repository)
+    assert not on_other_filesystem(tmp_path / "tmp", repository)
+    assert on_other_filesystem(tmp_path / "nowhere", repository)
 
 
 # ---------------------------------------------------------------- whose
 
 
 def test_a_folder_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(location.socket, "gethostname", lambda: "node/7-b")
-    assert maker(Path("/tmp") / f"{PREFIX}node_7-b-41-x_1") == 41
+    monkeypatch.setattr(checkout.socket, "gethostname", lambda: "node/7-b")
+    assert check_pid(Path("/tmp") / f"{PREFIX}node_7-b-41-x_1") == 41
     for name in (f"{PREFIX}node_7-41-x", f"{PREFIX}b-41-x", f"{PREFIX}node_7-b-x", "node_7-b-41-x", PREFIX):
-        assert maker(Path(name)) is None, name
+        assert check_pid(Path(name)) is None, name
 
 
 @pytest.mark.parametrize(
@@ -131,67 +131,72 @@ def test_a_folder_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) ->
         ({"pid": 0, "namespace": "of a container"}, True),
     ],
 )
-def test_whose_process_has_ended(tmp_path: Path, changes: dict[str, Any], expected: bool) -> None:
+def test_a_folder_whose_process_has_ended_is_abandoned(tmp_path: Path, changes: dict[str, Any], expected: bool) -> None:
     """One that is alive with another start has the number of one that has ended."""
-    said = dataclasses.replace(Owner.this(tmp_path), **(changes | ({"pid": ended()} if "pid" in changes else {})))
-    (tmp_path / owner.OWNER).write_text(json.dumps(dataclasses.asdict(said)))
-    assert abandoned(tmp_path, tmp_path) is expected
+    owner = dataclasses.replace(
+        Owner.current(tmp_path), **(changes | ({"pid": ended_pid()} if "pid" in changes else {}))
+    )
+    (tmp_path / OWNER).write_text(json.dumps(dataclasses.asdict(owner)))
+    assert is_abandoned(tmp_path, tmp_path) is expected
 
 
-def test_what_is_held_is_not_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_folder_is_not_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a container its process id says nothing, of a file system without locks the lock does not."""
-    mine = Owner.this(tmp_path)
-    for gone in (dataclasses.replace(mine, pid=ended()), dataclasses.replace(mine, namespace="other", pid=ended())):
+    mine = Owner.current(tmp_path)
+    for gone in (
+        dataclasses.replace(mine, pid=ended_pid()),
+        dataclasses.replace(mine, namespace="other", pid=ended_pid()),
+    ):
         folder = tmp_path / gone.namespace.replace(":", "")
         folder.mkdir()
         with monkeypatch.context() as patch:
-            patch.setattr(Owner, "this", lambda _, gone=gone: gone)
+            patch.setattr(Owner, "current", lambda _, gone=gone: gone)
             with owned(folder, tmp_path):
-                assert not abandoned(folder, tmp_path)
-        assert abandoned(folder, tmp_path)
+                assert not is_abandoned(folder, tmp_path)
+        assert is_abandoned(folder, tmp_path)
 
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(owner.fcntl, "flock", none)
-    assert not abandoned(tmp_path / "other", tmp_path)
-    assert abandoned(tmp_path / mine.namespace.replace(":", ""), tmp_path)
+    monkeypatch.setattr(checkout.fcntl, "flock", none)
+    assert not is_abandoned(tmp_path / "other", tmp_path)
+    assert is_abandoned(tmp_path / mine.namespace.replace(":", ""), tmp_path)
     (tmp_path / "live").mkdir()
     with owned(tmp_path / "live", tmp_path):
-        assert not abandoned(tmp_path / "live", tmp_path)
+        assert not is_abandoned(tmp_path / "live", tmp_path)
 
 
-def test_a_damaged_owner_is_nobodys(tmp_path: Path) -> None:
-    assert not abandoned(tmp_path, tmp_path)
+def test_a_damaged_owner_file_is_nobodys(tmp_path: Path) -> None:
+    assert not is_abandoned(tmp_path, tmp_path)
     for text in ("", "[]", "{}", '{"pid": 1}', "/a/repository"):
-        (tmp_path / owner.OWNER).write_text(text)
-        assert not abandoned(tmp_path, tmp_path), text
+        (tmp_path / OWNER).write_text(text)
+        assert not is_abandoned(tmp_path, tmp_path), text
 
 
-def test_an_entry_whose_folder_is_gone(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path: Path, git: Any) -> None:
     """Of a check of this host that has ended git forgets it, and no other: its folder may be on that host."""
     names = {
-        f"{PREFIX}{location.host()}-{ended()}-a": False,
-        f"{PREFIX}{location.host()}-{os.getpid()}-b": True,
-        f"{PREFIX}another-host-{ended()}-c": True,
+        f"{PREFIX}{host_name()}-{ended_pid()}-a": False,
+        f"{PREFIX}{host_name()}-{os.getpid()}-b": True,
+        f"{PREFIX}another-host-{ended_pid()}-c": True,
     }
     for name in names:
         git(repository, "worktree", "add", "--detach", str(tmp_path / "tmp" / name / "project"))
         shutil.rmtree(tmp_path / "tmp" / name)
-    with side_of(repository):
+    with at_revision("HEAD~1", repository):
         pass
     listed = git(repository, "worktree", "list")
     assert {name: name in listed for name in names} == names
 
 
-def test_left_ones_go_from_wherever_they_are(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_abandoned_worktrees_are_removed_wherever_they_are(repository: Path, tmp_path: Path, git: Any) -> None:
     """Made with another TMPDIR, and by a check in another worktree of the same repository."""
     git(repository, "worktree", "add", "--detach", str(tmp_path / "linked"))
-    folder = tmp_path / "other-tmp" / f"{PREFIX}{location.host()}-{ended()}-a"
+    folder = tmp_path / "other-tmp" / f"{PREFIX}{host_name()}-{ended_pid()}-a"
     git(tmp_path / "linked", "worktree", "add", "--detach", str(folder / "linked"))
-    said = dataclasses.replace(Owner.this(repository / ".git"), pid=ended())
-    (folder / owner.OWNER).write_text(json.dumps(dataclasses.asdict(said)))
-    with side_of(repository):
+    owner = dataclasses.replace(Owner.current(repository / ".git"), pid=ended_pid())
+    (folder / OWNER).write_text(json.dumps(dataclasses.asdict(owner)))
+    with at_revision("HEAD~1", repository):
         pass
     assert not folder.exists()
     assert git(repository, "worktree", "list").count("\n") == 1
@@ -200,33 +205,33 @@ def test_left_ones_go_from_wherever_they_are(repository: Path, tmp_path: Path, g
 # ---------------------------------------------------------------- interrupted, no room
 
 
-def test_git_ends_its_work_before_ctrl_c_is_heeded(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_git_completes_before_ctrl_c_is_handled(repository: Path, tmp_path: Path, git: Any) -> None:
     """One that is killed half-way leaves what another git cannot remove."""
     os.mkfifo(tmp_path / "go")
-    stand_in_git(tmp_path, f'echo begun > "{tmp_path}/go"; read line < "{tmp_path}/go"; touch "{tmp_path}/ended"')
+    replace_git(tmp_path, f'echo begun > "{tmp_path}/go"; read line < "{tmp_path}/go"; touch "{tmp_path}/ended"')
     script = (
         "import sys, tempfile; from pathlib import Path; tempfile.tempdir = sys.argv[2]\n"
-        "from profiler.check.worktree import prepared\n"
-        "with prepared('HEAD', ('true',), cwd=Path(sys.argv[1]), links=(), say=print): pass\n"
+        "from profiler.check.worktree.prepare import RevisionRequest, prepare_revision\n"
+        "with prepare_revision(RevisionRequest('HEAD', ('true',), Path(sys.argv[1])), print): pass\n"
     )
-    words = [sys.executable, "-c", script, str(repository), str(tmp_path / "tmp")]
+    command = [sys.executable, "-c", script, str(repository), str(tmp_path / "tmp")]
     environment = {**os.environ, "PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}"}
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert (tmp_path / "go").read_text() == "begun\n"
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.6)  # more than the patience that Python has with a child after Ctrl-C
         go = os.open(tmp_path / "go", os.O_RDWR)  # it waits for no reader, as there is none where git was killed
         os.write(go, b"\n")
-        _, said = process.communicate()
+        _, errors = process.communicate()
         os.close(go)
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in errors
     assert (tmp_path / "ended").exists()
-    assert left_of(repository) == []
+    assert remaining_folders(repository) == []
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
-def stand_in_git(folder: Path, then: str) -> None:
+def replace_git(folder: Path, then: str) -> None:
     """A git that does something more after a worktree was added."""
     (folder / "bin").mkdir()
     (folder / "bin" / "git").write_text(
@@ -235,50 +240,50 @@ def stand_in_git(folder: Path, then: str) -> None:
     (folder / "bin" / "git").chmod(0o755)
 
 
-def one_line(repository: Path, said: str) -> None:
-    with pytest.raises(ProfilerError, match=said) as caught, side_of(repository):
+def assert_one_line(repository: Path, message: str) -> None:
+    with pytest.raises(ProfilerError, match=message) as caught, at_revision("HEAD~1", repository):
         pass
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == Exit.USAGE
-    assert left_of(repository) == []
+    assert remaining_folders(repository) == []
 
 
 def test_no_folder_can_be_made(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(**_: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(location.tempfile, "mkdtemp", refused)
-    one_line(repository, r"none can be made \(.*/tmp: No space left on device; .*project/\.git: No space")
+    monkeypatch.setattr(checkout.tempfile, "mkdtemp", refused)
+    assert_one_line(repository, r"none can be made \(.*/tmp: No space left on device; .*project/\.git: No space")
 
 
-def test_the_owner_cannot_be_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_file_cannot_be_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(owner, "open", refused, raising=False)
-    one_line(repository, "cannot write to .*: No space left on device")
+    monkeypatch.setattr(checkout, "open", refused, raising=False)
+    assert_one_line(repository, "cannot write to .*: No space left on device")
 
 
 def test_a_repository_that_cannot_be_written(repository: Path, git: Any) -> None:
     """A file in the place of git's folder refuses everybody, root too."""
     (repository / ".git" / "worktrees").write_text("")
-    one_line(repository, "git cannot check out [0-9a-f]{12} in .*worktrees")
+    assert_one_line(repository, "git cannot check out [0-9a-f]{12} in .*worktrees")
     (repository / ".git" / "worktrees").unlink()
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
 def test_no_room_for_the_files(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, git: Any) -> None:
     """A git that gives up half-way through the checkout."""
-    stand_in_git(tmp_path, 'echo "error: unable to write file train.py" >&2; exit 128')
+    replace_git(tmp_path, 'echo "error: unable to write file train.py" >&2; exit 128')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
-    monkeypatch.setattr("profiler.check.worktree.worktree._LITTLE", 1 << 62)
-    one_line(repository, r"unable to write file train\.py \(\d+ MiB are free there\)")
+    monkeypatch.setattr("profiler.check.worktree.checkout._LOW_SPACE", 1 << 62)
+    assert_one_line(repository, r"unable to write file train\.py \(\d+ MiB are free there\)")
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
-def test_no_room_for_what_git_does_not_lay_down(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_what_git_does_not_create(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("profiler.check.worktree.contents.link", refused)
-    one_line(repository, "cannot make HEAD~1 ready in .*: No space left on device")
+    monkeypatch.setattr("profiler.check.worktree.contents.link_files", refused)
+    assert_one_line(repository, "cannot make HEAD~1 ready in .*: No space left on device")

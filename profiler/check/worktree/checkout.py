@@ -1,0 +1,244 @@
+"""A revision in a temporary worktree, removed at the end; worktrees of killed checks are removed by the next check.
+
+The worktree lies on the file system of the user's checkout, so that both sides read equally fast. Of the following
+folders, the first on that file system that can be written is used; if there is none, one on another file system:
+
+- the folder for temporary files;
+- the parent of the checkout, unless that belongs to another checkout, whose status would show it;
+- git's own folder, into which neither git nor pytest nor packaging tools look.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from profiler.check.worktree.git import Repository, run_git
+from profiler.core.errors import ProfilerError
+from profiler.core.procfs import is_alive, read_stat
+
+PREFIX: Final = "profiler-check-"
+"""Start of the name of a worktree's folder; the host and the PID of its check follow."""
+OWNER: Final = "owner"
+"""Name of a file in that folder. It is locked as well: the kernel unlocks it however the check ends."""
+_FOLDER_NAME: Final = re.compile(re.escape(PREFIX) + r"(?P<host>.+)-(?P<pid>\d+)-[^-]+")
+_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
+_LOW_SPACE: Final = 1 << 28
+"""Bytes: error messages mention free space below this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A revision that is checked out."""
+
+    folder: Path
+    """Private to this check, for everything that it creates."""
+    tree: Path
+    """The files; has the name of the repository's folder."""
+
+
+@contextmanager
+def checked_out(repository: Repository, commit: str, say: Callable[[str], None]) -> Iterator[Checkout]:
+    """Check out `commit` as a detached worktree and remove it at the end of the block, whatever ended that.
+
+    :param say: is told if something could not be removed.
+    :raises ProfilerError: git cannot check it out, or there is no room for it.
+    """
+    prune(repository)
+    folder = _make_folder(repository)
+    checkout = Checkout(folder, folder / (repository.root.name or "root"))
+    try:
+        with owned(folder, repository.git_folder()):
+            result = run_git(repository.root, ["worktree", "add", "--detach", "--quiet", str(checkout.tree), commit])
+            if result.code:
+                raise ProfilerError(
+                    f"git cannot check out {commit[:12]} in {checkout.tree}: {result.error}{low_space(folder)}"
+                )
+            yield checkout
+    finally:
+        # the owner file is closed by now: on NFS an open file cannot be removed
+        _remove(repository, folder, [checkout.tree])
+        if folder.exists():
+            say(f"{folder} could not be removed completely: delete it by hand")
+
+
+def prune(repository: Repository) -> None:
+    """Remove worktrees that killed checks on this host have left in this repository.
+
+    `git worktree prune` would also forget worktrees of the user whose disk is not mounted now, and those of a check
+    that runs on another host.
+    """
+    lines = run_git(repository.root, ["worktree", "list", "--porcelain"]).out.splitlines()
+    trees = [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")]
+    vanished = [tree for tree in trees if not tree.parent.exists()]
+    _forget(repository, [tree for tree in vanished if (pid := check_pid(tree.parent)) and not is_alive(pid)])
+    # git may know of worktrees outside of today's locations, and forgotten ones may lie in those
+    folders = {tree.parent for tree in trees if check_pid(tree.parent)}
+    folders.update(folder for location in locations(repository) for folder in location.glob(f"{PREFIX}*"))
+    git_folder = repository.git_folder()
+    for folder in sorted(folders):
+        if is_abandoned(folder, git_folder):
+            _remove(repository, folder, [tree for tree in trees if tree.parent == folder])
+
+
+def _remove(repository: Repository, folder: Path, trees: Sequence[Path]) -> None:
+    _forget(repository, trees)
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        # git keeps the entry of a worktree that it could not remove, until the folder is gone
+        _forget(repository, trees)
+    prefix = os.environ.get("PYTHONPYCACHEPREFIX", "")
+    if Path(prefix).is_absolute():
+        shutil.rmtree(Path(prefix) / folder.relative_to("/"), ignore_errors=True)
+
+
+def _forget(repository: Repository, trees: Sequence[Path]) -> None:
+    for tree in trees:
+        run_git(repository.root, ["worktree", "remove", "--force", "--force", str(tree)])
+
+
+def low_space(folder: Path) -> str:
+    """How much space is free, if it is little: git and pip do not always report a full disk as such."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f" ({free / 2**20:.0f} MiB are free there)" if free < _LOW_SPACE else ""
+
+
+# ---------------------------------------------------------------- where
+
+
+def locations(repository: Repository) -> tuple[Path, ...]:
+    """Folders in which a revision may be checked out, the best first."""
+    candidates = []
+    with suppress(FileNotFoundError):  # no folder for temporary files can be written
+        temporary = Path(tempfile.gettempdir()).resolve()
+        if not temporary.is_relative_to(repository.root):
+            candidates.append(temporary)
+    parent = repository.root.parent
+    if parent != repository.root and run_git(parent, ["rev-parse", "--is-inside-work-tree"]).out.strip() != "true":
+        candidates.append(parent)
+    candidates.append(repository.git_folder())
+    return tuple(sorted(dict.fromkeys(candidates), key=lambda folder: on_other_filesystem(folder, repository.root)))
+
+
+def on_other_filesystem(folder: Path, reference: Path) -> bool:
+    """Whether `folder` lies on another file system than `reference`; True if it does not exist."""
+    try:
+        return folder.stat().st_dev != reference.stat().st_dev
+    except OSError:
+        return True
+
+
+def host_name() -> str:
+    """This machine's name, reduced to characters for a file name."""
+    return _NOT_IN_NAME.sub("_", socket.gethostname()) or "localhost"
+
+
+def check_pid(folder: Path) -> int | None:
+    """PID of the check on this host that `folder` is named for; None if it is named for anything else."""
+    match = _FOLDER_NAME.fullmatch(folder.name)
+    return int(match["pid"]) if match and match["host"] == host_name() else None
+
+
+def _make_folder(repository: Repository) -> Path:
+    errors = []
+    for parent in locations(repository):
+        try:
+            return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{host_name()}-{os.getpid()}-", dir=parent))
+        except OSError as error:
+            errors.append(f"{parent}: {error.strerror}")
+    raise ProfilerError(f"--against needs a folder for the revision, and none can be made ({'; '.join(errors)})")
+
+
+# ---------------------------------------------------------------- whose
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process of a check."""
+
+    repository: str
+    """Git's folder, which all worktrees of a repository share."""
+    host: str
+    namespace: str
+    """PID namespace: a container has its own."""
+    pid: int
+    started: int
+    """Clock ticks since boot, because PIDs are reused."""
+
+    @classmethod
+    def current(cls, repository: Path) -> Owner:
+        """This process."""
+        stat = read_stat(os.getpid())
+        return cls(str(repository), host_name(), _pid_namespace(), os.getpid(), stat.start_ticks if stat else 0)
+
+
+@contextmanager
+def owned(folder: Path, repository: Path) -> Iterator[None]:
+    """Mark `folder` as used by this process within the block.
+
+    :raises ProfilerError: it cannot be written.
+    """
+    text = json.dumps(asdict(Owner.current(repository))).encode()
+    try:
+        file = open(folder / OWNER, "xb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
+    with file:
+        try:
+            _lock(file.fileno())
+            file.write(text)
+        except OSError as error:
+            raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
+        yield
+
+
+def is_abandoned(folder: Path, repository: Path) -> bool:
+    """Whether `folder` belongs to a check of this repository, user and host that ended without removing it."""
+    try:
+        descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    with open(descriptor, "rb") as file:
+        try:
+            owner = Owner(**json.loads(file.read()))
+        except (ValueError, TypeError, OSError):
+            return False
+        if (owner.repository, owner.host) != (str(repository), host_name()):
+            return False
+        if os.fstat(descriptor).st_uid != os.getuid():
+            return False
+        locked = _lock(descriptor)
+    if owner.namespace != _pid_namespace():  # the PID is meaningless here
+        return locked is False
+    return not locked and not is_alive(owner.pid, owner.started)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Try to lock a file; whether another process holds the lock, None if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path: pid:[4026531836]
+    except OSError:
+        return ""

@@ -1,0 +1,324 @@
+"""A revision's own environment: when there is one, complete or not at all, cached, and what commands it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.check.worktree import environment
+from profiler.check.worktree.environment import COMPLETE, Environment, cache_folder, run_logged
+from profiler.check.worktree.interpreter import Interpreter, inspect_interpreter
+from profiler.core.errors import ProfilerError
+from profiler.core.procfs import is_alive
+from tests.check.speed.programs import until
+from tests.check.worktree.conftest import COMMAND, at_revision, output
+
+BACKEND = """
+import base64, hashlib, os, zipfile
+
+def _wheel(folder, files):
+    name = "mine-1-py3-none-any.whl"
+    files |= {
+        "mine-1.dist-info/METADATA": "Metadata-Version: 2.1\\nName: mine\\nVersion: 1\\n",
+        "mine-1.dist-info/WHEEL": "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        "mine-1.dist-info/entry_points.txt": "[console_scripts]\\nmine-train = mine_code:main\\n",
+    }
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr("mine-1.dist-info/RECORD", "".join(f"{path},,\\n" for path in files))
+    return name
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    return _wheel(folder, {"mine_code.py": open("mine_code.py").read()})
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    return _wheel(folder, {"mine.pth": os.getcwd() + "\\n"})
+"""
+PROJECT = (
+    '[project]\nname = "mine"\nversion = "1"\ndependencies = ["tiny=={}"]\n'
+    '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+)
+
+
+@pytest.fixture
+def index(tmp_path: Path, clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in the place of a server: tiny 1 and 2, with a script."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for version in "12":
+        info = f"tiny-{version}.dist-info"
+        files = {
+            "tiny.py": f"VERSION = {version}\ndef main():\n    import mine_code\n    mine_code.main()\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{info}/entry_points.txt": "[console_scripts]\ntiny-run = tiny:main\n",
+        }
+        with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as archive:
+            for path, text in files.items():
+                archive.writestr(path, text)
+            archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in files))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_COMPILE", "1")  # most of the time that a new environment takes
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def commit(root: Path, git: Any, **texts: str) -> None:
+    for name, text in texts.items():
+        (root / name.replace("__", ".")).write_text(text)
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "more")
+
+
+# ---------------------------------------------------------------- with a real venv and pip
+
+
+@pytest.mark.slow
+def test_requirements_of_the_revision_are_installed_once(repository: Path, index: Path, git: Any) -> None:
+    commit(repository, git, requirements__txt="tiny==1\n", train__py="import tiny\nprint(tiny.VERSION)\n")
+    commit(repository, git, requirements__txt="tiny==2\n")
+    messages: list[str] = []
+    with at_revision("HEAD~1", repository, say=messages.append) as side:
+        assert output(side) == "1"
+        assert side.argv[0].startswith(str(cache_folder()))
+        assert side.notes[0].code == "requirements-differ"
+        assert (side.notes[0].values["files"], side.notes[0].values["environment"]) == (("requirements.txt",), "new")
+    assert len(messages) == 1
+    (index / "tiny-1-py3-none-any.whl").unlink()
+    with at_revision("HEAD~1", repository, ("python", "train.py"), say=messages.append) as side:
+        assert output(side) == "1"
+        assert side.notes[0].values["environment"] == "cached"
+    assert len(messages) == 1
+    with at_revision("HEAD", repository) as side:
+        assert (side.argv, side.notes) == (COMMAND, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["listed", "dynamic", "in requirements.txt"])
+def test_a_project_is_installed_editable_for_each_check(repository: Path, index: Path, git: Any, kind: str) -> None:
+    """Its scripts and those of its requirements find the revision's code, which the cache never contains."""
+    backend, project = BACKEND, PROJECT.format(1)
+    if kind != "listed":
+        backend = BACKEND.replace("Version: 1\\n", "Version: 1\\nRequires-Dist: tiny==1\\n")
+        project = project.replace('dependencies = ["tiny==1"]', 'dynamic = ["dependencies"]')
+    if kind == "in requirements.txt":
+        (repository / "requirements.txt").write_text("-e .\n")
+    imports = "import tiny\nfrom importlib.metadata import version\n"
+    code = imports + "def main():\n    print({}, tiny.VERSION, version('mine'))\n"
+    commit(repository, git, pyproject__toml=project, backend__py=backend, mine_code__py=code.format("'a'"))
+    commit(repository, git, mine_code__py=code.format("'b'"))
+    commit(repository, git, pyproject__toml=PROJECT.format(2))
+    both = "mine-train && python -c 'import tiny; tiny.main()'"
+    for rev, words, expected in (
+        ("HEAD~2", ("tiny-run",), "a 1 1"),
+        ("HEAD~1", ("mine-train",), "b 1 1"),
+        ("HEAD~1", ("sh", "-c", both), "b 1 1\nb 1 1"),
+    ):
+        with at_revision(rev, repository, words) as side:
+            assert output(side) == expected, f"{rev} {words}"
+    assert len(list(cache_folder().glob(f"*/{COMPLETE}"))) == 1
+    assert not list(cache_folder().rglob("mine-1.dist-info"))
+
+
+@pytest.mark.slow
+def test_a_failure_of_pip_is_one_line_and_leaves_no_environment(repository: Path, index: Path, git: Any) -> None:
+    commit(repository, git, requirements__txt="tiny==3\n")
+    commit(repository, git, requirements__txt="tiny==2\n")
+    with pytest.raises(ProfilerError, match="No matching distribution found for tiny==3") as caught:
+        at_revision("HEAD~1", repository).__enter__()
+    assert "\n" not in str(caught.value)
+    (log,) = cache_folder().glob("*.log")
+    assert str(log) in str(caught.value)
+    assert "tiny==3" in log.read_text()
+    assert list(cache_folder().glob(f"*/{COMPLETE}")) == []
+
+
+# ---------------------------------------------------------------- without pip
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Calls of pip and venv, which do nothing; an environment is this Python under another name."""
+    calls: list[str] = []
+
+    def create_venv(python: str, home: Path, log: Path) -> None:
+        calls.append(f"create {home.name}")
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "python").symlink_to(python)
+
+    def install(home: Path, requirements: Any, log: Path) -> None:
+        calls.append(f"install {requirements.files[0].read_text().strip()}")
+        if "interrupted" in os.environ:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(environment, "create_venv", create_venv)
+    monkeypatch.setattr(environment, "install", install)
+    return calls
+
+
+@pytest.fixture
+def changed(repository: Path, git: Any, inspected_once: None) -> Path:
+    commit(repository, git, requirements__txt="a==1\n")
+    commit(repository, git, requirements__txt="a==2\n")
+    return repository
+
+
+def test_an_interrupted_environment_is_made_again(
+    changed: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, git: Any
+) -> None:
+    monkeypatch.setenv("interrupted", "1")
+    with pytest.raises(KeyboardInterrupt), at_revision("HEAD~1", changed):
+        pass
+    assert git(changed, "worktree", "list").count("\n") == 0
+    monkeypatch.delenv("interrupted")
+    for _ in range(2):
+        with at_revision("HEAD~1", changed) as side:
+            assert Path(side.argv[0]).is_relative_to(cache_folder())
+            assert output(side) == "2", "HEAD~1 has the program of the second commit"
+    assert [call.partition(" ")[0] for call in calls] == ["create", "install"] * 2
+    assert calls[1] == calls[3] == "install a==1"
+
+
+def test_other_versions_have_another_environment(changed: Path, calls: list[str]) -> None:
+    (changed / "requirements.txt").write_text("a==3\n")
+    for rev in ("HEAD~1", "HEAD"):
+        with at_revision(rev, changed, ("python", "train.py")):
+            pass
+    assert len({call for call in calls if call.startswith("create")}) == 2
+
+
+def test_the_users_environment_if_requested(changed: Path, calls: list[str]) -> None:
+    with at_revision("HEAD~1", changed, environment="same") as side:
+        assert side.argv == COMMAND
+        assert [note.values["environment"] for note in side.notes] == ["same"]
+    assert calls == []
+    with pytest.raises(ProfilerError, match="auto, same"):
+        at_revision("HEAD", changed, environment="other").__enter__()
+
+
+@pytest.mark.usefixtures("inspected_once")
+def test_where_no_environment_can_be_made(repository: Path, calls: list[str], git: Any) -> None:
+    commit(repository, git, environment__yml="a")
+    commit(repository, git, environment__yml="b")
+    with pytest.raises(ProfilerError, match=r"environment\.yml"):
+        at_revision("HEAD~1", repository).__enter__()
+    with at_revision("HEAD~2", repository) as side:
+        assert side.notes[0].values["environment"] == "nothing-to-install"
+    with at_revision("HEAD~1", repository, ("conda", "run", "x")) as side:
+        assert (side.notes[0].values["environment"], side.notes[0].values["program"]) == ("manager", "conda")
+    assert calls == []
+
+
+@pytest.mark.usefixtures("inspected_once")
+def test_ignored_files_require_nothing(repository: Path, calls: list[str], git: Any) -> None:
+    commit(repository, git, __gitignore="uv.lock\n")
+    (repository / "uv.lock").write_text("x")
+    with at_revision("HEAD", repository) as side:
+        assert side.notes == ()
+
+
+def test_commands_run_the_python_and_the_scripts_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, revision = tmp_path / "user", tmp_path / "revision"
+    for folder, names in ((user, ("python", "torchrun", "only-mine")), (revision, ("python", "torchrun"))):
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text(f"#!{folder}/python\n")
+            (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{user}:/usr/bin:/bin")
+    interpreter = Interpreter(str(user / "python"), (), (), {}, {})
+    made = Environment(str(revision / "python"), (revision,))
+    python, torchrun = str(revision / "python"), str(revision / "torchrun")
+    for words, expected in (
+        (("python3", "a.py"), (python, "a.py")),
+        ((str(user / "python"), "a.py"), (python, "a.py")),
+        (("torchrun", "a.py"), (python, torchrun, "a.py")),
+        ((str(user / "torchrun"), "a.py"), (python, torchrun, "a.py")),
+        (("nice", str(user / "python"), "a"), ("nice", python, "a")),
+        (("./run.sh", "a"), ("./run.sh", "a")),
+    ):
+        assert made.command(words, interpreter) == expected
+    with pytest.raises(ProfilerError, match="do not contain only-mine"):
+        made.command(("only-mine",), interpreter)
+    assert made.variables()["PATH"].split(":")[0] == str(revision)
+
+
+def test_a_python_that_cannot_be_inspected(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module >&2\nexit 1\n")
+    broken.chmod(0o755)
+    for python, message in ((broken, "no module"), (tmp_path / "nowhere", "cannot find out")):
+        with pytest.raises(ProfilerError, match=message):
+            inspect_interpreter(str(python), tmp_path)
+
+
+# ---------------------------------------------------------------- pip ends with the check
+
+BUILD = (
+    "import os, subprocess, sys, time\n"
+    "wait = [sys.executable, '-c', 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid()) + \"!\");'\n"
+    "       'time.sleep(600)']\n"
+    "subprocess.Popen([*wait, 'child'])\n"
+    "subprocess.Popen([*wait, 'session'], start_new_session=True)\n"
+    "subprocess.Popen(['sh', '-c', '\"$@\" & exit', 'sh', *wait, 'orphan'])\n"
+    "open('root', 'w').write(str(os.getpid()) + '!')\n"
+    "time.sleep(600)\n"
+)
+"""A build may start a child, a process in its own session, and one that has lost its parent."""
+CHECK = (
+    "import sys; from pathlib import Path; from profiler.check.worktree.environment import run_logged\n"
+    "folder = Path(sys.argv[1])\n"
+    "try: run_logged([sys.executable, '-c', sys.argv[2]], folder, folder / 'log', 'cannot')\n"
+    "except KeyboardInterrupt: print('over', flush=True); sys.stdin.read()\n"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_all_processes_of_pip_end_with_the_check(tmp_path: Path, number: signal.Signals) -> None:
+    files = [tmp_path / name for name in ("root", "child", "session", "orphan")]
+    command = [sys.executable, "-c", CHECK, str(tmp_path), BUILD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as check:
+        until(lambda: all(file.exists() and file.read_text().endswith("!") for file in files))
+        pids = [int(file.read_text()[:-1]) for file in files]
+        assert all(map(is_alive, pids))
+        check.send_signal(number)
+        if number == signal.SIGINT:
+            assert check.stdout is not None
+            assert check.stdout.readline() == b"over\n"
+            assert not any(map(is_alive, pids)), "it did not wait for their end"
+    try:
+        until(lambda: not any(map(is_alive, pids)))
+    finally:
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_ctrl_c_of_a_terminal_does_not_reach_pip(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run_logged([sys.executable, "-c", "import os; print(os.getpgrp(), os.getsid(0))"], tmp_path, log, "")
+    group, session = map(int, log.read_text().split())
+    assert group == session != os.getsid(0)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([sys.executable, "-c", "raise SystemExit('why')"], "cannot: why"),
+        ([sys.executable, "-c", "exit(3)"], "exit code 3"),
+        ([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], "exit code -9"),
+        (["/nowhere/python"], "cannot: /nowhere/python: No such file"),
+    ],
+)
+def test_a_command_that_fails_is_one_line(tmp_path: Path, command: list[str], message: str) -> None:
+    (tmp_path / "log").write_text("an earlier line\n")
+    with pytest.raises(ProfilerError, match=message):
+        run_logged(command, tmp_path, tmp_path / "log", "cannot")

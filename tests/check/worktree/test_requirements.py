@@ -1,0 +1,155 @@
+"""Which requirements of two trees differ, and what pip is to install for one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiler.check.worktree.requirements import (
+    Requirements,
+    changed_files,
+    find_requirements,
+    requirement_files,
+    significant_text,
+)
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def required(root: Path, *, project_installed: bool = False) -> Requirements:
+    requirements = find_requirements(root, root, project_installed=project_installed)
+    assert requirements is not None
+    return requirements
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "there", "differs"),
+    [
+        ("requirements.txt", "a\n", "# why\n\na   # because\n", False),
+        ("requirements.txt", "a==1", "a==2", True),
+        ("requirements.txt", "-r requirements/base.txt", None, True),
+        ("pyproject.toml", "[tool.ruff]\nx = 1", "[tool.ruff]\nx = 2", False),
+        ("pyproject.toml", "[tool.ruff]\nx = 1", None, False),
+        ("pyproject.toml", "[project]\nversion = '1'", "[project]\nversion = '2'", False),
+        ("pyproject.toml", "[project]\ndependencies = ['a']", "[project]\ndependencies = ['b']", True),
+        ("pyproject.toml", "[build-system]\nrequires = ['a']", "[build-system]\nrequires = ['b']", True),
+        ("pyproject.toml", "[tool.poetry.dependencies]\na = '1'", "[tool.poetry.dependencies]\na = '2'", True),
+        ("pyproject.toml", "not toml [", "nor this [", True),
+        ("setup.cfg", "[flake8]\na = 1", "[flake8]\na = 2", False),
+        ("setup.cfg", "[options]\ninstall_requires = a", "[options]\ninstall_requires = b", True),
+        ("uv.lock", "1", "2", True),
+        ("environment.yml", "1", "2", True),
+        ("train.py", "1", "2", False),
+    ],
+)
+def test_which_files_differ(tmp_path: Path, name: str, here: str, there: str | None, differs: bool) -> None:
+    root = write(tmp_path / "root", {name: here})
+    tree = write(tmp_path / "tree", {} if there is None else {name: there})
+    assert changed_files(root, tree, root) == ((name,) if differs else ())
+    assert changed_files(root, root, root) == ()
+
+
+def test_only_folders_from_the_working_folder_upward_count(tmp_path: Path) -> None:
+    names = ("part/requirements.txt", "other/requirements.txt", "requirements.txt")
+    root = write(tmp_path / "root", dict(zip(names, ("a", "x", "r"), strict=True)))
+    tree = write(tmp_path / "tree", dict(zip(names, ("b", "y", "r"), strict=True)))
+    assert changed_files(root, tree, root / "part") == ("part/requirements.txt",)
+    assert changed_files(root, tree, root) == ()
+    (tree / "part" / "deep").mkdir()
+    requirements = find_requirements(tree, tree / "part" / "deep", project_installed=False)
+    assert requirements is not None
+    assert requirements.files == (tree / "part" / "requirements.txt",)
+
+
+def test_included_files_count(tmp_path: Path) -> None:
+    root = write(
+        tmp_path,
+        {
+            "requirements.txt": "-r deps/base.in\n--constraint=deps/pins.txt",
+            "deps/base.in": "a\n",
+            "deps/pins.txt": "-r ../requirements.txt\n",
+        },
+    )
+    assert {file.name for file in requirement_files(root)} == {"requirements.txt", "base.in", "pins.txt"}
+    key = required(root).key()
+    (root / "deps" / "base.in").write_text("b\n")
+    assert required(root).key() != key
+
+
+def test_which_requirements_files_are_used(tmp_path: Path) -> None:
+    root = write(tmp_path, {"requirements-b.txt": "b", "requirements-a.txt": "a"})
+    assert [file.name for file in required(root).files] == ["requirements-a.txt", "requirements-b.txt"]
+    for name in ("requirements.lock", "requirements.txt"):
+        (root / name).write_text("r==1")
+        assert required(root).files == (root / name,)
+    assert find_requirements(tmp_path / "empty", tmp_path / "empty", project_installed=False) is None
+
+
+def test_a_project_is_installed_if_needed(tmp_path: Path) -> None:
+    text = "[project]\nname='p'\ndependencies=['a>1']\noptional-dependencies={dev=['b'],other=['c']}\n"
+    root = write(tmp_path, {"pyproject.toml": text})
+    requirements = required(root)
+    assert (requirements.dependencies, requirements.projects, requirements.built) == (("a>1",), (root,), ())
+    assert requirements.has_extras
+    write(root, {"requirements.txt": "r"})
+    assert (required(root).dependencies, required(root).projects) == ((), ())
+    installed = required(root, project_installed=True)
+    assert (installed.files, installed.dependencies, installed.projects) == (
+        (root / "requirements.txt",),
+        ("a>1",),
+        (root,),
+    )
+
+
+def test_local_folders_are_projects_and_files_are_not(tmp_path: Path) -> None:
+    root = write(tmp_path, {"lib/pyproject.toml": "[project]\nname='l'\ndependencies=['z']", "other/setup.py": ""})
+    write(root, {"requirements.txt": "./lib\n-e ./other[dev]\n./w.whl\nx @ file://./nowhere\n-e .[dev]\n"})
+    assert required(root).projects == (root / "lib", root / "other", root)
+    key = required(root).key()
+    write(root, {"lib/pyproject.toml": "[project]\nname='l'\ndependencies=['y']"})
+    assert required(root).key() != key, "what local projects require belongs to the environment"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[project]\nname='p'\ndynamic=['dependencies']", "[tool.poetry]\nname='p'\n[tool.poetry.dependencies]\na='1'"],
+)
+def test_a_project_whose_requirements_only_a_build_tells(tmp_path: Path, text: str) -> None:
+    root = write(tmp_path, {"pyproject.toml": text})
+    assert (required(root).projects, required(root).built) == ((root,), (root,))
+    key = required(root).key()
+    write(root, {"pyproject.toml": text + "\n[build-system]\nrequires=['x']"})
+    assert required(root).key() != key
+
+
+def test_versions_in_lock_files_are_constraints(tmp_path: Path) -> None:
+    packages = [
+        ("a", "1", "registry='x'"),
+        ("p", "1", "editable='.'"),
+        ("g", "1", "git='x'"),
+        ("n", "1", "registry='x'"),
+        ("n", "2", "registry='x'"),
+    ]
+    lock = "".join(f"[[package]]\nname='{n}'\nversion='{v}'\nsource={{{source}}}\n" for n, v, source in packages)
+    root = write(tmp_path, {"pyproject.toml": "[project]\nname='p'\ndependencies=['a']", "uv.lock": lock})
+    assert required(root).constraints == ("a==1",)
+    key = required(root).key()
+    write(root, {"uv.lock": lock.replace("'1'", "'3'")})
+    assert required(root).key() != key
+    (root / "uv.lock").unlink()
+    write(root, {"Pipfile.lock": json.dumps({"default": {"b": {"version": "==2"}, "c": {"path": "."}}})})
+    assert required(root).constraints == ("b==2",)
+
+
+def test_text_without_requirements_is_empty(tmp_path: Path) -> None:
+    assert significant_text(tmp_path / "requirements.txt") == ""
+    write(tmp_path, {"requirements.txt": "# nothing\n"})
+    assert significant_text(tmp_path / "requirements.txt") == ""
