@@ -132,7 +132,7 @@ def test_a_folder_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_folder_whose_process_has_ended_is_abandoned(tmp_path: Path, changes: dict[str, Any], expected: bool) -> None:
-    """One that is alive with another start has the number of one that has ended."""
+    """A living process with another start time has the reused PID of one that has ended."""
     owner = dataclasses.replace(
         Owner.current(tmp_path), **(changes | ({"pid": ended_pid()} if "pid" in changes else {}))
     )
@@ -141,7 +141,7 @@ def test_a_folder_whose_process_has_ended_is_abandoned(tmp_path: Path, changes: 
 
 
 def test_a_locked_folder_is_not_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a container its process id says nothing, of a file system without locks the lock does not."""
+    """The PID of another container is meaningless, and so is the lock on a file system without locks."""
     mine = Owner.current(tmp_path)
     for gone in (
         dataclasses.replace(mine, pid=ended_pid()),
