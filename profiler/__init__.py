@@ -74,11 +74,12 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     from dataclasses import replace
 
     from profiler.analyse.analysis import analyse
-    from profiler.diagnose.verdict import verdict
+    from profiler.diagnose.run import diagnose_run
+    from profiler.report.verdict_text import with_verdict
 
     run = load(path)
     analysis = analyse(run)
-    analysis = replace(analysis, verdict=verdict(analysis))
+    analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
         from profiler.report.export.excerpt import timeline_excerpt
 
@@ -96,17 +97,17 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     :param anyway: compare sides that are not comparable too; the result says so.
     :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared.
     """
-    from dataclasses import replace
-
     from profiler.analyse.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
-    from profiler.diagnose.verdict import compare_verdict
+    from profiler.diagnose.comparison import diagnose_comparison
+    from profiler.report.text import mismatches
+    from profiler.report.verdict_text import with_comparison_verdict
 
     comparison = compare_sides([_side(label, paths) for label, paths in sides.items()], anyway=anyway)
     if not comparison.comparable and not anyway:
-        reasons = "; ".join(comparison.reasons)
+        reasons = mismatches(comparison.mismatches)
         raise ProfilerError(f"not comparable: {reasons} (anyway=True compares them)", Exit.NOT_COMPARABLE)
-    return replace(comparison, verdict=compare_verdict(comparison))
+    return with_comparison_verdict(comparison, diagnose_comparison(comparison))
 
 
 def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:

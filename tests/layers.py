@@ -83,6 +83,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.report": (
+        "profiler.diagnose.model",
         "profiler.analyse.model",
         "profiler.run.model",
         "profiler.run.tables",
@@ -97,7 +98,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.timeline",
     ),
     "profiler.analyse": ("profiler.run.model", "profiler.run.tables", "profiler.run.filter", "profiler.core"),
-    "profiler.analyse.model": ("profiler.run.model",),
+    "profiler.analyse.model": ("profiler.run.model", "profiler.core.notice"),
     "profiler.record": (
         "profiler.analyse.model",
         "profiler.run.model",

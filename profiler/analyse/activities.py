@@ -7,25 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler.analyse.frames import CHECKPOINT, DATA, USER, Stack, kind_of, relative
+from profiler.analyse.model import ThreadState
 from profiler.run.model import Site
-
-WAITING_FOR_DATA: Final = "waiting for data"
-MAKING_DATA: Final = "making its data itself"
-RECEIVING: Final = "receiving data from its workers"
-SYNC: Final = "blocked in a sync"
-PROBABLY_SYNC: Final = "probably blocked in a sync"
-RANKS: Final = "waiting for other ranks"
-BUSY: Final = "busy in Python"
-TORCH: Final = "inside torch operators"
-NATIVE: Final = "inside native code"
-COMPILING: Final = "compiling"
-IMPORTING: Final = "importing modules"
-CHECKPOINTING: Final = "writing a checkpoint"
-LOGGING: Final = "logging"
-LOCK: Final = "waiting for a lock"
-NETWORK: Final = "waiting for the network"
-CHILD: Final = "waiting for another process"
-IDLE: Final = "idle"
 
 _SYNCS: Final = re.compile(
     r"\.(item|tolist|cpu|numpy|nonzero|synchronize|wait_stream)\(|\bsynchronize\(|\b(bool|float|int|print)\("
@@ -82,7 +65,7 @@ class Evidence:
     """Whether there is a device to wait for."""
 
 
-def what(frames: tuple[Site, ...], stack: Stack, known: Evidence) -> str:
+def what(frames: tuple[Site, ...], stack: Stack, known: Evidence) -> ThreadState:
     """The answer for one stack: its frames, outermost first, and what was read off them."""
     paths = [relative(site.file) for site in frames]
     leaf = next((path for path in reversed(paths) if not path.startswith("<")), "")
@@ -91,27 +74,33 @@ def what(frames: tuple[Site, ...], stack: Stack, known: Evidence) -> str:
     return said or _own(stack, known)
 
 
-def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, waits: bool) -> str:
+def _in_library(frames: tuple[Site, ...], paths: list[str], stack: Stack, *, waits: bool) -> ThreadState | None:
     """What the frames of a library say by themselves; empty: nothing."""
     if any(map(_LOADER.match, paths)) and waits:
-        return IDLE  # a worker or the thread that pins: nobody asked it for anything
+        return ThreadState.IDLE  # a worker or the thread that pins: nobody asked it for anything
     if stack.calls.startswith("import "):
-        return IMPORTING
+        return ThreadState.IMPORTING
     if stack.cover == DATA:
-        return WAITING_FOR_DATA if waits else RECEIVING if _receives(frames, paths) else MAKING_DATA
+        return (
+            ThreadState.WAITING_FOR_DATA
+            if waits
+            else ThreadState.RECEIVING_DATA
+            if _receives(frames, paths)
+            else ThreadState.MAKING_DATA
+        )
     if stack.cover == CHECKPOINT or stack.doing == "checkpoint":
-        return CHECKPOINTING
+        return ThreadState.CHECKPOINTING
     if stack.doing == "log":
-        return LOGGING
+        return ThreadState.LOGGING
     if any(map(_DYNAMO.match, paths)) or any(map(_COMPILER.match, paths)):
-        return COMPILING
+        return ThreadState.COMPILING
     if any(map(_RANKS.match, paths)):
-        return RANKS
+        return ThreadState.WAITING_FOR_RANKS
     synced = any(
         _SYNC_FRAMES.match(path) and site.function.rpartition(".")[2] in _SYNC_FUNCTIONS
         for path, site in zip(paths, frames, strict=True)
     )
-    return SYNC if synced else ""
+    return ThreadState.SYNC if synced else None
 
 
 def _receives(frames: tuple[Site, ...], paths: list[str]) -> bool:
@@ -122,27 +111,27 @@ def _receives(frames: tuple[Site, ...], paths: list[str]) -> bool:
     )
 
 
-def _waiting(paths: list[str], leaf: str, stack: Stack, *, waits: bool) -> str:
+def _waiting(paths: list[str], leaf: str, stack: Stack, *, waits: bool) -> ThreadState | None:
     """Whom the thread waits for; a library's own thread that waits is one that nobody asked for anything."""
     if waits and (_LAUNCHER.match(leaf) or any(map(_CHILDREN.match, paths))):
-        return CHILD
+        return ThreadState.CHILD
     network = any(map(_NETWORK.match, paths))
     if _POOL.match(leaf) or ((waits or network) and kind_of(stack.site.file) != USER):
-        return IDLE
+        return ThreadState.IDLE
     if network:
-        return NETWORK
-    return LOCK if waits else ""
+        return ThreadState.NETWORK
+    return ThreadState.LOCK if waits else None
 
 
-def _own(stack: Stack, known: Evidence) -> str:
+def _own(stack: Stack, known: Evidence) -> ThreadState:
     """Of a stack that ends in the user's code or in a library's computation."""
     native = known.gil is not None and known.gil < _MOSTLY
     at_line = not stack.calls  # what the line called, if anything, was no Python
     if at_line and _SYNCS.search(known.text) and known.has_device and (known.active == 0 or native):
-        return PROBABLY_SYNC
+        return ThreadState.PROBABLY_SYNC
     held = known.gil is not None and not native
     if known.active == 0 and not held:  # held: others had its core
-        return TORCH if stack.torch else IDLE
+        return ThreadState.TORCH if stack.torch else ThreadState.IDLE
     if stack.torch or (native and known.has_torch):
-        return TORCH
-    return NATIVE if native else BUSY
+        return ThreadState.TORCH
+    return ThreadState.NATIVE if native else ThreadState.PYTHON

@@ -11,14 +11,14 @@ from profiler.analyse.covers import hooked
 from profiler.analyse.crosscheck import disagreements
 from profiler.analyse.device import device_breakdown, no_queue_reason, uneven
 from profiler.analyse.divide import divided
-from profiler.analyse.doing import doings
+from profiler.analyse.doing import thread_activities
 from profiler.analyse.evidence import Evidence, evidence
 from profiler.analyse.host import HostTimeline, host_timeline
-from profiler.analyse.hot import hot_sites
+from profiler.analyse.hot import call_sites
 from profiler.analyse.input import input_measures, input_parts
 from profiler.analyse.lines import line_costs
-from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing
-from profiler.analyse.outside import outside
+from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing, Topic
+from profiler.analyse.outside import startup_teardown
 from profiler.analyse.phases import phases
 from profiler.analyse.quality import doubts
 from profiler.analyse.resources import resources
@@ -27,6 +27,7 @@ from profiler.analyse.stacks import activity, flame
 from profiler.analyse.throughput import throughput, unit_of
 from profiler.analyse.utilisation import series
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
+from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 
@@ -39,7 +40,7 @@ def analyse(run: Run) -> Analysis:
     device = device_breakdown(run, on_device)
     idle, no_blame = _blame(run, window, on_device, (host, book))
     tree, no_flame = flame(run, window)
-    hot = hot_sites(run, window)
+    sites = call_sites(run, window)
     measures = (
         gauges(run, window)
         | counters(run, window)
@@ -48,12 +49,12 @@ def analyse(run: Run) -> Analysis:
         | input_measures(run, window)
     )
     missing = [
-        *_missing_of("breakdown of the host's time", parts),
-        *_missing_of("breakdown of the device's time", device),
-        *(Missing("blame of the device's idle time", no_blame) for _ in range(bool(no_blame))),
-        *(Missing("flame graph", no_flame) for _ in range(bool(no_flame))),
-        *([] if hot else [Missing("sites of calls", _no_sites(run, window))]),
-        *(Missing(name, measure.reason) for name, measure in measures.items() if measure.value is None),
+        *_missing_parts(Topic.HOST_BREAKDOWN, parts),
+        *_missing_parts(Topic.DEVICE_BREAKDOWN, device),
+        *([Missing(Topic.IDLE_BLAME, no_blame)] if no_blame else []),
+        *([Missing(Topic.FLAME_GRAPH, no_flame)] if no_flame else []),
+        *([] if sites else [Missing(Topic.CALL_SITES, _no_sites(run, window))]),
+        *(Missing(Topic.MEASURE, measure.reason, name) for name, measure in measures.items() if measure.reason),
         *_missing_collectors(run),
     ]
     return Analysis(
@@ -62,18 +63,18 @@ def analyse(run: Run) -> Analysis:
         breakdown=parts,
         device_breakdown=device,
         idle=idle,
-        hot=hot,
+        call_sites=sites,
         series=series(run, window),
         flame=tree,
         missing=tuple(missing),
-        doing=doings(run),
+        threads=thread_activities(run),
         step=run.step,
         lines=line_costs(run, seen),
         input=input_parts(run, window),
         phases=phases(run, window, host, seen) if host and hooked(run) else (),
-        outside=outside(run, window) if hooked(run) else (),
+        startup_teardown=startup_teardown(run, window) if hooked(run) else (),
         spikes=spikes(run, window),
-        notes=(*doubts(run, window), *_ledger_notes(book), *disagreements(run, window), *uneven(run, on_device)),
+        warnings=(*doubts(run, window), *_ledger_warnings(book), *disagreements(run, window), *uneven(run, on_device)),
     )
 
 
@@ -90,42 +91,42 @@ def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None,
 
 def _blame(
     run: Run, window: Window, on_device: Window, host_side: tuple[HostTimeline | None, Ledger | None]
-) -> tuple[tuple[IdleBlame, ...], str]:
+) -> tuple[tuple[IdleBlame, ...], Notice | None]:
     host, book = host_side
     reason = no_queue_reason(run, window)
     if reason or host is None or book is None:
         return (), reason or LEVEL_LIGHT
     if on_device is not window:
         host = host_timeline(run, on_device)
-    return idle_blame(run, on_device, host, uncovered_is_python=book.python_share >= 0.5), ""
+    return idle_blame(run, on_device, host, uncovered_is_python=book.python_share >= 0.5), None
 
 
-def _missing_of(title: str, parts: Mapping[str, Measure]) -> Iterable[Missing]:
+def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missing]:
     """One line for the whole where no part was measured, else one for each part that was not."""
-    absent = {name: measure.reason for name, measure in parts.items() if measure.value is None}
+    absent = {name: measure.reason for name, measure in parts.items() if measure.reason}
     if len(absent) == len(parts):
-        return (Missing(title, next(iter(absent.values()))),)
-    return (Missing(f"{title}: {name}", reason) for name, reason in absent.items())
+        return (Missing(topic, next(iter(absent.values()))),)
+    return (Missing(topic, reason, name) for name, reason in absent.items())
 
 
-def _no_sites(run: Run, window: Window) -> str:
+def _no_sites(run: Run, window: Window) -> Notice:
     if window.reason:
         return window.reason
     if run.info.level == "light":
         return LEVEL_LIGHT
-    return "no call toward a device was recorded with its line"
+    return Notice("no-call-sites")
 
 
 def _missing_collectors(run: Run) -> Iterable[Missing]:
     for status in run.info.collectors:
         if status.state in ("unavailable", "failed"):
-            yield Missing(f"collector {status.name}", status.reason or status.state)
+            yield Missing(Topic.COLLECTOR, Notice("text", {"text": status.reason or status.state}), status.name)
 
 
-def _ledger_notes(book: Ledger | None) -> Iterable[str]:
+def _ledger_warnings(book: Ledger | None) -> Iterable[Notice]:
     if book is None:
         return
-    if book.note:
-        yield book.note
+    if book.warning:
+        yield book.warning
     if book.crossings:
-        yield f"{book.crossings:,} regions or calls ended after the one that they began in; they were cut at its end"
+        yield Notice("overlapping-regions", {"count": book.crossings})

@@ -31,13 +31,14 @@ from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, Measure
 from profiler.analyse.stacks import Activity
 from profiler.analyse.timeline import Intervals, overlaps
 from profiler.analyse.window import LEVEL_LIGHT, Window
+from profiler.core.notice import Notice
 
 SUBSTANTIAL: Final = 0.002
 """Share of wall below which uncovered time is left unattributed: the samples of a few seconds cannot tell it from 0."""
-NO_OPERATORS: Final = "no collector for torch operators in this run"
-NO_CALLS: Final = "no calls toward a device were recorded"
-WAITS_UNSEEN: Final = "Python or a wait inside CUDA: calls toward the device are not recorded in this run"
-SOURCE: Final = "regions and calls of the stepping thread"
+NO_OPERATORS: Final = Notice("no-operators")
+NO_CALLS: Final = Notice("no-device-calls")
+SOURCE: Final = "regions and calls"
+SAMPLED_SOURCE: Final = "regions, calls and samples"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,7 +51,7 @@ class Ledger:
     """Share of the uncovered time that samples prove to be Python."""
     python_error: float = 0.0
     """Half of the 95% interval of what was moved to python, seconds per step; 0 where nothing was."""
-    note: str = ""
+    warning: Notice | None = None
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Of each category that samples divided, the ends of its 95% interval: ns over the whole window."""
 
@@ -79,11 +80,12 @@ def with_evidence(plain: Ledger, window: Window, seen: Activity | None, *, waits
         count = seen.samples if seen else 0
         return replace(
             plain,
-            note=f"{100 * total / wall:.1f}% of the step is outside of any region or call, and {count} stack samples "
-            f"({MIN_SAMPLES} needed) cannot say what ran there",
+            warning=Notice(
+                "unrecorded-time", {"share": total / wall, "samples": count, "needed": MIN_SAMPLES, "of": "calls"}
+            ),
         )
     if waits_unseen:
-        return replace(plain, note=f"{100 * total / wall:.1f}% of the step is unattributed: {WAITS_UNSEEN}")
+        return replace(plain, warning=Notice("python-or-cuda-wait", {"share": total / wall}))
     covered = wall - total - int(plain.ns[:, CODE["sync"]].sum())
     share = min(1.0, max(0.0, (seen.share * wall - covered) / total))
     # cumulative rounding: each step's part is whole, and the parts sum to the rounded whole
@@ -117,14 +119,12 @@ def _measure(name: str, window: Window, book: Ledger, calls: int) -> Measure:
     value = window.per_step(total)
     if name in book.spread:
         low, high = (window.per_step(end) for end in book.spread[name])
-        return Measure(name, value, "s", low, high, len(window), f"{SOURCE}; the rest by stack samples")
+        return Measure(name, value, "s", low, high, len(window), SAMPLED_SOURCE)
     if name == "python" and book.python_share:
-        source = f"{SOURCE}; {100 * book.python_share:.0f}% of the uncovered time by stack samples"
         if not book.python_error:
-            return Measure(name, value, "s", n=len(window), source=source)
-        return Measure(
-            name, value, "s", max(0.0, value - book.python_error), value + book.python_error, len(window), source
-        )
+            return Measure(name, value, "s", n=len(window), source=SAMPLED_SOURCE)
+        low, high = max(0.0, value - book.python_error), value + book.python_error
+        return Measure(name, value, "s", low, high, len(window), SAMPLED_SOURCE)
     return Measure(name, value, "s", n=len(window), source=SOURCE)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model import Analysis, Mismatch
 from profiler.analyse.ratios import SideRuns
 from profiler.run.model import RunInfo
 
@@ -63,8 +63,10 @@ _LONGEST: Final = 60
 NOT_STATED: Final = "not stated"
 
 
-def differences(sides: Sequence[SideRuns], *, but: Collection[str] = (), same_program: bool = False) -> tuple[str, ...]:
-    """Why the sides are not comparable, one line each with both values; empty when they are.
+def find_mismatches(
+    sides: Sequence[SideRuns], *, but: Collection[str] = (), same_program: bool = False
+) -> tuple[Mismatch, ...]:
+    """Why the sides are not comparable; empty when they are.
 
     Every run, the detailed ones too, is held against the first of the baseline. What no run states is not held
     against anyone: `unstated` lists it. Facts in `but` may differ.
@@ -72,21 +74,21 @@ def differences(sides: Sequence[SideRuns], *, but: Collection[str] = (), same_pr
     :param same_program: the sides were not named as two programs, so that they should be runs of one.
     """
     infos = [run.info for side in sides for run in runs_of(side)]
-    reasons: dict[str, None] = {}
+    mismatches: dict[Mismatch, None] = {}
     for info in infos[1:]:
-        reasons |= dict.fromkeys(_between(_identity(infos[0], but), _identity(info, but)))
+        mismatches |= dict.fromkeys(_between(_identity(infos[0], but), _identity(info, but)))
     light = [run for side in sides for run in side.light]
-    reasons |= _unlike("step", [what_a_step_is(run) for run in light])
+    mismatches |= _unlike("step", [what_a_step_is(run) for run in light])
     if same_program and not any(name in info.facts for info in infos for name in _OF_WORK):
-        reasons |= _unlike("program", [program_of(run.info) for run in light])
+        mismatches |= _unlike("program", [program_of(run.info) for run in light])
     levels = [run.info.level for side in sides for run in side.light]
-    reasons |= dict.fromkeys(f"level: {levels[0]} against {level}" for level in levels if level != levels[0])
-    return tuple(reasons)
+    mismatches |= dict.fromkeys(Mismatch("level", levels[0], level) for level in levels if level != levels[0])
+    return tuple(mismatches)
 
 
-def _unlike(what: str, words: Sequence[str]) -> dict[str, None]:
+def _unlike(what: str, words: Sequence[str]) -> dict[Mismatch, None]:
     known = [word for word in words if word]
-    return dict.fromkeys(f"{what}: {known[0]} against {word}" for word in known if word != known[0])
+    return dict.fromkeys(Mismatch(what, known[0], word) for word in known if word != known[0])
 
 
 def what_a_step_is(run: Analysis) -> str:
@@ -128,10 +130,10 @@ def _identity(info: RunInfo, but: Collection[str]) -> Mapping[str, Any]:
     return stated
 
 
-def _between(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[str]:
+def _between(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[Mismatch]:
     for name in dict.fromkeys((*one, *other)):
         if name not in one or name not in other or one[name] != other[name]:
-            yield f"{name}: {_shown(one, name)} against {_shown(other, name)}"
+            yield Mismatch(name, _shown(one, name), _shown(other, name))
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:

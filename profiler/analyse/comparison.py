@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from profiler.analyse.comparable import differences
+from profiler.analyse.comparable import find_mismatches
 from profiler.analyse.environment import environment
 from profiler.analyse.flamediff import flame_difference
 from profiler.analyse.method import method
@@ -12,6 +12,7 @@ from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Si
 from profiler.analyse.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.stats import median
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 
 __all__ = ["SideRuns", "compare"]
 
@@ -38,7 +39,7 @@ def compare(
         raise ProfilerError("a comparison needs two sides or more")
     extensions = extensions or {}
     base, pairs = sides[0], min(len(side.light) for side in sides)
-    reasons = differences(sides, same_program=same_program)
+    mismatches = find_mismatches(sides, same_program=same_program)
     infos = [(side.light[0] if side.light else side.detail) for side in sides]
     different, same = environment([run.info for run in infos if run is not None])
     return Comparison(
@@ -47,16 +48,16 @@ def compare(
         sides=tuple(_side(side) for side in sides),
         ratios={side.label: ratios(base, side) for side in sides[1:]},
         pairs=pairs,
-        comparable=not reasons,
-        reasons=reasons,
-        forced=bool(reasons) and anyway,
+        comparable=not mismatches,
+        mismatches=mismatches,
+        forced=bool(mismatches) and anyway,
         verdict="",
         floor=_side(floor) if floor else None,
         differences=different,
         environment=same,
         method=(
             *method(sides, pairs),
-            *(text for one in extensions.values() for text in one.method_sentences()),
+            *(Notice("text", {"text": text}) for one in extensions.values() for text in one.method_sentences()),
         ),
         flame_diff=_flame_diff(base, sides[-1]),
         extensions=extensions,
@@ -78,16 +79,14 @@ def _slowdown(side: SideRuns) -> Measure:
     """Step time of the breakdown pass over the median of the light runs; the range is over the light runs."""
     name = "recording_slowdown"
     if side.detail is None:
-        return Measure(name, None, "x", reason="no breakdown pass was made of this side")
+        return Measure(name, None, "x", reason=Notice("no-breakdown-pass"))
     if not side.has_separate_detail:
-        return Measure(
-            name, None, "x", reason="the breakdown comes from the run itself; there is none to hold it against"
-        )
+        return Measure(name, None, "x", reason=Notice("no-separate-breakdown-pass"))
     detail = side.detail.measures["step_time"]
     light = [run.measures["step_time"].value for run in side.light]
     known = [value for value in light if value]
     if detail.value is None or not known:
-        return Measure(name, None, "x", reason=detail.reason or "no light run measured a step")
+        return Measure(name, None, "x", reason=detail.reason or Notice("no-light-step"))
     over = [detail.value / value for value in known]
     return Measure(name, detail.value / median(known), "x", min(over), max(over), len(known), "step time")
 

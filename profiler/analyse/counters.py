@@ -11,13 +11,14 @@ import numpy.typing as npt
 from profiler.analyse.model import Measure
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, of_process, select
 from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
 from profiler.run.tables import ValueKind
 
 EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """What a device counts; those that a run lacks are reported as not measured."""
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
-SOURCE: Final = "counted by the program's device"
+SOURCE: Final = "counters"
 _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 
 
@@ -31,7 +32,7 @@ def counters(run: Run, window: Window) -> dict[str, Measure]:
         if not len(window):
             measures[full] = Measure(full, None, unit, reason=window.reason)
         elif name not in known:
-            reason = NO_QUEUE if device_kind(run) == "cpu" else "nothing in this run counted it"
+            reason = NO_QUEUE if device_kind(run) == "cpu" else Notice("not-counted")
             measures[full] = Measure(full, None, unit, reason=reason)
         else:
             per_step = in_steps(rows[rows["name"] == known[name]], window)
@@ -49,7 +50,7 @@ def gauges(run: Run, window: Window) -> dict[str, Measure]:
         if not len(window):
             measures[name] = Measure(name, None, unit, reason=window.reason)
         elif name not in known:
-            measures[name] = Measure(name, None, unit, reason="the program gave no such value")
+            measures[name] = Measure(name, None, unit, reason=Notice("no-gauge"))
         else:
             measures[name] = _gauge(name, unit, rows[rows["name"] == known[name]], window)
     return measures
@@ -59,16 +60,15 @@ def _gauge(name: str, unit: str, rows: Table, window: Window) -> Measure:
     step = rows_of_steps(rows, window)
     values, step = rows["value"][step >= 0].astype(np.float64), step[step >= 0]
     if not len(values):
-        return Measure(name, None, unit, reason="no measured step gave this value")
+        return Measure(name, None, unit, reason=Notice("no-gauge-in-steps"))
     broken = int((~np.isfinite(values)).sum())
     if broken:
-        return Measure(
-            name, None, unit, n=len(values), reason=f"not a finite number in {broken} of {len(values)} steps"
-        )
+        reason = Notice("not-finite", {"broken": broken, "steps": len(values)})
+        return Measure(name, None, unit, n=len(values), reason=reason)
     tokens = window.steps["tokens"][step].astype(np.float64)
     by_tokens = bool((tokens > 0).all())
     mean = float(np.average(values, weights=tokens if by_tokens else None))
-    return Measure(name, mean, unit, n=len(values), source="said by the program" + ", weighted by tokens" * by_tokens)
+    return Measure(name, mean, unit, n=len(values), source="gauges")
 
 
 def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:

@@ -14,6 +14,7 @@ from profiler.analyse.hot import calls_in_steps
 from profiler.analyse.resources import BUSY
 from profiler.analyse.timeline import intersect
 from profiler.analyse.window import Window
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
 from profiler.run.tables import CallKind
 
@@ -36,7 +37,7 @@ _RUNTIME: Final = re.compile(r"^(cuda|hip|cu)[A-Z]")
 _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 
 
-def disagreements(run: Run, window: Window) -> tuple[str, ...]:
+def disagreements(run: Run, window: Window) -> tuple[Notice, ...]:
     """One line for each counter that the recorded calls or activities contradict, with both numbers; and how many of
     the syncs that other sources saw the hooks saw too: said whenever there is another source."""
     if not len(window):
@@ -44,7 +45,7 @@ def disagreements(run: Run, window: Window) -> tuple[str, ...]:
     return (*_calls(run, window), *_busy(run, window), *_debug_mode(run, window), *_runtime(run, window))
 
 
-def _calls(run: Run, window: Window) -> list[str]:
+def _calls(run: Run, window: Window) -> list[Notice]:
     calls = calls_in_steps(run, window)
     by_runtime = _by_runtime(run, calls)
     if not by_runtime.all():
@@ -58,13 +59,13 @@ def _calls(run: Run, window: Window) -> list[str]:
     counted = {name: float(sums.sum()) for name, sums in counter_sums(run, window, recorded).items()}
     steps = len(window)
     return [
-        f"counter {name} says {counted[name] / steps:,.6g} per step, the recorded calls {recorded[name] / steps:,.6g}"
+        Notice("counter-mismatch", {"name": name, "counted": counted[name] / steps, "recorded": recorded[name] / steps})
         for name in recorded
         if name in counted and counted[name] != recorded[name]
     ]
 
 
-def _busy(run: Run, window: Window) -> list[str]:
+def _busy(run: Run, window: Window) -> list[Notice]:
     counted = counter_sums(run, window, (BUSY,)).get(BUSY)
     if counted is None or no_queue_reason(run, window):
         return []
@@ -72,7 +73,7 @@ def _busy(run: Run, window: Window) -> list[str]:
     by_activities = intersect(busy_intervals(run, window), window.spans).measure() / window.wall_ns
     if abs(by_count - by_activities) <= BUSY_TOLERANCE:
         return []
-    return [f"the device counts {by_count:.1%} of its time as busy, its recorded activities {by_activities:.1%}"]
+    return [Notice("busy-mismatch", {"counted": by_count, "recorded": by_activities})]
 
 
 def _waiting(calls: Table) -> npt.NDArray[np.bool_]:
@@ -88,20 +89,17 @@ def _by_runtime(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
     return np.isin(calls["name"], runtime)
 
 
-def _debug_mode(run: Run, window: Window) -> list[str]:
+def _debug_mode(run: Run, window: Window) -> list[Notice]:
     sums = counter_sums(run, window, (DEBUG_SYNCS, DEBUG_SYNCS_SEEN))
     if DEBUG_SYNCS not in sums:
         return []
     of, seen = float(sums[DEBUG_SYNCS].sum()), 0.0
     if DEBUG_SYNCS_SEEN in sums:
         seen = float(sums[DEBUG_SYNCS_SEEN].sum())
-    rest = "; the others are in the table of calls as 'other'" if seen < of else ""
-    return [
-        f"hooks saw {seen:,.0f} of the {of:,.0f} syncs of the measured steps that torch's sync debug mode saw{rest}"
-    ]
+    return [Notice("debug-mode-syncs", {"seen": seen, "total": of})]
 
 
-def _runtime(run: Run, window: Window) -> list[str]:
+def _runtime(run: Run, window: Window) -> list[Notice]:
     """Hooks held against the runtime's own calls, where both recorded: a call of the runtime was seen when it lies in
     one of a hook, on the same thread."""
     calls = calls_in_steps(run, window)
@@ -114,7 +112,7 @@ def _runtime(run: Run, window: Window) -> list[str]:
     for what, chosen in (("syncs", _waiting(runtime)), ("copies", np.isin(runtime["kind"], _COPIES))):
         seen = _within(runtime[chosen], hooks)
         if len(seen):
-            lines.append(f"hooks saw {seen.sum():,} of the {len(seen):,} {what} among the runtime's calls in the trace")
+            lines.append(Notice("runtime-calls-seen", {"seen": int(seen.sum()), "total": len(seen), "kind": what}))
     return lines
 
 

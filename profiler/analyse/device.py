@@ -10,12 +10,13 @@ import numpy as np
 from profiler.analyse.model import DEVICE_CATEGORIES, Measure
 from profiler.analyse.timeline import Intervals, intersect, subtract, union
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, of_process
+from profiler.core.notice import Notice
 from profiler.run.filter import group_rows
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind
 
-NO_ACTIVITIES: Final = "no activities of a device were recorded"
-SOURCE: Final = "union over all streams of the process's activities"
+NO_ACTIVITIES: Final = Notice("no-activities")
+SOURCE: Final = "activities"
 _CATEGORIES: Final[tuple[tuple[str, tuple[ActivityKind, ...]], ...]] = (
     ("compute", (ActivityKind.KERNEL,)),
     ("copy", (ActivityKind.H2D, ActivityKind.D2H, ActivityKind.D2D, ActivityKind.MEMSET)),
@@ -24,15 +25,15 @@ _CATEGORIES: Final[tuple[tuple[str, tuple[ActivityKind, ...]], ...]] = (
 """In order of precedence: what runs at the same time as a kernel is hidden behind it."""
 
 
-def no_queue_reason(run: Run, window: Window) -> str:
-    """Why this run cannot say when the device was busy; empty when it can."""
+def no_queue_reason(run: Run, window: Window) -> Notice | None:
+    """Why this run cannot say when the device was busy; None when it can."""
     if device_kind(run) == "cpu":
         return NO_QUEUE
     if window.reason:
         return window.reason
     if not len(of_process(run.activities, window)):
         return LEVEL_LIGHT if run.info.level == "light" else NO_ACTIVITIES
-    return ""
+    return None
 
 
 def busy_intervals(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = tuple(ActivityKind)) -> Intervals:
@@ -51,7 +52,7 @@ def busy_by_device(run: Run, window: Window, kinds: tuple[ActivityKind, ...] = t
     return [union(rows["begin"], rows["end"]) for rows in kept]
 
 
-def uneven(run: Run, window: Window) -> Iterable[str]:
+def uneven(run: Run, window: Window) -> Iterable[Notice]:
     """How busy each device of a process that used several was; nothing where it used one or none."""
     if not len(window) or no_queue_reason(run, window):
         return
@@ -59,8 +60,7 @@ def uneven(run: Run, window: Window) -> Iterable[str]:
     if len(busy) < 2:
         return
     numbers = np.unique(of_process(run.activities, window)["device"]).tolist()
-    shares = ", ".join(f"device {number} {100 * part:.0f}%" for number, part in zip(numbers, busy, strict=True))
-    yield f"one process used {len(busy)} devices, busy {shares}: idle time is blamed only where none of them ran"
+    yield Notice("several-devices", {"busy": tuple(zip(numbers, busy, strict=True))})
 
 
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:
@@ -77,5 +77,4 @@ def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:
             parts[name] += intersect(rest, busy[number]).measure() / devices
             rest = subtract(rest, busy[number])
         parts["idle"] += rest.measure() / devices
-    source = SOURCE if devices == 1 else f"{SOURCE}, mean of {devices} devices"
-    return {name: Measure(name, window.per_step(ns), "s", n=len(window), source=source) for name, ns in parts.items()}
+    return {name: Measure(name, window.per_step(ns), "s", n=len(window), source=SOURCE) for name, ns in parts.items()}

@@ -21,6 +21,7 @@ from profiler.analyse.gil import wilson
 from profiler.analyse.host import HostTimeline
 from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
 from profiler.analyse.window import Window
+from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 FEW: Final = 5
@@ -66,7 +67,7 @@ def divided(plain: Ledger, run: Run, window: Window, host: HostTimeline, seen: E
         python_share = python_share if pool else float(part.shares[CODE["python"]])
     ends = np.sqrt(chance) + doubt
     return replace(
-        plain, ns=ns, python_share=python_share, note=_note(seen, exact, window), spread=_ends(ns, ends, window)
+        plain, ns=ns, python_share=python_share, warning=_warning(seen, exact, window), spread=_ends(ns, ends, window)
     )
 
 
@@ -106,12 +107,10 @@ def _spread(ns: Numbers, shares: Floats) -> Numbers:
     return parts
 
 
-def _note(seen: Evidence | None, exact: Mapping[str, Numbers], window: Window) -> str:
-    uncovered = 100 * int(exact[""].sum()) / window.wall_ns
+def _warning(seen: Evidence | None, exact: Mapping[str, Numbers], window: Window) -> Notice | None:
+    uncovered = int(exact[""].sum()) / window.wall_ns
     if seen is None or seen.n < MIN_SAMPLES:
         count = round(seen.n) if seen else 0
-        return (
-            f"{uncovered:.1f}% of the step is outside of anything recorded, and {count} stack samples "
-            f"({MIN_SAMPLES} needed) cannot say what ran there"
-        )
-    return "" if seen.gil_known else NO_GIL
+        values = {"share": uncovered, "samples": count, "needed": MIN_SAMPLES, "of": "anything"}
+        return Notice("unrecorded-time", values)
+    return None if seen.gil_known else NO_GIL

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.activities import IDLE, Evidence, what
+from profiler.analyse.activities import Evidence, what
 from profiler.analyse.blocks import MOST, effective, in_blocks
 from profiler.analyse.frames import Stack, read_stack
 from profiler.analyse.gil import wilson
-from profiler.analyse.model import Doing, LineCost
+from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.places import places_of
 from profiler.analyse.timeline import covered_within, times, union
 from profiler.analyse.window import NS_PER_S, select
@@ -32,13 +32,13 @@ _LEAST: Final = 0.1
 """A thread beside the main one that was idle but for this share of its samples is of no interest."""
 
 
-def doings(run: Run) -> tuple[Doing, ...]:
+def thread_activities(run: Run) -> tuple[ThreadActivity, ...]:
     """The main thread of every sampled process, and its other threads that were not idle; in order of process."""
     if not len(run.stacks):
         return ()
     lines = dict(_source_lines(run))
     holders, samples = rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
-    found = list[Doing]()
+    found = list[ThreadActivity]()
     for pid, stacks in rows_by(run.stacks, "pid").items():
         process = _Process(run, lines, stacks, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0]))
         found += process.doings()
@@ -48,8 +48,8 @@ def doings(run: Run) -> tuple[Doing, ...]:
     )
 
 
-def _of_interest(doing: Doing) -> bool:
-    return doing.tid == doing.pid or dict(doing.parts).get(IDLE, 0.0) < 1 - _LEAST
+def _of_interest(thread: ThreadActivity) -> bool:
+    return thread.tid == thread.pid or dict(thread.states).get(ThreadState.IDLE, 0.0) < 1 - _LEAST
 
 
 def _place(pid: int, order: list[int]) -> tuple[int, int]:
@@ -103,18 +103,18 @@ class _Process:
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
         self._is_worker = any(map(_in_worker, (site for frames in self._frames.values() for site in frames)))
 
-    def doings(self) -> Iterator[Doing]:
+    def doings(self) -> Iterator[ThreadActivity]:
         """The answer for each thread."""
         return (self._doing(tid, rows) for tid, rows in self._threads.items())
 
-    def _doing(self, tid: int, rows: Table) -> Doing:
+    def _doing(self, tid: int, rows: Table) -> ThreadActivity:
         weights = _summed(rows)
         total = sum(weights.values()) or 1
         holding, looked = self._holding(tid, rows)
         held = self._held_at_leaves(holding, looked, weights, rows) if looked else {}
-        answers: dict[str, int] = defaultdict(int)
-        of_state: dict[tuple[int, int], str] = {}
-        sites: dict[tuple[str, Site], _Group] = defaultdict(_Group)
+        answers: dict[ThreadState, int] = defaultdict(int)
+        of_state: dict[tuple[int, int], ThreadState] = {}
+        sites: dict[tuple[ThreadState, Site], _Group] = defaultdict(_Group)
         at: dict[tuple[int, int], Site] = {}
         for (number, active), part in weights.items():
             answer, stack = self._read(number, active, held)
@@ -129,26 +129,26 @@ class _Process:
         site = max(of_answer, key=lambda site: (of_answer[site].weight, site))
         count = self._count(rows, total)
         low, high = wilson(share, _independent(rows, {key for key, name in of_state.items() if name == answer}, count))
-        return Doing(
+        return ThreadActivity(
             pid=self._pid,
             tid=tid,
             process=self._name,
             thread="" if tid == self._pid else self._names.get(tid, f"thread {tid}"),
-            answer=answer,
+            state=answer,
             share=share,
             low=low,
             high=high,
             samples=count,
             site=site if site.file else None,
-            text=self._lines.get((site.file, site.line), ""),
+            source_line=self._lines.get((site.file, site.line), ""),
             calls=max(of_answer[site].calls, key=lambda calls: (of_answer[site].calls[calls], calls)),
             on_cpu=self._on_cpu(tid),
             gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / looked) if looked else None,
-            parts=tuple(parts),
+            states=tuple(parts),
             lines=tuple(_lines(sites, at, rows, count)),
         )
 
-    def _read(self, number: int, active: int, held: Mapping[Site, float]) -> tuple[str, Stack]:
+    def _read(self, number: int, active: int, held: Mapping[Site, float]) -> tuple[ThreadState, Stack]:
         frames = self._frames[number]
         stack = read_stack(frames, self._places)
         leaf = frames[-1] if frames else stack.site
@@ -211,7 +211,7 @@ class _Process:
 
 
 def _lines(
-    sites: Mapping[tuple[str, Site], _Group], at: Mapping[tuple[int, int], Site], rows: Table, count: int
+    sites: Mapping[tuple[ThreadState, Site], _Group], at: Mapping[tuple[int, int], Site], rows: Table, count: int
 ) -> Iterator[LineCost]:
     """The lines with the most of a thread's samples, whatever it did there. `at`: (stack, active) -> line."""
     weights, mixes = Counter[Site](), defaultdict[Site, dict[str, float]](dict)

@@ -38,12 +38,13 @@ from profiler.analyse.recorded import KINDS, of_calls, region_at
 from profiler.analyse.stacks import weighted
 from profiler.analyse.timeline import Intervals, Times
 from profiler.analyse.window import NS_PER_S, Window, device_kind
+from profiler.core.notice import Notice
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 _WAITING: Final = ("/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py")
 """The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
-NO_GIL: Final = "no window of samples saw who held the GIL: Python and native work cannot be told apart"
+NO_GIL: Final = Notice("no-gil-samples")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,6 @@ between calls has no site of its own: it gets that of the call that follows or, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -19,30 +18,10 @@ import numpy.typing as npt
 from profiler.analyse.categories import CODE, RECORDING, SUBMITTING
 from profiler.analyse.device import busy_intervals
 from profiler.analyse.host import REGION, HostTimeline
+from profiler.analyse.model import HostState, SiteOrigin
 from profiler.analyse.timeline import Indices, Intervals, Times, complement, intersect, overlaps, times
 from profiler.analyse.window import Window
 from profiler.run.model import Run
-
-
-class Doing(IntEnum):
-    """What the host was doing in a piece of a gap; the words are in `blame`."""
-
-    AFTER_SYNC = 0
-    AFTER_SYNC_IN_REGION = 1
-    IN_REGION = 2
-    IN_CALL = 3
-    BLOCKED_IN_CALL = 4
-    BETWEEN_CALLS = 5
-    RECORDING = 6
-
-
-class Near(IntEnum):
-    """Where the site of a piece comes from."""
-
-    ITSELF = 0
-    FOLLOWING_CALL = 1
-    PRECEDING_CALL = 2
-
 
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
 
@@ -148,16 +127,16 @@ def _explain(host: HostTimeline, cut: _Cut, uncovered: int, recording: int) -> P
     doing = np.select(
         [own, waiting, named, of_sync, in_region, in_call],
         [
-            Doing.RECORDING, Doing.BLOCKED_IN_CALL, Doing.AFTER_SYNC_IN_REGION, Doing.AFTER_SYNC, Doing.IN_REGION,
-            Doing.IN_CALL,
+            HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
+            HostState.IN_REGION, HostState.IN_CALL,
         ],
-        Doing.BETWEEN_CALLS,
+        HostState.BETWEEN_CALLS,
     )  # fmt: skip
     of_region = named | (in_region & ~of_sync)
     subject = np.where(of_region, region_name, np.where(call >= 0, _at(host.calls["kind"], call), 0))
     site = np.where(call >= 0, _at(host.calls["site"], call), -1)
     between = ~of_sync & ~own & ~in_call & ((source == -1) | (category == CODE["python"]))
-    near = np.full(len(site), Near.ITSELF, np.int64)
+    near = np.full(len(site), SiteOrigin.ITSELF, np.int64)
     site[between], near[between] = _nearest_site(host, cut.begin[between], cut.end[between])
     return Pieces(
         cut.gap, cut.begin, cut.end, times(doing), times(subject),
@@ -178,12 +157,12 @@ def _nearest_site(host: HostTimeline, begin: Times, end: Times) -> tuple[Indices
     known = known[np.argsort(host.call_begin[known], kind="stable")]
     starts, sites = host.call_begin[known], times(host.calls["site"])[known]
     if not len(known):
-        return np.full(len(begin), -1, np.int64), np.full(len(begin), Near.ITSELF, np.int64)
+        return np.full(len(begin), -1, np.int64), np.full(len(begin), SiteOrigin.ITSELF, np.int64)
     following = np.searchsorted(starts, end, "left")
     preceding = np.maximum(np.searchsorted(starts, begin, "left") - 1, 0)
     is_following = following < len(known)
     site = np.where(is_following, sites[np.minimum(following, len(known) - 1)], sites[preceding])
-    return site, np.where(is_following, Near.FOLLOWING_CALL, Near.PRECEDING_CALL)
+    return site, np.where(is_following, SiteOrigin.FOLLOWING_CALL, SiteOrigin.PRECEDING_CALL)
 
 
 def idle_ns(run: Run, window: Window) -> int:

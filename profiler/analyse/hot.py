@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.covers import hooked
-from profiler.analyse.model import HotSite
+from profiler.analyse.model import CallSite
 from profiler.analyse.timeline import times
 from profiler.analyse.window import Window, of_process
 from profiler.run.model import Run, Table
@@ -25,7 +25,7 @@ def calls_in_steps(run: Run, window: Window) -> Table:
     return inside
 
 
-def hot_sites(run: Run, window: Window) -> tuple[HotSite, ...]:
+def call_sites(run: Run, window: Window) -> tuple[CallSite, ...]:
     """One row per line and kind of call, in a hooked run per operation too; all threads, the most seconds first."""
     if not len(window):
         return ()
@@ -46,7 +46,7 @@ def hot_sites(run: Run, window: Window) -> tuple[HotSite, ...]:
     for number, (site, kind, name) in enumerate(zip(*parts, strict=True)):
         count, seconds, blocked, size = (float(column[number]) for column in sums)
         rows.append(
-            HotSite(
+            CallSite(
                 site=run.sites[site],
                 kind=CallKind(kind).name.lower(),
                 operation=run.names[name - 1] if name else "",

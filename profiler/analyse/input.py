@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from profiler.analyse.covers import HOOKS_WERE_IN
 from profiler.analyse.model import (
-    IN_MAIN,
-    IN_WORKERS,
-    INLINE,
-    OWN_THREAD,
+    BETWEEN_BATCHES,
+    MARKED_DATA,
     RECEIVE,
-    WAITING_FOR_WORK,
+    THE_LOADER,
+    WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
     Measure,
@@ -31,18 +30,16 @@ from profiler.run.filter import group_rows
 from profiler.run.model import Run, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
-THE_LOADER: Final = "the loader itself"
-"""Its sampler, its bookkeeping: what is inside of `data` and of none of the other parts."""
-OWN_REGION: Final = "its region data"
-"""The same of a program that has no loader and marks such a region itself."""
-BETWEEN: Final = "between batches"
-_OF_WORKERS: Final = ("worker start", WAITING_FOR_WORK)
+_OF_WORKERS: Final = ("worker start", WAITING_FOR_INDEX)
 _OF_MAIN: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory", RECEIVE)
 _SMALL: Final = 0.001
 """Share of wall below which a part is left out."""
 
-_Key = tuple[str, int]
-"""Name of a part, and its site (-1: unknown)."""
+_Context = Literal["loader", "inline", "own thread"]
+_Region = tuple[str, int]
+"""Name of a region, and its site (-1: unknown)."""
+_Key = tuple[str, int, _Context]
+"""Name of a part, its site, and its context."""
 
 
 def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
@@ -51,10 +48,10 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
         return ()
     workers, said = _workers(run, window), _Said(run)
     found = [
-        *_parts(run, window, IN_WORKERS, *_of_workers(run, window, workers, said)),
-        *_parts(run, window, IN_MAIN, _of_main(run, window, said, bool(workers)), window.wall_ns),
+        *_parts(run, window, "worker", *_of_workers(run, window, workers, said)),
+        *_parts(run, window, "main process", _of_main(run, window, said, bool(workers)), window.wall_ns),
     ]
-    return tuple(sorted(found, key=lambda part: (-part.seconds_per_step, part.name, str(part.site))))
+    return tuple(sorted(found, key=lambda part: (-part.seconds_per_step, part.name, part.context, str(part.site))))
 
 
 def input_measures(run: Run, window: Window) -> dict[str, Measure]:
@@ -65,13 +62,16 @@ def input_measures(run: Run, window: Window) -> dict[str, Measure]:
     begin, end = (np.sort([getattr(worker, name) for worker in workers]) for name in ("begin", "end"))
     there = np.arange(1, len(begin) + 1) - np.searchsorted(end, begin, "right")  # at each start, less those that ended
     most = float(there.max())
-    return {"loader_workers": Measure("loader_workers", most, "1", n=len(workers), source="regions of workers")}
+    return {"loader_workers": Measure("loader_workers", most, "1", n=len(workers), source="regions")}
 
 
-def _parts(run: Run, window: Window, where: str, found: Mapping[_Key, int], wall_ns: int) -> Iterable[InputPart]:
-    for (name, site), ns in found.items():
+def _parts(
+    run: Run, window: Window, where: Literal["worker", "main process"], sums: Mapping[_Key, int], wall_ns: int
+) -> Iterable[InputPart]:
+    for (name, number, context), ns in sums.items():
         if ns > _SMALL * wall_ns:
-            yield InputPart(name, where, window.per_step(ns), ns / wall_ns, run.sites[site] if site >= 0 else None)
+            site = run.sites[number] if number >= 0 else None
+            yield InputPart(name, where, window.per_step(ns), ns / wall_ns, site, context)
 
 
 # ---------------------------------------------------------------- workers
@@ -122,9 +122,9 @@ def _of_workers(run: Run, window: Window, workers: Iterable[_Worker], said: _Sai
         there = unseen = worker.there(spans)
         for rows in group_rows(worker.rows, "tid"):
             for key, ns in _OwnTimes(run, rows, said).within(spans).items():
-                total[key] += ns
+                total[*key, "loader"] += ns
                 unseen -= ns if rows["tid"][0] == worker.main else 0
-        total[BETWEEN, -1] += max(0, unseen)
+        total[BETWEEN_BATCHES, -1, "loader"] += max(0, unseen)
         wall_ns += there
     return total, wall_ns
 
@@ -138,13 +138,13 @@ def _of_main(run: Run, window: Window, said: _Said, has_workers: bool) -> Mappin
     for rows in group_rows(of_process(run.regions, window), "tid"):
         if not _is_named(run, rows, _OF_MAIN).any():
             continue
-        own, inline = _OwnTimes(run, rows, said), INLINE if rows["tid"][0] == window.tid else OWN_THREAD
+        own, stepping = _OwnTimes(run, rows, said), rows["tid"][0] == window.tid
         data = select(rows, _is_named(run, rows, ("data", "loader start")))
         loader = intersect(union(data["begin"], data["end"]), spans if has_loader else union(*np.zeros((2, 0), int)))
         for key, ns in own.within(loader).items():
-            total[_told(key, "" if inline == INLINE else OWN_THREAD, has_workers)] += ns
+            total[_told(key, "loader" if stepping else "own thread", has_workers)] += ns
         for key, ns in own.within(_without(spans, loader)).items():
-            total[_told(key, inline, has_workers, has_loader=has_loader)] += ns
+            total[_told(key, "inline" if stepping else "own thread", has_workers, has_loader=has_loader)] += ns
     return {key: ns for key, ns in total.items() if key[0]}
 
 
@@ -161,14 +161,14 @@ def _without(spans: Intervals, loader: Intervals) -> Intervals:
     return intersect(spans, complement(loader, int(spans.begin[0]), int(spans.end[-1])))
 
 
-def _told(key: _Key, suffix: str, has_workers: bool, *, has_loader: bool = True) -> _Key:
+def _told(key: _Region, context: _Context, has_workers: bool, *, has_loader: bool = True) -> _Key:
     """A region of the training process as a part; no name: not the input's."""
     name, site = key
     if name not in _OF_MAIN:
-        return "", -1
+        return "", -1, context
     if name == "data":
-        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER if has_loader else OWN_REGION
-    return name + suffix, site
+        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER if has_loader else MARKED_DATA
+    return name, site, context
 
 
 # ---------------------------------------------------------------- regions of a thread
@@ -186,7 +186,7 @@ class _OwnTimes:
         self._pairs: list[int] = pairs.tolist()
         self._group = group[self._segments.owner]
 
-    def within(self, spans: Intervals) -> Mapping[_Key, int]:
+    def within(self, spans: Intervals) -> Mapping[_Region, int]:
         """ns within `spans`."""
         cut = overlaps(self._segments.begin, self._segments.end, spans)
         sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._pairs)).tolist()

@@ -1,15 +1,17 @@
-"""The values that analysis makes of recorded runs: measures, breakdowns, blame, comparisons.
+"""The results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
-`reason` says why.
+`reason` says why. These types hold no sentences: `profiler.report.text` makes them from codes and values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import IntEnum, StrEnum
+from typing import Literal, Protocol
 
+from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StepDefinition
 
 # Host categories of a step, exclusive, in the order in which reports show them.
@@ -27,17 +29,18 @@ HOST_CATEGORIES = (
 )
 # Device categories of a step, exclusive; idle is what remains of the wall time.
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
-# What idle time is charged to while the recorder wrote its own records: no doing of the program, so never a cause.
-RECORDING_ITSELF = "recording itself (profiler.marks)"
-# How notes begin that tell of other work on the machine: reports say them beside the verdict, which they qualify.
-OTHER_PROGRAMS, OTHER_MACHINES = "other programs used", "other virtual machines took"
-# Where a part of the input is made, and the parts and endings of their names that conclusions are drawn from.
-IN_WORKERS, IN_MAIN = "worker", "main process"
-WAITING_FOR_WORK, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
-INLINE, OWN_THREAD = ", outside of a loader", ", in a thread of its own"
-
 MIN_SAMPLES = 50
 """Stack samples below which nothing is concluded from them: the 95% interval of a share is wider than +-14 points."""
+
+# Phases of a step that are not regions.
+AFTER_OPTIMIZER, ELSEWHERE = "after the optimizer", "elsewhere"
+
+LOADED_MACHINE = ("other-programs", "other-machines")
+"""Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
+
+# Names of input parts that are not regions of the program, or that conclusions are drawn from.
+WAITING_FOR_INDEX, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
+THE_LOADER, MARKED_DATA, BETWEEN_BATCHES = "the loader itself", "its region data", "between batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,39 @@ class Measure:
     n: int = 0
     """How many observations (steps, runs, samples) stand behind it."""
     source: str = ""
-    reason: str = ""
+    """Where it comes from, as a code: steps, counters, thread clocks, nvml, ..."""
+    reason: Notice | None = None
+
+
+class HostState(IntEnum):
+    """What the host was doing while the device was idle."""
+
+    AFTER_SYNC = 0
+    AFTER_SYNC_IN_REGION = 1
+    IN_REGION = 2
+    IN_CALL = 3
+    BLOCKED_IN_CALL = 4
+    BETWEEN_CALLS = 5
+    RECORDING = 6
+    """The recorder wrote its own records: never a cause of the program's."""
+
+
+class SiteOrigin(IntEnum):
+    """Which call the site of idle time belongs to."""
+
+    ITSELF = 0
+    FOLLOWING_CALL = 1
+    PRECEDING_CALL = 2
 
 
 @dataclass(frozen=True, slots=True)
 class IdleBlame:
     """Device idle time charged to what the host was doing meanwhile."""
 
-    doing: str
-    """In words: 'after the sync', 'in region tokenize', 'python between calls', ..."""
+    state: HostState
+    subject: str
+    """Name of the region, or kind of the call (sync, h2d, ...), that `state` refers to; else empty."""
+    origin: SiteOrigin
     category: str
     """One of HOST_CATEGORIES."""
     site: Site | None
@@ -70,8 +97,8 @@ class IdleBlame:
 
 
 @dataclass(frozen=True, slots=True)
-class HotSite:
-    """One line of user code with what it asked of the device."""
+class CallSite:
+    """One line of user code with the calls toward the device that it made."""
 
     site: Site
     kind: str
@@ -99,22 +126,23 @@ class LineCost:
     high: float
     samples: int
     categories: Mapping[str, float] = field(default_factory=dict)
-    """Host category -> seconds per step of it."""
+    """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """One cause of the time that a loader takes, on the side where the data is made."""
+    """One cause of the time that the input takes, on the side where the data is made."""
 
     name: str
-    """dataset, collate, tokenize, worker start, pin memory, waiting for a free place, ..."""
-    where: str
-    """worker | main process"""
+    """Name of a region (dataset, collate, tokenize, worker start, pin memory, ...) or one of the constants above."""
+    where: Literal["worker", "main process"]
     seconds_per_step: float
     """Summed over the workers, a step of the training process."""
     share: float
     """Of the wall time of all workers (or of the training thread)."""
     site: Site | None = None
+    context: Literal["loader", "inline", "own thread"] = "loader"
+    """Of the main process: inside of a loader, outside of any in the stepping thread, or in another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +162,23 @@ class Phase:
     """The function of the user's own that this line calls, where it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """A stretch of the program in which there are no steps: its start, its end."""
+class Period(StrEnum):
+    """A stretch of a program in which no step was measured."""
 
-    name: str
+    STARTUP = "startup"
+    WARM_UP = "warm-up"
+    TRACED = "traced"
+    """Steps that torch's profiler traced."""
+    PAUSE = "pause"
+    """Between phases of training."""
+    TEARDOWN = "teardown"
+
+
+@dataclass(frozen=True, slots=True)
+class UnmeasuredPeriod:
+    """A stretch of the program in which no step was measured, and the lines that took most of it."""
+
+    period: Period
     seconds: float
     lines: tuple[LineCost, ...] = ()
     """`seconds_per_step` of these is seconds of the stretch."""
@@ -174,44 +214,66 @@ class Spikes:
     """Whether these tell at which lines the extra time lies."""
 
 
+class ThreadState(StrEnum):
+    """What a sampled thread was doing."""
+
+    WAITING_FOR_DATA = "waiting-for-data"
+    MAKING_DATA = "making-data"
+    RECEIVING_DATA = "receiving-data"
+    SYNC = "blocked-in-sync"
+    PROBABLY_SYNC = "probably-blocked-in-sync"
+    WAITING_FOR_RANKS = "waiting-for-ranks"
+    PYTHON = "busy-in-python"
+    TORCH = "in-torch"
+    NATIVE = "in-native-code"
+    COMPILING = "compiling"
+    IMPORTING = "importing"
+    CHECKPOINTING = "writing-checkpoint"
+    LOGGING = "logging"
+    LOCK = "waiting-for-lock"
+    NETWORK = "waiting-for-network"
+    CHILD = "waiting-for-process"
+    IDLE = "idle"
+
+
 @dataclass(frozen=True, slots=True)
-class Doing:
+class ThreadActivity:
     """What one thread was doing most of the time in which it was sampled, whether there are steps or not."""
 
     pid: int
     tid: int
     process: str
-    """rank 0, loader worker, main process, ..., in words."""
+    """Its role or name: rank 0, loader worker, training process, ..."""
     thread: str
     """Its name as the operating system has it; empty: the main thread."""
-    answer: str
-    """waiting for data, probably blocked in a sync, busy in Python, inside torch operators, idle, ..."""
+    state: ThreadState
+    """The most frequent one."""
     share: float
     """Of the thread's samples; low and high are its 95% interval."""
     low: float
     high: float
     samples: int
     site: Site | None
-    """The line of the user's own code with most of that."""
-    text: str
-    """What stands in that line; empty: not known."""
+    """The line of the user's own code with most samples of that state."""
+    source_line: str
+    """Text of that line; empty: unknown."""
     calls: str
     """The library function in which it was below that line."""
     on_cpu: float | None
     """Share of the time in which it ran on a CPU, by its own clock; None: not measured."""
     gil: float | None
     """Share of the time in which it held the GIL, by windows that saw only the holder; None: there was none."""
-    parts: tuple[tuple[str, float], ...] = ()
-    """Every answer with its share of the samples, the largest first."""
+    states: tuple[tuple[ThreadState, float], ...] = ()
+    """Every state with its share of the samples, the largest first."""
     lines: tuple[LineCost, ...] = ()
-    """Where it was, the largest first: shares of the thread's samples, seconds of the recording, by answer."""
+    """Where it was, the largest first: shares of the thread's samples, seconds of the recording, by state."""
 
     @property
     def share_at_site(self) -> float:
-        """Of the samples those with the answer at its line; the answer's whole share where lines are not known."""
+        """Share of samples in this state at this line; the state's total share where lines are not known."""
         for line in self.lines:
             if line.site == self.site:
-                return line.share * line.categories.get(self.answer, 0.0) / (sum(line.categories.values()) or 1.0)
+                return line.share * line.categories.get(self.state, 0.0) / (sum(line.categories.values()) or 1.0)
         return self.share
 
 
@@ -246,12 +308,26 @@ class FlameDiff:
     children: tuple[FlameDiff, ...] = ()
 
 
+class Topic(StrEnum):
+    """What kind of result is missing."""
+
+    HOST_BREAKDOWN = "host-breakdown"
+    DEVICE_BREAKDOWN = "device-breakdown"
+    IDLE_BLAME = "idle-blame"
+    FLAME_GRAPH = "flame-graph"
+    CALL_SITES = "call-sites"
+    MEASURE = "measure"
+    COLLECTOR = "collector"
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """Something that was not measured, and the reason; shown instead of a zero."""
 
-    what: str
-    reason: str
+    topic: Topic
+    reason: Notice
+    item: str = ""
+    """Which category of a breakdown, which measure, which collector; empty: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +340,12 @@ class Timeline:
     """Which stretch it is, in words: steps 40 to 79 of 120, 1.2 s."""
     whole: bool = False
     """True: it is all that was recorded."""
-    reason: str = ""
+    reason: Notice | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What one run says. Names of `measures` are the keys of the JSON report (see docs/json.md)."""
+    """The results of one run. Names of `measures` are the keys of the JSON report (see docs/json.md)."""
 
     info: RunInfo
     measures: Mapping[str, Measure]
@@ -281,28 +357,30 @@ class Analysis:
     """Device seconds per step of each of DEVICE_CATEGORIES."""
     idle: tuple[IdleBlame, ...] = ()
     """Largest first."""
-    hot: tuple[HotSite, ...] = ()
+    call_sites: tuple[CallSite, ...] = ()
     """Largest first."""
     series: tuple[Series, ...] = ()
     flame: FlameNode | None = None
     missing: tuple[Missing, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Doubts that the tool has about this run: few steps, other load on the machine, torn tables, ..."""
+    warnings: tuple[Notice, ...] = ()
+    """What makes the numbers of this run less certain: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
-    """One sentence: why it is slow, or that it is not."""
+    """Why the program is slow, or that it is not, as a sentence."""
+    headline: str = ""
+    """The beginning of `verdict` that reads well in large type."""
     step: StepDefinition | None = None
     """What a step is in this run, and how that was found."""
     lines: tuple[LineCost, ...] = ()
-    """Every millisecond of the stepping thread by line of the user's code, the most seconds first."""
+    """The time of the stepping thread by line of the user's code, the most seconds first."""
     phases: tuple[Phase, ...] = ()
     """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()
     """What the loader's time is made of, the most seconds first."""
-    outside: tuple[Outside, ...] = ()
-    """Time before the first step and after the last."""
+    startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
+    """Time before the first step, in warm-up and pauses, and after the last step."""
     spikes: Spikes | None = None
     """None: no step takes much longer than the others."""
-    doing: tuple[Doing, ...] = ()
+    threads: tuple[ThreadActivity, ...] = ()
     """What each thread was doing, the main process and its main thread first."""
     timeline: Timeline | None = None
     """None: nobody asked for one."""
@@ -320,7 +398,8 @@ class Ratio:
     """Pairs."""
     different: bool
     """False: the interval contains 1, no difference seen."""
-    reason: str = ""
+    reason: Notice | None = None
+    """Why there is no value or no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +429,15 @@ class Extension(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A fact in which a run differs from the first run of the baseline, so that they are not comparable."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two or more sides; the first is the baseline."""
 
@@ -360,19 +448,22 @@ class Comparison:
     """side label -> measure name -> ratio over the baseline."""
     pairs: int
     comparable: bool
-    reasons: tuple[str, ...]
+    mismatches: tuple[Mismatch, ...]
     """Why the sides are not comparable."""
     forced: bool
     """True: not comparable, and compared all the same because the user said --anyway."""
     verdict: str
+    """How much faster the sides are and why, as a sentence."""
+    headline: str = ""
+    """The beginning of `verdict` that reads well in large type."""
     floor: Side | None = None
     """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Rows of the environment that differ: name, value per side."""
     environment: tuple[tuple[str, str], ...] = ()
     """Rows that are the same on all sides."""
-    method: tuple[str, ...] = ()
-    """How it was measured, sentence by sentence."""
+    method: tuple[Notice, ...] = ()
+    """How it was measured."""
     flame_diff: FlameDiff | None = None
     """The flame graphs of the baseline and the last side laid over each other."""
     extensions: Mapping[str, Extension] = field(default_factory=dict)

@@ -11,44 +11,48 @@ import numpy.typing as npt
 from profiler.analyse.frames import read_stack
 from profiler.analyse.gil import USUAL_PERIOD_S, period_s, wilson
 from profiler.analyse.lines import folder_of, shown
-from profiler.analyse.model import LineCost, Outside
+from profiler.analyse.model import LineCost, Period, UnmeasuredPeriod
 from profiler.analyse.places import places_of
 from profiler.analyse.timeline import Intervals, overlaps, times, union
 from profiler.analyse.window import NS_PER_S, Window, of_process, of_thread
 from profiler.run.model import Run, Site, Table
 
-BEFORE: Final = "before the first step"
-WARM_UP: Final = "warm-up steps, in no other figure"
-TRACED: Final = "steps that torch's profiler traced, in no figure but the device's"
-PAUSE: Final = "pauses between phases of training, in no other figure"
-AFTER: Final = "after the last step"
 MOST_LINES: Final = 5
 _NEVER: Final = np.iinfo(np.int64).max
 HALF: Final = 0.5
 """Share of a stretch from which its samples stand for all of it; below, for what they saw."""
 
 
-def outside(run: Run, window: Window) -> tuple[Outside, ...]:
+def startup_teardown(run: Run, window: Window) -> tuple[UnmeasuredPeriod, ...]:
     """The stretches, in order of time, with the lines of the stepping thread that took most of each."""
     if not len(window):
         return ()
     return tuple(
-        Outside(name, spans.measure() / NS_PER_S, _lines(run, window, spans)) for name, spans in _stretches(run, window)
+        UnmeasuredPeriod(period, spans.measure() / NS_PER_S, _lines(run, window, spans))
+        for period, spans in _stretches(run, window)
     )
 
 
-def _stretches(run: Run, window: Window) -> Iterator[tuple[str, Intervals]]:
+def _stretches(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
     """Of the stepping process; its end is the run's, or where that is not known its last sample."""
     steps = of_process(run.steps, window)
     warm, traced = steps["warmup"] == 1, _traced(run, steps)
     measured = steps["begin"][~warm]
     settled = len(measured) > 0 and steps["begin"] >= measured.min()
-    parts = {WARM_UP: warm & ~traced & ~settled, TRACED: warm & traced, PAUSE: warm & ~traced & settled}
+    parts = {
+        Period.WARM_UP: warm & ~traced & ~settled,
+        Period.TRACED: warm & traced,
+        Period.PAUSE: warm & ~traced & settled,
+    }
     first, last = int(steps["begin"].min()), int(steps["end"].max())
     samples = of_thread(run.stacks, window)
     end = run.info.end or int(samples["end"].max(initial=last))
     between = ((name, union(steps["begin"][rows], steps["end"][rows])) for name, rows in parts.items())
-    for name, spans in ((BEFORE, union([run.info.begin], [first])), *between, (AFTER, union([last], [end]))):
+    for name, spans in (
+        (Period.STARTUP, union([run.info.begin], [first])),
+        *between,
+        (Period.TEARDOWN, union([last], [end])),
+    ):
         if len(spans):
             yield name, spans
 

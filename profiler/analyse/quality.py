@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.categories import RECORDING
-from profiler.analyse.model import OTHER_MACHINES, OTHER_PROGRAMS
 from profiler.analyse.resources import process_tree_sum, sample_rows
 from profiler.analyse.stats import variation
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import NS_PER_S, Window, of_thread
+from profiler.core.notice import Notice
 from profiler.run.model import HOOKS, Run
 
 MIN_STEPS: Final = 5
@@ -30,33 +30,32 @@ MAX_DROPPED: Final = 0.01
 DROPPED: Final = "activities_dropped"
 
 
-def doubts(run: Run, window: Window) -> tuple[str, ...]:
+def doubts(run: Run, window: Window) -> tuple[Notice, ...]:
     """Notes about the run as a whole; what its tables lack, how it ended, how steady its steps and machine were."""
     measured = (*_own_time(run, window), *_machine(run, window)) if len(window) else ()
     return (*_recording(run), *_steps(window), *measured)
 
 
-def _recording(run: Run) -> Iterator[str]:
+def _recording(run: Run) -> Iterator[Notice]:
     if run.info.state in ("failed", "interrupted"):
-        code = "" if run.info.exit_code is None else f" (exit code {run.info.exit_code})"
-        ended = "failed" if run.info.state == "failed" else "was interrupted"
-        yield f"the run {ended}{code}: only its first part is here"
-    yield from run.problems
+        yield Notice("ended-early", {"state": run.info.state, "exit_code": run.info.exit_code})
+    yield from (Notice("text", {"text": problem}) for problem in run.problems)
     if note := run.info.facts.get("device_note"):
-        yield str(note)
+        yield Notice("text", {"text": str(note)})
     for status in run.info.collectors:
         complete = status.name == HOOKS and status.values.get("python") == status.values.get("torch")
         if status.state == "ok" and status.reason and not complete:
-            yield f"collector {status.name}: {status.reason}"
+            yield Notice("collector", {"name": status.name, "reason": status.reason})
         if status.dropped > MAX_DROPPED * (status.records + status.dropped):
-            yield f"collector {status.name} dropped {status.dropped:,} of {status.records + status.dropped:,} records"
+            values = {"name": status.name, "dropped": status.dropped, "records": status.records + status.dropped}
+            yield Notice("collector-dropped", values)
     if DROPPED in run.names:
         values = run.values["value"][run.values["name"] == run.names.index(DROPPED)]
         if len(values) and values.max() > 0:
-            yield f"the device dropped {int(values.max()):,} activity records: its idle time is overstated"
+            yield Notice("activities-dropped", {"count": int(values.max())})
 
 
-def _own_time(run: Run, window: Window) -> Iterator[str]:
+def _own_time(run: Run, window: Window) -> Iterator[Notice]:
     """What recording took of the steps that it recorded; it is in the ledger as python."""
     if RECORDING not in run.names:
         return
@@ -65,37 +64,36 @@ def _own_time(run: Run, window: Window) -> Iterator[str]:
     cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
     share = float((cut.end - cut.begin).sum()) / window.wall_ns
     if share >= MIN_OWN_TIME:
-        yield f"recording itself took {100 * share:.1f}% of the steps, counted as python; it slows calls besides"
+        yield Notice("recording-time", {"share": share})
 
 
-def _steps(window: Window) -> Iterator[str]:
+def _steps(window: Window) -> Iterator[Notice]:
     if not len(window):
-        yield f"nothing was measured: {window.reason}"
+        yield Notice("nothing-measured", {"reason": window.reason})
         return
     count, seconds = len(window), window.wall_ns / NS_PER_S
     if count < MIN_STEPS:
-        yield f"only {count} measured step{'s' * (count != 1)}: {MIN_STEPS} or more make a mean"
+        yield Notice("few-steps", {"steps": count, "needed": MIN_STEPS})
     if seconds < MIN_SECONDS:
-        yield f"only {seconds:.3g} s were measured: below {MIN_SECONDS:g} s a single interruption shows"
+        yield Notice("short-window", {"seconds": seconds, "needed": MIN_SECONDS})
     if window.others:
-        yield f"{window.others:,} measured steps were closed by other threads or processes; they are in no figure"
+        yield Notice("steps-of-others", {"steps": window.others})
     walls = window.wall.astype(np.float64)
     third = count // 3
     if third:
         drift = float(walls[-third:].mean() / walls[:third].mean()) - 1
         if abs(drift) > MAX_DRIFT:
-            change = f"{abs(drift):.0%} {'more' if drift > 0 else 'less'}"
-            yield f"steps drift: the last third takes {change} time than the first"
+            yield Notice("drift", {"change": drift})
     spread = variation(walls)
     if spread > MAX_SPREAD:
-        yield f"step times spread by {spread:.0%} of their mean (standard deviation)"
+        yield Notice("spread", {"spread": spread})
 
 
-def _machine(run: Run, window: Window) -> Iterator[str]:
+def _machine(run: Run, window: Window) -> Iterator[Notice]:
     first, last = int(window.begin[0]), int(window.end[-1])
     steal = _mean_within(run, "machine.steal", first, last)
     if steal is not None and steal > MAX_STEAL:
-        yield f"{OTHER_MACHINES} {steal:.1%} of the CPU time of this one (steal)"
+        yield Notice("other-machines", {"share": steal})
     used = _mean_within(run, "machine.cpu_util", first, last)
     moments, own = process_tree_sum(run, "process.cpu")
     inside = (moments >= first) & (moments <= last)
@@ -104,7 +102,7 @@ def _machine(run: Run, window: Window) -> Iterator[str]:
         return
     others = used * cores - float(own[inside].mean())
     if others > MAX_OTHER_LOAD:
-        yield f"{OTHER_PROGRAMS} {others:.2g} of the machine's {cores:g} cores meanwhile"
+        yield Notice("other-programs", {"used": others, "cores": cores})
 
 
 def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:

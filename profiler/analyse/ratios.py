@@ -10,8 +10,9 @@ import numpy as np
 
 from profiler.analyse.model import Analysis, Measure, Ratio
 from profiler.analyse.stats import mean_interval, median
+from profiler.core.notice import Notice
 
-ONE_PAIR = "one pair: no interval"
+ONE_PAIR = Notice("one-pair")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,19 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(known), different=not low <= 0 <= high)
 
 
-def _no_ratio(name: str, base: SideRuns, side: SideRuns, known: Sequence[tuple[float, float]]) -> str:
+def _no_ratio(name: str, base: SideRuns, side: SideRuns, known: Sequence[tuple[float, float]]) -> Notice | None:
     if not known:
         for one in (base, side):
-            reason = next((run.measures[name].reason for run in one.light if name in run.measures), "")
+            reason = next((run.measures[name].reason for run in one.light if name in run.measures), None)
             if reason:
-                return f"not measured in {one.label}: {reason}"
-        return "not measured in any pair of runs"
+                return Notice("not-measured-in", {"side": one.label, "reason": reason})
+        return Notice("not-measured-in-pairs")
     for number, one in enumerate((base, side)):
         if any(pair[number] == 0 for pair in known):
-            return f"{one.label} has 0: no ratio"
+            return Notice("zero", {"side": one.label})
         if any(pair[number] < 0 or not math.isfinite(pair[number]) for pair in known):
-            return f"{one.label} has values that are not positive: no ratio"
-    return ""
+            return Notice("not-positive", {"side": one.label})
+    return None
 
 
 def _names(side: SideRuns) -> dict[str, None]:

@@ -12,6 +12,7 @@ from profiler.analyse.device import busy_by_device, no_queue_reason
 from profiler.analyse.model import Measure
 from profiler.analyse.timeline import Times, covered_within, times
 from profiler.analyse.window import NO_QUEUE, NS_PER_S, Window, device_kind, device_window, select
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
 
 RSS: Final = "process.rss"
@@ -19,11 +20,11 @@ PEAK_RSS: Final = "process.peak_rss"
 CPU_S: Final = "process.cpu_s"
 BUSY: Final = "device_busy_ns"
 GPU_BUSY: Final = "gpu.util"
-SAMPLED: Final = "NVML: share of time in which any kernel ran, sampled"
+SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
 LEAST_CPU: Final = 0.005
 """Cores: what processes that only wait use, those that Python itself starts among them."""
-NO_BUSY_TIME: Final = "this device does not count its busy time, and there were no NVML samples"
+NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
@@ -37,13 +38,13 @@ def _cpu(window: Window) -> tuple[Measure, ...]:
     if not len(window):
         return tuple(Measure(name, None, "cores", reason=window.reason) for name in ("host_cpu", "device_cpu"))
     process, device = (times(window.steps[name]) for name in ("process_cpu", "device_cpu"))
-    source, count, wall = "thread clocks at step boundaries", len(window), window.wall_ns
+    source, count, wall = "thread clocks", len(window), window.wall_ns
     if not process.any():
-        host = Measure("host_cpu", None, "cores", reason="the steps carry no CPU times")
+        host = Measure("host_cpu", None, "cores", reason=Notice("no-cpu-times"))
     else:
         host = Measure("host_cpu", float((process - device).sum()) / wall, "cores", n=count, source=source)
     if not device.any():
-        reason = "no threads of this program are a device"
+        reason = Notice("no-device-threads")
         return host, Measure("device_cpu", None, "cores", reason=reason)
     return host, Measure("device_cpu", float(device.sum()) / wall, "cores", n=count, source=source)
 
@@ -63,46 +64,39 @@ def _children_cpu(run: Run, window: Window) -> Measure:
         seen += int((inside > 0).any())
     cores = used / (window.wall_ns / NS_PER_S)
     if not seen:
-        return Measure("children_cpu", None, "cores", reason="no other process of the program was seen meanwhile")
+        return Measure("children_cpu", None, "cores", reason=Notice("no-other-process"))
     if cores < LEAST_CPU:
-        return Measure("children_cpu", None, "cores", reason=f"its other processes used less than {LEAST_CPU:g} cores")
-    return Measure(
-        "children_cpu",
-        cores,
-        "cores",
-        n=seen,
-        source="sampled CPU times of its other processes, without what they used before their first sample",
-    )
+        return Measure("children_cpu", None, "cores", reason=Notice("other-processes-idle", {"cores": LEAST_CPU}))
+    return Measure("children_cpu", cores, "cores", n=seen, source="sampled CPU times")
 
 
-def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str]:
-    """Device busy ns of each measured step, and where it comes from; None with the reason.
+def busy_per_step(run: Run, window: Window) -> tuple[Times | npt.NDArray[np.float64] | None, str, Notice | None]:
+    """Device busy ns of each measured step with its source; None with the reason.
 
     The device's own counter where there is one, since it is there at every level; else the union of activities,
     of several devices their mean.
     """
     if not len(window):
-        return None, window.reason
+        return None, "", window.reason
     if device_kind(run) == "cpu":
-        return None, NO_QUEUE
+        return None, "", NO_QUEUE
     counted = counter_sums(run, window, (BUSY,))
     if counted:
-        return counted[BUSY], "the device's own count of its busy time"
+        return counted[BUSY], "counters", None
     reason = no_queue_reason(run, window)
     if reason:
-        return None, reason
+        return None, "", reason
     devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window)]
-    source = "union of activities" + (f", mean of {len(devices)} devices" if len(devices) > 1 else "")
-    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), source
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
 
 
 def _utilization(run: Run, window: Window) -> Measure:
     on_device = device_window(run, window)
-    busy, source = busy_per_step(run, on_device)
+    busy, source, reason = busy_per_step(run, on_device)
     if busy is None and len(window) and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
-        return Measure("device_utilization", None, "1", reason=source)
+        return Measure("device_utilization", None, "1", reason=reason)
     return Measure("device_utilization", float(busy.sum()) / on_device.wall_ns, "1", n=len(on_device), source=source)
 
 
@@ -134,9 +128,9 @@ def _peak_memory(run: Run) -> Measure:
     moments, total = process_tree_sum(run, RSS)
     peaks = sample_rows(run, PEAK_RSS)["value"]
     if not len(moments) and not len(peaks):
-        return Measure("peak_memory", None, "bytes", reason="no memory samples were taken")
+        return Measure("peak_memory", None, "bytes", reason=Notice("no-memory-samples"))
     sampled, marked = (float(values.max()) if len(values) else 0.0 for values in (total, peaks))
-    source = "high-water mark of resident memory" if marked >= sampled else "resident memory, summed over processes"
+    source = "peak resident memory" if marked >= sampled else "sampled resident memory"
     return Measure("peak_memory", max(sampled, marked), "bytes", n=max(len(moments), len(peaks)), source=source)
 
 

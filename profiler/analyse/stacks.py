@@ -19,6 +19,7 @@ from profiler.analyse.model import FlameNode
 from profiler.analyse.places import Places, places_of
 from profiler.analyse.timeline import overlaps, times
 from profiler.analyse.window import LEVEL_LIGHT, Window, measured_window, of_thread
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import CallKind
 
@@ -96,7 +97,7 @@ def stack_shares(run: Run, classify: Callable[[tuple[Site, ...]], str]) -> dict[
     return shares
 
 
-def flame(run: Run, window: Window) -> tuple[FlameNode | None, str]:
+def flame(run: Run, window: Window) -> tuple[FlameNode | None, Notice | None]:
     """The flame graph in seconds per step, or None and the reason.
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
@@ -107,14 +108,14 @@ def flame(run: Run, window: Window) -> tuple[FlameNode | None, str]:
         return None, window.reason
     samples, weight = weighted(run, window)
     if not len(samples):
-        return None, LEVEL_LIGHT if run.info.level == "light" else "no stack samples of the stepping thread"
+        return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
     root, operations, packages = _Frame(), _operations(run), places_of(run)
     for number in np.flatnonzero(per_stack).tolist():
         frames = _without_ours(run.stack_frames[number], operations, packages)
         _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
     scale = window.per_step(window.wall_ns) / root.weight
-    return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), ""
+    return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
 
 
 def _operations(run: Run) -> dict[tuple[str, int], str]:

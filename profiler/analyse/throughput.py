@@ -13,9 +13,10 @@ import numpy as np
 from profiler.analyse.model import Measure
 from profiler.analyse.stats import mean_interval
 from profiler.analyse.window import NS_PER_S, Window
+from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
-SOURCE = "step boundaries"
+SOURCE = "steps"
 _UNITS = {
     "steps": "steps",
     "step_time": "s",
@@ -58,6 +59,6 @@ def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
     measures["step_time"] = Measure("step_time", mean, "s", low, high, count, SOURCE)
     if not tokens:
         measures["tokens_per_s"] = Measure(
-            "tokens_per_s", None, f"{unit}/s", reason=f"no step says how many {unit} it had"
+            "tokens_per_s", None, f"{unit}/s", reason=Notice("no-tokens", {"unit": unit})
         )
     return measures

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.timeline import Intervals, Times, times, union
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
 
 NS_PER_S = 1_000_000_000
-LEVEL_LIGHT = "recorded at level light: record again with --level standard"
-NO_QUEUE = "plain torch on the CPU has no queue of its own that could be busy or idle"
+LEVEL_LIGHT = Notice("level-light")
+NO_QUEUE = Notice("no-queue")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,8 +27,8 @@ class Window:
     """By begin; they need not be contiguous."""
     begin: Times
     end: Times
-    reason: str = ""
-    """Why there is nothing measured; empty when there is."""
+    reason: Notice | None = None
+    """Why no step was measured; None: some were."""
     others: int = 0
     """Measured steps that other threads or processes closed; they are in no figure."""
 
@@ -65,10 +66,10 @@ def measured_window(run: Run) -> Window:
     """The measured window of `run`. Without a measured step it is empty and says why."""
     steps = run.steps
     if not len(steps):
-        return _empty(steps, "no step was closed")
+        return _empty(steps, Notice("no-step"))
     measured = steps[(steps["warmup"] == 0) & (steps["end"] > steps["begin"])]
     if not len(measured):
-        return _empty(steps[:0], f"all {len(steps)} steps are warm-up")
+        return _empty(steps[:0], Notice("only-warm-up", {"steps": len(steps)}))
     threads, first, counts = np.unique(measured[["pid", "tid"]], return_index=True, return_counts=True)
     # of threads with as many steps, the one that closed its first step first
     busiest = min(range(len(threads)), key=lambda i: (-counts[i], int(measured["end"][first[i]])))
@@ -110,7 +111,7 @@ def _traced(run: Run) -> tuple[int, int]:
     return (begin, end) if isinstance(begin, int) and isinstance(end, int) else (0, 0)
 
 
-def _empty(steps: Table, reason: str) -> Window:
+def _empty(steps: Table, reason: Notice) -> Window:
     nothing = np.zeros(0, np.int64)
     return Window(0, 0, steps[:0], nothing, nothing, reason)
 

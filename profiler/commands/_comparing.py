@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,10 +12,12 @@ from profiler import read
 from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Comparison, Extension
 from profiler.core.errors import Exit, ProfilerError
-from profiler.diagnose.verdict import compare_verdict
+from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.pairs import Recorded, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.render.console import print_comparison
+from profiler.report.text import describe, mismatches
+from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import write_comparison
 from profiler.run.store import point_latest
 
@@ -46,8 +47,9 @@ def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
     )
     step = side.light[0].measures["step_time"] if side.light else None
     if step and step.value is None:
+        reason = describe(step.reason)
         raise ProfilerError(
-            f"{side.label} ({side.command}) recorded no step to compare: {step.reason}; see profiler.marks.step"
+            f"{side.label} ({side.command}) recorded no step to compare: {reason}; see profiler.marks.step"
         )
     return side
 
@@ -94,9 +96,9 @@ def _finish(
         title=title,
         created_at=created,
     )
-    comparison = replace(comparison, verdict=compare_verdict(comparison))
+    comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
     if not comparison.comparable and not comparison.forced:
-        reasons = "; ".join(comparison.reasons)
+        reasons = mismatches(comparison.mismatches)
         raise ProfilerError(f"not comparable: {reasons} (--anyway compares them all the same)", Exit.NOT_COMPARABLE)
     return _show(comparison, out)
 

@@ -33,13 +33,13 @@ def watch(live: Live, target: Watched, interval: float) -> None:
     from rich.live import Live as Screen
     from rich.text import Text
 
-    from profiler.diagnose.live_mean import Recent
-    from profiler.diagnose.live_verdict import live_verdict
+    from profiler.diagnose.live import RecentMean, diagnose_live
     from profiler.report.render.live import live_view
+    from profiler.report.verdict_text import live_sentence
 
     console = Console(highlight=False)
     unicode = (console.encoding or "").lower().startswith("utf")
-    pause, over, recent = _FIRST_S, False, Recent()
+    pause, over, recent = _FIRST_S, False, RecentMean()
     with (
         suppress(KeyboardInterrupt),
         _terminated_as_interrupt(),
@@ -51,7 +51,7 @@ def watch(live: Live, target: Watched, interval: float) -> None:
             if snapshot is None:
                 over = True
                 break
-            size, words = console.size, live_verdict(recent.mean(snapshot))
+            size, words = console.size, live_sentence(diagnose_live(recent.update(snapshot)))
             view = live_view(snapshot, words, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
             screen.update(view, refresh=True)
             if asked_to_quit(pause):

@@ -47,7 +47,7 @@ class AttachCommand:
         attach.attach(args.pid, spec, args.seconds)
         run, analysis = load(spec.out), read(spec.out)
         _print(run, analysis, spec.out)
-        return int(Exit.OK if analysis.doing else Exit.NOT_COMPARABLE)
+        return int(Exit.OK if analysis.threads else Exit.NOT_COMPARABLE)
 
 
 def _print(run: Run, analysis: Analysis, out: Path) -> None:

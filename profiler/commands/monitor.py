@@ -54,11 +54,12 @@ class MonitorCommand:
 def _print(snapshot: Snapshot, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from profiler.diagnose.live_verdict import live_verdict
+    from profiler.diagnose.live import diagnose_live
     from profiler.report.render.live import live_view, snapshot_json
     from profiler.report.render.terminal import is_unicode
+    from profiler.report.verdict_text import live_sentence
 
-    verdict = live_verdict(snapshot)
+    verdict = live_sentence(diagnose_live(snapshot))
     if as_json:
         print(json.dumps(snapshot_json(snapshot, verdict), indent=1, allow_nan=False))
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,14 +158,15 @@ def _print_answer(console: Console, run: Run) -> None:
         return
     try:
         from profiler.analyse.analysis import analyse
-        from profiler.diagnose.verdict import verdict
+        from profiler.diagnose.run import diagnose_run
         from profiler.report.render.console import COLOURS
         from profiler.report.summary import summary
+        from profiler.report.verdict_text import with_verdict
 
         unicode = (console.encoding or "").lower().startswith("utf")
         styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
         analysis = analyse(run)
-        for line in summary(replace(analysis, verdict=verdict(analysis)), unicode=unicode):
+        for line in summary(with_verdict(analysis, diagnose_run(analysis)), unicode=unicode):
             console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))

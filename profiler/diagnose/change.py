@@ -1,66 +1,128 @@
-"""What changed between two breakdown passes: the parts, or the category of idle or host time, that went the way of the
-step time.
+"""What changed between two breakdown passes in the direction of the step time.
+
+Of runs whose steps are known in phases: one phase, several or all of them. Else the device's idle time or the host's
+time, by category. Host time that did not leave the device idle was hidden behind its work, and so explains nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from profiler.analyse.model import Analysis
-from profiler.core.units import seconds, share
-from profiler.diagnose.change_of_parts import change_of_parts
-from profiler.diagnose.changed import EXPLAINS, NAMED, Change
-from profiler.diagnose.words import WHILE, causes, main_site, place, waits_unseen
+from profiler.core.units import share
+from profiler.diagnose.model import Change, ChangeKind, PhaseChange
+from profiler.diagnose.run import hides_waits, program_blame
+from profiler.run.model import Site
+
+WORTH_NAMING: Final = 0.1
+"""Share of the change in step time that a category or phase must make up to be named beside it."""
+IS_CAUSE: Final = 0.5
+"""The same, to be named as its cause."""
+_ALONE: Final = 0.6
+"""Share of what went the way of the step time that a phase must make up to be named alone."""
+_MAX_PHASES: Final = 3
+_SMALL: Final = 0.05
+"""Share of the slower step below which a phase need not have changed for all phases to have changed."""
+_CHANGED: Final = 0.1
+"""Share of its own time by which a larger phase must have changed."""
+_UNEXPLAINED: Final = ("elsewhere", "unattributed")
 
 
 def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | None:
-    """Of the parts of a step; where these are not known, of the device's idle time, else of the host's.
+    """The largest change from `base` to `side`; None where nothing is worth naming.
 
-    None where nothing is worth naming.
-
-    Host time that did not leave the device idle was hidden behind its work, and so explains nothing.
-
-    :param faster: what the light runs say of `side`.
+    :param faster: whether the light runs say that `side` is faster.
     """
     first, last = _step_time(base), _step_time(side)
     if not first or not last:
         return None
-    sign = 1 if faster else -1
-    whole = sign * (first - last)
+    gain = first - last if faster else last - first
     if base.phases and side.phases:
-        return change_of_parts(base, side, faster=faster, whole=whole)
-    for seconds_of, title in ((_idle_seconds, _idle), (_host_seconds, _host)):
-        before, after = seconds_of(base), seconds_of(side)
-        if before is None or after is None:
-            continue
-        gains = {
-            name: sign * (before.get(name, 0.0) - after.get(name, 0.0)) for name in dict.fromkeys((*before, *after))
-        }
-        name = max(gains, key=lambda key: gains[key], default="")
-        if not name or gains[name] <= NAMED * abs(whole):
-            return None
-        is_cause = gains[name] >= EXPLAINS * whole > 0 and name != "unattributed"
-        amounts = before.get(name, 0.0), after.get(name, 0.0)
-        site = main_site(base if faster else side, name) if title is _idle else None
-        where = f" ({place(site).removeprefix(' at ')})" if site else ""
-        said = _amounts(amounts, (first, last), faster=faster) + where
-        return Change(title(name), "fell" if faster else "rose", said, is_cause)
+        return _phase_change(base, side, faster=faster, gain=gain)
+    for kind, before, after in (
+        (ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)),
+        (ChangeKind.HOST, _host_seconds(base), _host_seconds(side)),
+    ):
+        if before is not None and after is not None:
+            slow, fast = (before, after) if faster else (after, before)
+            gains = {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in dict.fromkeys((*before, *after))}
+            name = max(gains, key=lambda key: gains[key], default="")
+            if not name or gains[name] <= WORTH_NAMING * abs(gain):
+                return None
+            amounts = before.get(name, 0.0), after.get(name, 0.0)
+            shares = amounts[0] / first, amounts[1] / last
+            # shares are what recording distorts least; they mislead where the rest of the step changed even more
+            as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
+            return Change(
+                kind,
+                name,
+                faster,
+                is_cause=gains[name] >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
+                before=shares[0] if as_shares else amounts[0],
+                after=shares[1] if as_shares else amounts[1],
+                as_shares=as_shares,
+                site=_blamed_line(base if faster else side, name) if kind is ChangeKind.IDLE else None,
+            )
     return None
 
 
-def _amounts(amounts: tuple[float, float], steps: tuple[float, float], *, faster: bool) -> str:
-    """Shares of a step, which recording distorts least; seconds, with the pass that they are of, where shares went
-    the other way because the rest of the step shrank or grew even more."""
-    first, last = (amount / step for amount, step in zip(amounts, steps, strict=True))
-    if (first > last) is faster and share(first) != share(last):
-        return f"from {share(first)} to {share(last)} of a step"
-    return f"from {seconds(amounts[0])} to {seconds(amounts[1])} a step in the breakdown pass"
+def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> Change | None:
+    """In seconds: what was removed is a part of the program, and not a kind of time.
+
+    :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
+        other way, and then no phase explains it.
+    """
+    slow, fast = (base, side) if faster else (side, base)
+    long, short = _phase_seconds(slow), _phase_seconds(fast)
+    sites = {phase.name: phase.site for phase in slow.phases}
+    gains = {name: long.get(name, 0.0) - short.get(name, 0.0) for name in dict.fromkeys((*long, *short))}
+    ordered = sorted(gains, key=lambda name: -gains[name])
+    largest = gains[ordered[0]]
+    if largest <= WORTH_NAMING * abs(gain):
+        return None
+    if gain <= 0 or largest > _ALONE * sum(value for value in gains.values() if value > 0):
+        name = ordered[0]
+        amounts = long.get(name, 0.0), short.get(name, 0.0)
+        site = sites.get(name)
+        lines = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
+        return Change(
+            ChangeKind.PHASE,
+            name,
+            faster,
+            is_cause=largest >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
+            before=amounts[0] if faster else amounts[1],
+            after=amounts[1] if faster else amounts[0],
+            site=site,
+            site_seconds=sum(line.seconds_per_step for line in lines) if lines else None,
+        )
+    threshold = WORTH_NAMING * gain
+    named = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
+    all_changed = _all_changed(long, short)
+    if all_changed:  # then no line is to blame
+        sites = {}
+    sign = -1 if faster else 1
+    explained = sum(gains[name] for name in named if name not in _UNEXPLAINED)
+    return Change(
+        ChangeKind.ALL_PHASES if all_changed else ChangeKind.SEVERAL_PHASES,
+        "",
+        faster,
+        is_cause=explained > _ALONE * gain and not all_changed,
+        phases=tuple(PhaseChange(name, sign * gains[name], sites.get(name)) for name in named),
+        against=tuple(PhaseChange(name, sign * gains[name]) for name in ordered[-1:] if gains[name] < -threshold),
+        step_seconds=sign * gain,
+    )
 
 
-def _idle(category: str) -> str:
-    return f"idle {WHILE[category]}"
+def _all_changed(long: Mapping[str, float], short: Mapping[str, float]) -> bool:
+    """Whether every phase that is not small changed."""
+    small = _SMALL * sum(long.values())
+    pairs = [(long.get(name, 0.0), short.get(name, 0.0)) for name in {*long, *short}]
+    return all(slow - fast > _CHANGED * slow for slow, fast in pairs if max(slow, fast) > small)
 
 
-def _host(category: str) -> str:
-    return f"the host's {category} time"
+def _phase_seconds(analysis: Analysis) -> dict[str, float]:
+    return {phase.name: phase.seconds_per_step for phase in analysis.phases}
 
 
 def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
@@ -69,7 +131,7 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
     if not analysis.idle and (idle is None or idle.value != 0):
         return None
     totals: dict[str, float] = {}
-    for row in causes(analysis):
+    for row in program_blame(analysis):
         totals[row.category] = totals.get(row.category, 0.0) + row.seconds_per_step
     return totals
 
@@ -77,9 +139,18 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
 def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
     """Without Python where that may be a wait."""
     known = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value is not None}
-    if waits_unseen(analysis):
+    if hides_waits(analysis):
         known.pop("python", None)
     return known or None
+
+
+def _blamed_line(analysis: Analysis, category: str) -> Site | None:
+    """The line that most of a category's idle time is charged to."""
+    totals: dict[Site | None, float] = {}
+    rows = [row for row in program_blame(analysis) if row.category == category]
+    for row in sorted(rows, key=lambda row: -row.share_of_wall):
+        totals[row.site] = totals.get(row.site, 0.0) + row.share_of_wall
+    return max(totals, key=lambda site: totals[site], default=None)
 
 
 def _step_time(analysis: Analysis) -> float | None:

@@ -8,7 +8,9 @@ from pathlib import PurePath
 from profiler.analyse.model import Measure, Ratio
 from profiler.core import units
 from profiler.core.metrics import is_constant
+from profiler.core.notice import Notice
 from profiler.report.blocks import Cell
+from profiler.report.text import NO_REASON, describe
 from profiler.run.model import Site
 
 _SHOWN_PARTS = 2
@@ -88,9 +90,9 @@ def _range(low: float, high: float, unit: str, *, share: bool) -> str:
     return f"{first} {first_unit} to {last} {last_unit}"
 
 
-def missing_cell(reason: str) -> Cell:
+def missing_cell(reason: Notice | str | None) -> Cell:
     """The cell of something that was not measured."""
-    return Cell("", missing=reason or "no reason was recorded")
+    return Cell("", missing=(reason if isinstance(reason, str) else describe(reason)) or NO_REASON)
 
 
 def seconds_cell(value: float) -> Cell:
@@ -119,7 +121,7 @@ def ratio_text(value: float) -> str:
 def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
     """The cell of a ratio, its 95% interval below; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
-        note = "" if ratio.different else ratio.reason or "no difference seen"
+        note = "" if ratio.different else describe(ratio.reason) or "no difference seen"
         if ratio.low is not None and ratio.high is not None and not is_constant(ratio.name, ratio.low, ratio.high):
             span = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
             note = f"{span}, {note}" if note else span

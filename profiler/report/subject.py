@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from profiler.analyse.model import Analysis, Comparison, Measure, Missing, Ratio, Side
+from profiler.analyse.model import Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
 from profiler.core.device_names import stated_device
 from profiler.core.metrics import RATES, is_final
+from profiler.core.notice import Notice
 from profiler.report.blocks import side_tone
 from profiler.report.ended import ended, without_steps
+from profiler.report.text import describe
 from profiler.run.model import RunInfo
 
 Subject = Comparison | Analysis
@@ -60,24 +62,21 @@ class View:
                 n=detailed.n,
                 source="breakdown pass",
             )
-        return light or detailed or Measure(name, None, "", reason="not recorded in these runs")
+        return light or detailed or Measure(name, None, "", reason=Notice("not-in-runs"))
 
     def missing(self) -> tuple[Missing, ...]:
         """What this side did not measure, each thing once; the breakdown pass, where there is one, sees the most."""
         analyses = (self.detail,) if self.detail else self.runs
         return tuple(dict.fromkeys(gap for analysis in analyses for gap in analysis.missing))
 
-    def notes(self) -> tuple[str, ...]:
-        """Doubts about the runs of this side, each once."""
+    def warnings(self) -> tuple[Notice, ...]:
+        """Warnings about the runs of this side, each once."""
         analyses = (*self.runs, *((self.detail,) if self.detail else ()))
-        return tuple(dict.fromkeys(note for analysis in analyses for note in analysis.notes))
+        return tuple(dict.fromkeys(warning for analysis in analyses for warning in analysis.warnings))
 
-    def why(self, *words: str, otherwise: str) -> str:
-        """The reason why something is missing: of the first gap whose name has one of `words`, or `otherwise`."""
-        for gap in self.missing():
-            if any(word in gap.what.lower() for word in words):
-                return gap.reason
-        return otherwise
+    def why(self, *topics: Topic, otherwise: str) -> str:
+        """The reason why something is missing: of the first gap of one of `topics`, or `otherwise`."""
+        return next((describe(gap.reason) for gap in self.missing() if gap.topic in topics), otherwise)
 
 
 def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
@@ -143,7 +142,11 @@ def breakdown_reason(view: View) -> str:
     """Why a side has no breakdown."""
     if view.detail is None:
         return "no breakdown pass was made of this side"
-    return view.why("breakdown", otherwise="this run recorded neither regions nor calls (level light)")
+    return view.why(
+        Topic.HOST_BREAKDOWN,
+        Topic.DEVICE_BREAKDOWN,
+        otherwise="this run recorded neither regions nor calls (level light)",
+    )
 
 
 def without_queue(subject: Subject) -> bool:

@@ -60,7 +60,7 @@ def _summary(analysis: Analysis, unicode: bool) -> Iterator[Line]:
 
 def _company(analysis: Analysis) -> Iterator[Line]:
     """Other work on the machine, below what it qualifies."""
-    yield from (Line(((f"  {note}", "warning"),)) for note in company(analysis.notes))
+    yield from (Line(((f"  {note}", "warning"),)) for note in company(analysis.warnings))
 
 
 def _step(analysis: Analysis) -> str:

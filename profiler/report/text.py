@@ -1,8 +1,144 @@
-"""Sentences for the codes and values of a run: the one place where results become English."""
+"""Sentences and names for the codes and values of a run: the one place where results become English.
+
+`describe` turns a `Notice` into its sentence. `NOTICES` has a template for every code; a template is a format string
+over the values of the notice, or a function of them where numbers need a plural or a unit.
+"""
 
 from __future__ import annotations
 
-from profiler.run.model import StepDefinition, StepKind
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from profiler.analyse.model import (
+    HostState,
+    IdleBlame,
+    InputPart,
+    Mismatch,
+    Missing,
+    Period,
+    SiteOrigin,
+    ThreadState,
+    Topic,
+)
+from profiler.core import units
+from profiler.core.notice import Notice
+from profiler.run.model import Site, StepDefinition, StepKind
+
+Values = Mapping[str, Any]
+NO_REASON: Final = "no reason was recorded"
+
+
+def describe(notice: Notice | None) -> str:
+    """The sentence of a notice; empty for None."""
+    if notice is None:
+        return ""
+    template = NOTICES[notice.code]
+    return template.format(**notice.values) if isinstance(template, str) else template(notice.values)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    *before, last = names or ("",)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def at(site: Site | None) -> str:
+    """` at train.py:88`; empty where the site is not known."""
+    return f" at {PurePath(site.file).name}:{site.line}" if site else ""
+
+
+def mismatch(found: Mismatch) -> str:
+    """`device: cpu against cuda`"""
+    return f"{found.name}: {found.before} against {found.after}"
+
+
+def mismatches(found: Iterable[Mismatch]) -> str:
+    """All of them in one line."""
+    return "; ".join(map(mismatch, found))
+
+
+def missing_name(gap: Missing) -> str:
+    """What was not measured."""
+    title = _TOPICS.get(gap.topic, "")
+    if not gap.item:
+        return title
+    if gap.topic is Topic.COLLECTOR:
+        return f"collector {gap.item}"
+    return f"{title}: {gap.item}" if title else gap.item
+
+
+_TOPICS: Final[Mapping[Topic, str]] = {
+    Topic.HOST_BREAKDOWN: "breakdown of the host's time",
+    Topic.DEVICE_BREAKDOWN: "breakdown of the device's time",
+    Topic.IDLE_BLAME: "blame of the device's idle time",
+    Topic.FLAME_GRAPH: "flame graph",
+    Topic.CALL_SITES: "sites of calls",
+}
+
+
+def host_state(blame: IdleBlame) -> str:
+    """What the host was doing while the device was idle. `the call` is the one at the site of the row."""
+    if blame.state is HostState.AFTER_SYNC:
+        return "after the sync" if blame.subject == "sync" else f"after the sync in the {blame.subject} call"
+    near = _ORIGINS[blame.origin]
+    if blame.state is HostState.IN_REGION:
+        return f"in region {blame.subject}{near}"
+    if blame.state is HostState.BETWEEN_CALLS:
+        return ("python" if blame.category == "python" else "outside of any region") + (near or " between calls")
+    return _STATES[blame.state].format(blame.subject)
+
+
+_STATES: Final[Mapping[HostState, str]] = {
+    HostState.AFTER_SYNC_IN_REGION: "after the sync, in region {}",
+    HostState.IN_CALL: "in the {} call",
+    HostState.BLOCKED_IN_CALL: "blocked in the {} call",
+    HostState.RECORDING: "recording itself (profiler.marks)",
+}
+_ORIGINS: Final[Mapping[SiteOrigin, str]] = {
+    SiteOrigin.ITSELF: "",
+    SiteOrigin.FOLLOWING_CALL: " before the call",
+    SiteOrigin.PRECEDING_CALL: " after the call",
+}
+THREAD_STATES: Final[Mapping[str, str]] = {
+    ThreadState.WAITING_FOR_DATA: "waiting for data",
+    ThreadState.MAKING_DATA: "making its data itself",
+    ThreadState.RECEIVING_DATA: "receiving data from its workers",
+    ThreadState.SYNC: "blocked in a sync",
+    ThreadState.PROBABLY_SYNC: "probably blocked in a sync",
+    ThreadState.WAITING_FOR_RANKS: "waiting for other ranks",
+    ThreadState.PYTHON: "busy in Python",
+    ThreadState.TORCH: "inside torch operators",
+    ThreadState.NATIVE: "inside native code",
+    ThreadState.COMPILING: "compiling",
+    ThreadState.IMPORTING: "importing modules",
+    ThreadState.CHECKPOINTING: "writing a checkpoint",
+    ThreadState.LOGGING: "logging",
+    ThreadState.LOCK: "waiting for a lock",
+    ThreadState.NETWORK: "waiting for the network",
+    ThreadState.CHILD: "waiting for another process",
+    ThreadState.IDLE: "idle",
+}
+PERIODS: Final[Mapping[Period, str]] = {
+    Period.STARTUP: "before the first step",
+    Period.WARM_UP: "warm-up steps, in no other figure",
+    Period.TRACED: "steps that torch's profiler traced, in no figure but the device's",
+    Period.PAUSE: "pauses between phases of training, in no other figure",
+    Period.TEARDOWN: "after the last step",
+}
+
+
+def input_part(part: InputPart) -> str:
+    """Name of a part of the input, with the thread of the main process where it is not in a loader."""
+    return part.name + _CONTEXTS[part.context]
+
+
+_CONTEXTS: Final = {"loader": "", "inline": ", outside of a loader", "own thread": ", in a thread of its own"}
 
 
 def step_text(step: StepDefinition | None) -> str:
@@ -47,3 +183,169 @@ def _optimizer_steps(count: int) -> str:
     return {0: "no optimizer stepped", 1: "an optimizer stepped only once"}.get(
         count, f"an optimizer stepped only {count:,} times"
     )
+
+
+def _unrecorded_time(values: Values) -> str:
+    what = {"calls": "any region or call", "anything": "anything recorded"}[values["of"]]
+    return (
+        f"{100 * values['share']:.1f}% of the step is outside of {what}, and {values['samples']} stack samples "
+        f"({values['needed']} needed) cannot say what ran there"
+    )
+
+
+def _python_or_cuda_wait(values: Values) -> str:
+    return (
+        f"{100 * values['share']:.1f}% of the step is unattributed: Python or a wait inside CUDA: calls toward the "
+        "device are not recorded in this run"
+    )
+
+
+def _several_devices(values: Values) -> str:
+    busy = values["busy"]
+    shares = ", ".join(f"device {number} {100 * share:.0f}%" for number, share in busy)
+    return f"one process used {len(busy)} devices, busy {shares}: idle time is blamed only where none of them ran"
+
+
+def _ended_early(values: Values) -> str:
+    code = "" if values["exit_code"] is None else f" (exit code {values['exit_code']})"
+    ended = "failed" if values["state"] == "failed" else "was interrupted"
+    return f"the run {ended}{code}: only its first part is here"
+
+
+def _few_steps(values: Values) -> str:
+    return f"only {plural(values['steps'], 'measured step')}: {values['needed']} or more make a mean"
+
+
+def _drift(values: Values) -> str:
+    change = values["change"]
+    return f"steps drift: the last third takes {abs(change):.0%} {'more' if change > 0 else 'less'} time than the first"
+
+
+def _debug_mode_syncs(values: Values) -> str:
+    seen, total = values["seen"], values["total"]
+    others = "; the others are in the table of calls as 'other'" if seen < total else ""
+    syncs = "syncs of the measured steps that torch's sync debug mode saw"
+    return f"hooks saw {seen:,.0f} of the {total:,.0f} {syncs}{others}"
+
+
+def _pairs(values: Values) -> str:
+    times = (f"{label} {'none' if length is None else units.seconds(length)}" for label, length in values["seconds"])
+    pairs = plural(values["pairs"], "pair")
+    return f"{pairs} of runs; measured time of a run, warm-up not counted: {', '.join(times)}."
+
+
+def _ratio_interval(values: Values) -> str:
+    if values["pairs"] == 1:
+        return "With one pair a ratio has no interval: whether it is more than chance is not known."
+    return (
+        "A ratio is the geometric mean over the pairs; its 95% interval is Student's t over the logarithms of the "
+        f"pairs' ratios ({values['pairs'] - 1} degrees of freedom)."
+    )
+
+
+def _breakdown_pass(values: Values) -> str:
+    return (
+        "Breakdown, blame and flame graphs come from one more run of each side at level "
+        f"{' and '.join(values['levels'])}; its times enter no ratio."
+    )
+
+
+def _step_sizes(values: Values) -> str:
+    unit, ratio = values["unit"], units.ratio(values["ratio"])
+    return (
+        f"A step of {values['side']} has {ratio} the {unit} of a step of {values['base']}: figures per step are of "
+        f"steps of different sizes, {unit} a second are not."
+    )
+
+
+def _interleaved(values: Values) -> str:
+    first = values["first"]
+    order = f"{first} always first" if first else "the sides take turns in going first"
+    return f"The runs were interleaved, pair after pair; within a pair {order}."
+
+
+NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
+    # a sentence that was made elsewhere: by a collector, a damaged table, a plug-in
+    "text": "{text}",
+    # why something was not measured
+    "no-step": "no step was closed",
+    "only-warm-up": "all {steps} steps are warm-up",
+    "level-light": "recorded at level light: record again with --level standard",
+    "no-queue": "plain torch on the CPU has no queue of its own that could be busy or idle",
+    "no-tokens": "no step says how many {unit} it had",
+    "no-operators": "no collector for torch operators in this run",
+    "no-device-calls": "no calls toward a device were recorded",
+    "no-activities": "no activities of a device were recorded",
+    "not-counted": "nothing in this run counted it",
+    "no-gauge": "the program gave no such value",
+    "no-gauge-in-steps": "no measured step gave this value",
+    "not-finite": "not a finite number in {broken} of {steps} steps",
+    "no-busy-time": "this device does not count its busy time, and there were no NVML samples",
+    "no-cpu-times": "the steps carry no CPU times",
+    "no-device-threads": "no threads of this program are a device",
+    "no-other-process": "no other process of the program was seen meanwhile",
+    "other-processes-idle": "its other processes used less than {cores:g} cores",
+    "no-memory-samples": "no memory samples were taken",
+    "no-stack-samples": "no stack samples of the stepping thread",
+    "no-call-sites": "no call toward a device was recorded with its line",
+    "no-breakdown-pass": "no breakdown pass was made of this side",
+    "no-separate-breakdown-pass": "the breakdown comes from the run itself; there is none to hold it against",
+    "no-light-step": "no light run measured a step",
+    "no-idle-blame": "no blame was recorded",
+    "not-recorded": "nothing recorded it",
+    "not-in-runs": "not recorded in these runs",
+    "only-nvml": lambda values: (
+        f"not measured; NVML saw a kernel run {units.share(values['share'])} of the time, but no short gaps"
+    ),
+    "no-records": "this run has no records at all",
+    "trace-too-large": lambda values: f"a single step of it takes {units.size(values['bytes'])}, too much for a page",
+    # why there is no ratio
+    "one-pair": "one pair: no interval",
+    "no-pair": "no pair of runs was measured",
+    "no-pairs": "no pair of runs",
+    "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",
+    "not-measured-in-pairs": "not measured in any pair of runs",
+    "zero": "{side} has 0: no ratio",
+    "not-positive": "{side} has values that are not positive: no ratio",
+    "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
+    # warnings
+    "unrecorded-time": _unrecorded_time,
+    "python-or-cuda-wait": _python_or_cuda_wait,
+    "no-gil-samples": "no window of samples saw who held the GIL: Python and native work cannot be told apart",
+    "overlapping-regions": (
+        "{count:,} regions or calls ended after the one that they began in; they were cut at its end"
+    ),
+    "several-devices": _several_devices,
+    "ended-early": _ended_early,
+    "collector": "collector {name}: {reason}",
+    "collector-dropped": "collector {name} dropped {dropped:,} of {records:,} records",
+    "activities-dropped": "the device dropped {count:,} activity records: its idle time is overstated",
+    "recording-time": lambda values: (
+        f"recording itself took {100 * values['share']:.1f}% of the steps, counted as python; it slows calls besides"
+    ),
+    "nothing-measured": lambda values: f"nothing was measured: {describe(values['reason'])}",
+    "few-steps": _few_steps,
+    "short-window": "only {seconds:.3g} s were measured: below {needed:g} s a single interruption shows",
+    "steps-of-others": "{steps:,} measured steps were closed by other threads or processes; they are in no figure",
+    "drift": _drift,
+    "spread": "step times spread by {spread:.0%} of their mean (standard deviation)",
+    "other-machines": "other virtual machines took {share:.1%} of the CPU time of this one (steal)",
+    "other-programs": "other programs used {used:.2g} of the machine's {cores:g} cores meanwhile",
+    "counter-mismatch": "counter {name} says {counted:,.6g} per step, the recorded calls {recorded:,.6g}",
+    "busy-mismatch": "the device counts {counted:.1%} of its time as busy, its recorded activities {recorded:.1%}",
+    "debug-mode-syncs": _debug_mode_syncs,
+    "runtime-calls-seen": "hooks saw {seen:,} of the {total:,} {kind} among the runtime's calls in the trace",
+    # how a comparison was measured
+    "pairs": _pairs,
+    "ratio-interval": _ratio_interval,
+    "ratio-levels": lambda values: f"Ratios come from runs at level {' and '.join(values['levels'])}.",
+    "breakdown-pass": _breakdown_pass,
+    "unstated-facts": lambda values: (
+        f"The programs do not state {', '.join(values['facts'])}: that the sides are alike in this was not checked."
+    ),
+    "step-sizes": _step_sizes,
+    "not-interleaved": (
+        "The runs were not interleaved: a slow change of the machine can look like a difference of the sides."
+    ),
+    "interleaved": _interleaved,
+}

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.device_names import HOST_DEVICE
+from profiler.core.notice import Notice
 from profiler.core.units import TIMES
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
@@ -121,11 +122,11 @@ def _beside(found: View, fixed: View, names: tuple[str, ...]) -> Cell:
     return Cell(digits(counted), sort=counted, note=note)
 
 
-def _sum(view: View, names: tuple[str, ...]) -> tuple[float | None, str]:
+def _sum(view: View, names: tuple[str, ...]) -> tuple[float | None, Notice | None]:
     """Sum of those of `names` that were counted; None with the reason where the first was not."""
     measures = [view.measure(name) for name in names]
     known = [one.value for one in measures if one.value is not None]
-    return (None, measures[0].reason) if measures[0].value is None else (sum(known), "")
+    return (None, measures[0].reason) if measures[0].value is None else (sum(known), None)
 
 
 def _tokenize(ladder: Ladder, found: View, fixed: View) -> Iterator[_Row]:
@@ -170,11 +171,18 @@ def _sample_time(analysis: Analysis, view: View | None) -> Measure:
     """Seconds of the category input a sample, or why they are not known."""
     part = analysis.breakdown.get("input")
     if part is None or part.value is None:
-        reason = (part.reason if part else "") or (breakdown_reason(view) if view else "")
+        reason = part.reason if part else None
+        if reason is None and view:
+            reason = Notice("text", {"text": breakdown_reason(view)})
         return Measure("sample", None, "s", reason=reason)
     samples = _samples(analysis)
     if not samples:
-        return Measure("sample", None, "s", reason="the program does not say how many samples a chunk has")
+        return Measure(
+            "sample",
+            None,
+            "s",
+            reason=Notice("text", {"text": "the program does not say how many samples a chunk has"}),
+        )
     return Measure("sample", part.value / samples, "s")
 
 

@@ -6,17 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler.analyse.comparable import differences
+from profiler.analyse.comparable import find_mismatches
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.analyse.ratios import SideRuns, over_runs, paired_ratio
+from profiler.core.notice import Notice
 from profiler.core.units import ratio, significant
+from profiler.report.text import describe
 
 NAME: Final = "ladder"
 """Of this extension in a comparison and in its JSON report."""
 SPEED: Final = "tokens_per_s"
-DIFFERENT_WORK: Final = "does other work: no like-for-like ratio"
-ITSELF: Final = "the baseline itself"
-NO_ROW: Final = "the ladder has no such row"
+DIFFERENT_WORK: Final = Notice("text", {"text": "does other work: no like-for-like ratio"})
+ITSELF: Final = Notice("text", {"text": "the baseline itself"})
+NO_ROW: Final = Notice("text", {"text": "the ladder has no such row"})
+NOT_RECORDED: Final = Notice("text", {"text": "not recorded in the runs of this row"})
 _SIZE_FACTS: Final = frozenset({"tokens_per_chunk", "samples_per_chunk"})
 """Facts in which rows of another chunk size differ on purpose."""
 _NAMED_GAINS: Final = 3
@@ -78,7 +81,7 @@ class LadderRow:
 
     def measure(self, name: str) -> Measure:
         """A measure of this row; one that it lacks is None with the reason."""
-        return self.measures.get(name) or Measure(name, None, "", reason="not recorded in the runs of this row")
+        return self.measures.get(name) or Measure(name, None, "", reason=NOT_RECORDED)
 
     @property
     def fix_with_companions(self) -> str:
@@ -164,11 +167,11 @@ class Ladder:
         rows = self.of_kind("without")
         without_interval = [row for row in rows if row.gain.value is not None and row.gain.low is None]
         if without_interval:
-            parts = [f"no fix can be told from no effect: {without_interval[0].gain.reason}"]
+            parts = [f"no fix can be told from no effect: {describe(without_interval[0].gain.reason)}"]
         else:
             parts = list(_effects([row for row in rows if row.gain.low is not None]))
         if unmeasured := [row for row in rows if row.gain.value is None]:
-            parts.append(f"not known of {_names(unmeasured)}: {unmeasured[0].gain.reason}")
+            parts.append(f"not known of {_names(unmeasured)}: {describe(unmeasured[0].gain.reason)}")
         if not parts:
             return ""
         rounds = f" (interrupted after {self.rounds} round{'s' * (self.rounds != 1)})" if self.interrupted else ""
@@ -239,9 +242,10 @@ def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: 
     pairs = min(len(before.light), len(after.light))
     if row.kind == "work":
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
-    reasons = differences((before, after), but=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
-    if reasons and not anyway:
-        return Ratio(SPEED, None, None, None, pairs, different=False, reason=f"not comparable: {'; '.join(reasons)}")
+    mismatches = find_mismatches((before, after), but=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
+    if mismatches and not anyway:
+        reason = Notice("not-comparable", {"mismatches": mismatches})
+        return Ratio(SPEED, None, None, None, pairs, different=False, reason=reason)
     paired = paired_ratio(SPEED, before, after)
     if before is after and paired.value is not None:
         return replace(paired, low=1.0, high=1.0, reason=ITSELF)

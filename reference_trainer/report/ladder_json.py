@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profiler.analyse.model import Comparison, Measure
+from profiler.core.notice import Notice
 from profiler.report.render.json_values import Gaps, ranges_json, ratio_json
+from profiler.report.text import describe
 from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
@@ -56,7 +58,7 @@ def _claim(row: ClaimRow, path: str, gaps: Gaps) -> dict[str, Any]:
 
 
 def _row(row: LadderRow, path: str, gaps: Gaps) -> dict[str, Any]:
-    absent = Measure("", None, "", reason="not recorded in these runs")
+    absent = Measure("", None, "", reason=Notice("not-in-runs"))
     measures = {name: row.measures.get(name, absent) for name in ROW_KEYS}
     if row.tokens_per_chunk is None:
         gaps.reasons[f"{path}.tokens_per_chunk"] = "the trainer's default"
@@ -71,7 +73,7 @@ def _row(row: LadderRow, path: str, gaps: Gaps) -> dict[str, Any]:
         "tokens_per_chunk": row.tokens_per_chunk,
         **{name: gaps.number(f"{path}.{name}", one.value, one.reason) for name, one in measures.items()},
         "ranges": ranges_json(measures),
-        "gain": {**ratio_json(row.gain, f"{path}.gain", gaps), "reason": row.gain.reason},
+        "gain": {**ratio_json(row.gain, f"{path}.gain", gaps), "reason": describe(row.gain.reason)},
         "against": row.against,
-        "total": {**ratio_json(row.total, f"{path}.total", gaps), "reason": row.total.reason},
+        "total": {**ratio_json(row.total, f"{path}.total", gaps), "reason": describe(row.total.reason)},
     }

@@ -22,6 +22,7 @@ from profiler.report.blocks import (
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import factor, measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.subject import Subject, devices, rate_words, views
+from profiler.report.text import NO_REASON, describe
 from reference_trainer.report.ladder import Cure, Ladder, LadderRow, comparison_ladder, gain, listed
 
 TITLE = "The ladder of cures"
@@ -149,7 +150,7 @@ def _times(cure: Cure) -> str:
 
 
 def _reason(found: tuple[Cure, ...]) -> str:
-    return next((cure.on_top.reason for cure in found if cure.on_top.reason), "no reason was recorded")
+    return next((describe(cure.on_top.reason) for cure in found if cure.on_top.reason), NO_REASON)
 
 
 def _row(cure: Cure) -> tuple[Cell, ...]:
@@ -191,7 +192,7 @@ def _removes(cost: str) -> str:
 def _why(row: LadderRow, speed: str) -> str:
     """Why no ratio of a row is like for like."""
     if row.kind == "work":
-        return f"{row.gain.reason or 'does other work'}; its {speed} are held against nothing"
+        return f"{describe(row.gain.reason) or 'does other work'}; its {speed} are held against nothing"
     place = f"in place of {listed(row.also)}; " if row.also else ""
     return f"{place}what was done before the run began is in none of its steps"
 
@@ -207,7 +208,7 @@ def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
     base = ladder.baseline
     start = base.measure("tokens_per_s") if base else None
     if base is None or start is None or not start.value:
-        reason = start.reason if start else "the ladder has no row of as-found"
+        reason = describe(start.reason) if start else "the ladder has no row of as-found"
         return NotMeasured("the waterfall of the cures", reason or "as-found did no work that it counted")
     cell = measure_cell(start, spread=True)
     stairs = [
@@ -243,9 +244,8 @@ def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
     for row in rows:
         end = base * row.total.value if row.total.value else None
         if row.gain.value is None or end is None:
-            yield Stair(
-                row.label, None, end, None, None, "not measured", row.gain.reason or row.total.reason, "unknown"
-            )
+            reason = describe(row.gain.reason or row.total.reason)
+            yield Stair(row.label, None, end, None, None, "not measured", reason, "unknown")
         else:
             low, high = (level * x if level and x else None for x in (row.gain.low, row.gain.high))
             factor = ratio_cell(row.gain)

@@ -12,6 +12,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.compare_table import compare_table
 from profiler.report.quantities import digits, percent, phrase, ratio_text
 from profiler.report.subject import Subject, View, single, views
+from profiler.report.text import describe
 from reference_trainer.report.ladder import comparison_ladder
 
 HELD_OUT = ("heldout_loss", "heldout_accuracy")
@@ -176,7 +177,7 @@ def build(subject: Subject) -> Section | None:
     if learner is None and not known:
         if single(subject):
             return None
-        reason = sides[0].measure("loss").reason or "the program reports no loss"
+        reason = describe(sides[0].measure("loss").reason) or "the program reports no loss"
         return Section("learning", TITLE, (NotMeasured("loss and accuracy", reason),))
     drawn = tuple(curves for view in sides if (curves := _curves(view)) is not None)
     blocks: list[Block] = []

@@ -9,6 +9,7 @@ from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, Not
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
 from profiler.report.subject import Subject, devices, views
+from profiler.report.text import NO_REASON, describe
 from reference_trainer.report.claims import is_language_model
 from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder, listed
 
@@ -106,7 +107,7 @@ def listed_sizes(found: tuple[Size, ...]) -> str:
 def _speed_said(tried: list[Size]) -> str:
     known = [(size, value) for size in tried if (value := size.row.gain.value) is not None]
     if not known:
-        reason = next((size.row.gain.reason for size in tried if size.row.gain.reason), "no reason was recorded")
+        reason = next((describe(size.row.gain.reason) for size in tried if size.row.gain.reason), NO_REASON)
         return f"What becomes of tokens a second was not measured: {reason}."
     moved = [(size, value) for size, value in known if size.row.gain.different]
     still = [(size, value) for size, value in known if not size.row.gain.different]
@@ -150,7 +151,7 @@ def _wide_said(wide: list[tuple[Size, float]], *, every: bool) -> str:
 
 def _ends(found: Ratio) -> str:
     if found.low is None:
-        return found.reason or "no interval"
+        return describe(found.reason) or "no interval"
     return "95% " + " to ".join(factor(end)[0] for end in (found.low, found.high) if end is not None)
 
 

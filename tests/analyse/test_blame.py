@@ -10,8 +10,9 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.categories import CODE
 from profiler.analyse.gaps import idle_ns, idle_pieces
 from profiler.analyse.host import host_timeline
-from profiler.analyse.model import Analysis
+from profiler.analyse.model import Analysis, Topic
 from profiler.analyse.window import measured_window
+from profiler.report.text import host_state
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import RunBuilder
@@ -23,7 +24,7 @@ def rows(run: Run) -> dict[tuple[str, str, str], tuple[int, int]]:
     """(doing, category, file:line) -> (ns, gaps) over the whole run."""
     analysis, steps = analyse(run), len(measured_window(run))
     return {
-        (row.doing, row.category, f"{row.site.file}:{row.site.line}" if row.site else ""): (
+        (host_state(row), row.category, f"{row.site.file}:{row.site.line}" if row.site else ""): (
             round(row.seconds_per_step * steps * 1e9),
             round(row.gaps_per_step * steps),
         )
@@ -156,7 +157,7 @@ def test_gaps_count_once_for_each_line_and_aggregate_over_steps() -> None:
         builder.activity(KERNEL, begin + 20, begin + 60)
         builder.call(CallKind.SYNC, begin + 20, begin + 70, blocked=50, site="t.py:3")
     run = builder.build()
-    row = {r.doing: r for r in analyse(run).idle}
+    row = {host_state(r): r for r in analyse(run).idle}
     assert row["blocked in the sync call"].seconds_per_step == pytest.approx(10e-9)
     assert row["after the sync"].seconds_per_step == pytest.approx(30e-9)
     assert row["after the sync"].share_of_wall == pytest.approx(0.3)
@@ -205,7 +206,7 @@ def test_blame_sums_to_the_idle_time_on_random_timelines(seed: int) -> None:
 
 def blame_missing(analysis: Analysis) -> str:
     assert analysis.idle == ()
-    return next(gap.reason for gap in analysis.missing if "idle" in gap.what)
+    return next(gap.reason.code for gap in analysis.missing if gap.topic is Topic.IDLE_BLAME)
 
 
 def test_without_a_queue_there_is_no_idle_time() -> None:
@@ -213,7 +214,7 @@ def test_without_a_queue_there_is_no_idle_time() -> None:
     builder.step(0, 100)
     builder.activity(KERNEL, 0, 50)
     analysis = analyse(builder.build())
-    assert "no queue" in blame_missing(analysis)
+    assert blame_missing(analysis) == "no-queue"
     assert {m.value for m in analysis.device_breakdown.values()} == {None}
     assert analysis.measures["device_utilization"].value is None
 
@@ -221,4 +222,4 @@ def test_without_a_queue_there_is_no_idle_time() -> None:
 def test_without_activities_nothing_is_blamed() -> None:
     builder = RunBuilder(device="host")
     builder.step(0, 100)
-    assert "no activities" in blame_missing(analyse(builder.build()))
+    assert blame_missing(analyse(builder.build())) == "no-activities"

@@ -12,8 +12,11 @@ from profiler.analyse.categories import CALL_CATEGORIES, CODE, region_category
 from profiler.analyse.host import host_timeline
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.window import measured_window
+from profiler.core.notice import Notice
+from profiler.report.text import describe
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
+from tests.fakes.sentences import warnings
 from tests.recorded.builders import MAIN, RunBuilder
 
 
@@ -68,7 +71,7 @@ def test_other_threads_and_warm_up_do_not_count() -> None:
     builder.region("log", 0, 150)
     run = builder.build()
     assert ns_of(run) == [{"log": 50, "unattributed": 50}, {"unattributed": 100}]
-    assert any("1 measured steps were closed by other threads" in note for note in analyse(run).notes)
+    assert any("1 measured steps were closed by other threads" in note for note in warnings(analyse(run)))
 
 
 def test_a_child_that_crosses_its_parents_end_is_cut_and_counted() -> None:
@@ -78,7 +81,7 @@ def test_a_child_that_crosses_its_parents_end_is_cut_and_counted() -> None:
     builder.region("log", 40, 70)
     run = builder.build()
     assert ns_of(run) == [{"input": 30, "log": 10, "unattributed": 60}]
-    assert any(note.startswith("1 regions or calls ended after") for note in analyse(run).notes)
+    assert any(note.startswith("1 regions or calls ended after") for note in warnings(analyse(run)))
 
 
 def test_a_call_of_the_same_extent_as_a_region_is_inside_it() -> None:
@@ -173,7 +176,7 @@ def test_evidence_has_an_interval_and_lack_of_it_a_note() -> None:
     assert python.high is not None
     half = 1.96 * (0.75 * 0.25 / 100) ** 0.5 * 500e-9  # binomial, of half a step's 1000 ns
     assert python.high - (python.value or 0) == pytest.approx(half)
-    assert any("49 stack samples" in note for note in analyse(evidence_run(49, 0)).notes)
+    assert any("49 stack samples" in note for note in warnings(analyse(evidence_run(49, 0))))
 
 
 def test_the_threads_clock_says_how_active_it_was_where_samples_cannot() -> None:
@@ -198,7 +201,7 @@ def test_on_cuda_a_spin_in_an_unrecorded_wait_is_not_taken_for_python(device: st
     analysis = analyse(builder.build())
     assert round((analysis.breakdown["python"].value or 0) * 1e9) == python
     said = "Python or a wait inside CUDA: calls toward the device are not recorded in this run"
-    assert any(said in note for note in analysis.notes) is (python == 0), analysis.notes
+    assert any(said in note for note in warnings(analysis)) is (python == 0), warnings(analysis)
 
 
 def test_little_uncovered_time_stays_unattributed() -> None:
@@ -220,7 +223,7 @@ def test_measures_sum_to_the_step_time_and_say_what_is_missing() -> None:
     assert total == pytest.approx(analysis.measures["step_time"].value, rel=1e-12)
     missing = {name: m.reason for name, m in analysis.breakdown.items() if m.value is None}
     assert set(missing) == {"framework", "compute"}
-    assert all("no collector for torch operators" in reason for reason in missing.values())
+    assert all(reason == Notice("no-operators") for reason in missing.values())
     assert analysis.breakdown["checkpoint"].value == 0
 
 
@@ -237,7 +240,7 @@ def test_level_light_sees_no_category() -> None:
     builder = RunBuilder(level="light")
     builder.steps(3, 1000)
     analysis = analyse(builder.build())
-    assert {(m.value, m.reason) for m in analysis.breakdown.values()} == {
+    assert {(m.value, describe(m.reason)) for m in analysis.breakdown.values()} == {
         (None, "recorded at level light: record again with --level standard")
     }
     assert list(analysis.breakdown) == list(HOST_CATEGORIES)

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.comparable import differences, unstated
+from profiler.analyse.comparable import find_mismatches, unstated
 from profiler.analyse.comparison import SideRuns
 from profiler.analyse.model import Analysis
+from profiler.report.text import mismatch
 from profiler.run.model import RunInfo, StepDefinition, StepKind
 
 
@@ -19,6 +20,10 @@ def side(definition: StepDefinition | None = None, script: str = "train.py", **f
 
 def steps_of(name: str, nested: tuple[str, ...] = ()) -> StepDefinition:
     return StepDefinition(StepKind.OPTIMIZER, ((name,),), nested)
+
+
+def shown(sides: tuple[SideRuns, ...], **options: bool) -> tuple[str, ...]:
+    return tuple(map(mismatch, find_mismatches(sides, **options)))
 
 
 @pytest.mark.parametrize(
@@ -34,24 +39,24 @@ def steps_of(name: str, nested: tuple[str, ...] = ()) -> StepDefinition:
     ],
 )
 def test_what_a_step_is(one: StepDefinition, other: StepDefinition | None, said: tuple[str, ...]) -> None:
-    assert differences((side(one), side(other))) == said
+    assert shown((side(one), side(other))) == said
 
 
 def test_runs_of_two_scripts_are_no_pair_unless_someone_says_so() -> None:
     both = (side(), side(None, "other.py"))
-    assert differences(both, same_program=True) == ("program: train.py against other.py",)
-    assert differences(both) == ()
+    assert shown(both, same_program=True) == ("program: train.py against other.py",)
+    assert shown(both) == ()
     stated = (side(None, work="a"), side(None, "other.py", work="a"))
-    assert differences(stated, same_program=True) == (), "what they say their work is decides"
+    assert shown(stated, same_program=True) == (), "what they say their work is decides"
 
 
 SWEEP = {"device": "cpu", "work": "sweep", "step": "group", "seeds": [0, 1], "student_dims": [8, 32]}
 
 
 def test_sweeps_are_compared_by_their_seeds_and_sizes() -> None:
-    assert differences((side(None, **SWEEP), side(None, "other.py", **SWEEP)), same_program=True) == ()
+    assert shown((side(None, **SWEEP), side(None, "other.py", **SWEEP)), same_program=True) == ()
     larger = SWEEP | {"seeds": [0, 1, 2], "student_dims": [8, 64]}
-    assert differences((side(None, **SWEEP), side(None, **larger))) == (
+    assert shown((side(None, **SWEEP), side(None, **larger))) == (
         "seeds: [0, 1] against [0, 1, 2]",
         "student_dims: [8, 32] against [8, 64]",
     )

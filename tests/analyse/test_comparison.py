@@ -14,7 +14,10 @@ from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Measure
 from profiler.analyse.ratios import paired_ratio
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from profiler.report.text import describe
 from profiler.run.model import RunInfo
+from tests.fakes.sentences import method, mismatches, note
 from tests.recorded.builders import MAIN, MS, RunBuilder
 
 FACTS: dict[str, Any] = dict.fromkeys(MUST_BE_EQUAL, "same") | {"device": "host"}
@@ -25,7 +28,7 @@ def run_of(value: float | None, *, name: str = "tokens_per_s", level: str = "lig
     about = RunInfo(
         1, "r", info.pop("started_at", ""), ("t.py",), level=level, facts=FACTS | info.pop("facts", {}), **info
     )
-    measure = Measure(name, value, "tokens/s", reason="" if value is not None else "no tokens")
+    measure = Measure(name, value, "tokens/s", reason=None if value is not None else note("no tokens"))
     steps = {"steps": Measure("steps", 10, "steps"), "step_time": Measure("step_time", 0.3, "s")}
     return Analysis(about, steps | {name: measure}, {}, {})
 
@@ -72,7 +75,7 @@ def test_where_there_is_no_ratio_or_no_interval_there_is_a_reason(
     one: tuple[float | None, ...], other: tuple[float | None, ...], reason: str, n: int
 ) -> None:
     got = paired_ratio("tokens_per_s", side("a", *one), side("b", *other))
-    assert (got.reason, got.n, got.low, got.high, got.different) == (reason, n, None, None, False)
+    assert (describe(got.reason), got.n, got.low, got.high, got.different) == (reason, n, None, None, False)
     assert got.value == (pytest.approx(2.0) if reason.startswith("one pair") else None)
 
 
@@ -89,7 +92,7 @@ def test_sides_have_medians_with_their_range() -> None:
     assert (first.value, first.low, first.high, first.n) == (20, 10, 30, 3)
     assert (second.value, second.low, second.high, second.n) == (50, 40, 60, 2)
     missing = compare((side("a", None), side("b", 1))).sides[0].measures["tokens_per_s"]
-    assert (missing.value, missing.reason) == (None, "no tokens")
+    assert (missing.value, missing.reason) == (None, note("no tokens"))
 
 
 @pytest.mark.parametrize("fact", sorted(MUST_BE_EQUAL))
@@ -97,7 +100,7 @@ def test_each_fact_that_differs_is_a_reason_not_to_compare(fact: str) -> None:
     sides = (side("a", 1, 1), side("b", 2, 2, facts={fact: "other"}))
     refused = compare(sides)
     assert not refused.comparable
-    assert refused.reasons == (f"{fact}: {FACTS[fact]} against other",)
+    assert mismatches(refused) == (f"{fact}: {FACTS[fact]} against other",)
     assert not refused.forced
     forced = compare(sides, anyway=True)
     assert (forced.comparable, forced.forced) == (False, True)
@@ -106,15 +109,15 @@ def test_each_fact_that_differs_is_a_reason_not_to_compare(fact: str) -> None:
 def test_other_reasons_not_to_compare() -> None:
     base = side("a", 1, host={"cpu": "X", "cores": 2})
     other = side("b", 1, host={"cpu": "Y", "cores": 2})
-    assert compare((base, other)).reasons == ("host cpu: X against Y",)
-    assert compare((side("a", 1), side("b", 1, level="standard"))).reasons == ("level: light against standard",)
+    assert mismatches(compare((base, other))) == ("host cpu: X against Y",)
+    assert mismatches(compare((side("a", 1), side("b", 1, level="standard")))) == ("level: light against standard",)
     cuda = {"facts": {"device": "cuda"}}
-    reasons = compare(
-        (side("a", 1, devices=({"name": "H"},), **cuda), side("b", 1, devices=({"name": "A"},), **cuda))
-    ).reasons
+    reasons = mismatches(
+        compare((side("a", 1, devices=({"name": "H"},), **cuda), side("b", 1, devices=({"name": "A"},), **cuda)))
+    )
     assert reasons == ("GPUs: H against A",)
     detail = run_of(1, level="standard", facts={"seed": 7})
-    assert compare((side("a", 1), side("b", 1, detail=detail))).reasons == ("seed: same against 7",)
+    assert mismatches(compare((side("a", 1), side("b", 1, detail=detail)))) == ("seed: same against 7",)
 
 
 def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_nobody_states_is_said() -> None:
@@ -124,11 +127,11 @@ def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_nobody_sta
 
     one, other = side("a", 1), side("b", 1)
     without = replace(other, light=tuple(bare(run, "preset") for run in other.light))
-    assert compare((one, without)).reasons == ("preset: same against not stated",)
+    assert mismatches(compare((one, without))) == ("preset: same against not stated",)
     neither = [replace(s, light=tuple(bare(run, "seed", "work") for run in s.light)) for s in (one, other)]
     done = compare(neither)
     assert done.comparable
-    assert any("do not state work, seed" in sentence for sentence in done.method), done.method
+    assert any("do not state work, seed" in sentence for sentence in method(done)), method(done)
 
 
 def test_environment_rows() -> None:
@@ -156,15 +159,15 @@ def test_method_says_whether_runs_were_interleaved_from_their_starts() -> None:
         return SideRuns(label, "", runs, None)
 
     def order(one: SideRuns, other: SideRuns) -> str:
-        return next(s for s in compare((one, other)).method if "interleaved" in s)
+        return next(s for s in method(compare((one, other))) if "interleaved" in s)
 
     assert "take turns" in order(started("a", 1, 4), started("b", 2, 3))
     assert "a always first" in order(started("a", 1, 3), started("b", 2, 4))
     assert "not interleaved" in order(started("a", 1, 2), started("b", 3, 4))
-    sentences = compare((started("a", 1, 4), started("b", 2, 3))).method
+    sentences = method(compare((started("a", 1, 4), started("b", 2, 3))))
     assert sentences[0] == "2 pairs of runs; measured time of a run, warm-up not counted: a 3.00 s, b 3.00 s."
     assert any("1 degrees of freedom" in s for s in sentences)
-    assert any("no interval" in s for s in compare((side("a", 1), side("b", 1))).method)
+    assert any("no interval" in s for s in method(compare((side("a", 1), side("b", 1)))))
 
 
 def detailed(length: int) -> Analysis:
@@ -177,22 +180,22 @@ def detailed(length: int) -> Analysis:
 def test_slowdown_and_flame_difference_come_from_the_breakdown_pass() -> None:
     slow, fast = detailed(600 * MS), detailed(150 * MS)
     done = compare((side("a", 1, 1, detail=slow), side("b", 1, 1, detail=fast)))
-    assert done.comparable, done.reasons
+    assert done.comparable, mismatches(done)
     slowdown = done.sides[0].recording_slowdown
     assert (slowdown.value, slowdown.unit, slowdown.n) == (pytest.approx(2.0), "x", 2)
     assert done.flame_diff is not None
     assert (done.flame_diff.before, done.flame_diff.after) == pytest.approx((0.6, 0.15))
-    assert any("its times enter no ratio" in sentence for sentence in done.method)
+    assert any("its times enter no ratio" in sentence for sentence in method(done))
 
 
 def test_a_run_that_is_its_own_breakdown_pass_has_no_slowdown() -> None:
     runs = [detailed(100 * MS), detailed(200 * MS)]
     done = compare([SideRuns(label, "", (run,), run) for label, run in zip("ab", runs, strict=True)])
     assert done.sides[0].recording_slowdown.value is None
-    assert "itself" in done.sides[0].recording_slowdown.reason
+    assert done.sides[0].recording_slowdown.reason == Notice("no-separate-breakdown-pass")
     assert done.ratios["b"]["step_time"].value == pytest.approx(2)
-    assert not any("enter no ratio" in sentence for sentence in done.method)
-    assert compare((side("a", 1), side("b", 1))).sides[0].recording_slowdown.reason.startswith("no breakdown pass")
+    assert not any("enter no ratio" in sentence for sentence in method(done))
+    assert compare((side("a", 1), side("b", 1))).sides[0].recording_slowdown.reason == Notice("no-breakdown-pass")
 
 
 def test_three_sides_and_a_floor() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from profiler.analyse.crosscheck import disagreements
 from profiler.analyse.window import measured_window
+from profiler.report.text import describe
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
@@ -18,7 +19,7 @@ def stepped() -> RunBuilder:
 
 def said(builder: RunBuilder) -> tuple[str, ...]:
     run = builder.build()
-    return disagreements(run, measured_window(run))
+    return tuple(map(describe, disagreements(run, measured_window(run))))
 
 
 def named(builder: RunBuilder, name: str, kind: CallKind, begin: float, end: float, **fields: Any) -> None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.report.text import describe
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
+from tests.fakes.sentences import warnings
 from tests.recorded.builders import MS, RunBuilder
 
 
@@ -39,14 +41,14 @@ def test_of_several_devices_the_mean_counts_and_each_is_told() -> None:
     assert found.measures["device_utilization"].value == pytest.approx(0.5)
     parts = {name: 1e3 * (measure.value or 0) for name, measure in found.device_breakdown.items()}
     assert parts == pytest.approx({"compute": 4, "copy": 1, "communication": 0, "idle": 5})
-    assert [note for note in found.notes if "busy device 0 60%, device 1 40%" in note], found.notes
+    assert [note for note in warnings(found) if "busy device 0 60%, device 1 40%" in note], warnings(found)
 
 
 def test_at_level_light_it_is_missing() -> None:
     builder = RunBuilder(device="host", level="light")
     builder.step(0, 10)
     parts = analyse(builder.build()).device_breakdown
-    assert {(m.value, m.reason) for m in parts.values()} == {
+    assert {(m.value, describe(m.reason)) for m in parts.values()} == {
         (None, "recorded at level light: record again with --level standard")
     }
 

@@ -14,6 +14,7 @@ from profiler.analyse.window import measured_window
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
+from tests.fakes.sentences import warnings
 from tests.recorded.builders import MS, TID, RunBuilder
 
 STEPS, STEP_NS, PERIOD = 200, 100 * MS, 10 * MS
@@ -135,7 +136,7 @@ def test_phases_are_exact_where_recorded_and_name_the_line_after_the_optimizer()
 
 def test_without_windows_of_the_gil_the_interval_spans_what_it_could_be() -> None:
     analysis = analyse(program(3, gil=False))
-    assert any("cannot be told apart" in note for note in analysis.notes), analysis.notes
+    assert any("cannot be told apart" in note for note in warnings(analysis)), warnings(analysis)
     assert "unattributed" not in ms_of(analysis)
     compute = analysis.breakdown["compute"]
     assert compute.low is not None
@@ -159,7 +160,7 @@ def test_few_samples_leave_the_uncovered_time_unattributed_and_say_so() -> None:
     parts = {name: round(ms, 6) for name, ms in ms_of(analysis).items()}
     # torch's backward and optimizer are torch's work without any sample
     assert parts == {"input": 20, "compute": 30, "unattributed": 50}
-    assert any("0 stack samples (50 needed)" in note for note in analysis.notes)
+    assert any("0 stack samples (50 needed)" in note for note in warnings(analysis))
     assert (analysis.lines, analysis.phases) == ((), ())
 
 
@@ -309,4 +310,4 @@ def test_a_program_that_marks_its_steps_keeps_its_ledger() -> None:
     builder.region("backward", 0, 200 * MS)
     analysis = analyse(builder.build())
     assert ms_of(analysis) == {"python": 100}
-    assert (analysis.phases, analysis.outside) == ((), ())
+    assert (analysis.phases, analysis.startup_teardown) == ((), ())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import HotSite
+from profiler.analyse.model import CallSite
 from profiler.run.model import Site
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, ActivityKind, CallKind
+from tests.fakes.sentences import warnings
 from tests.recorded.builders import RunBuilder
 
 
@@ -20,9 +21,9 @@ def test_sites_by_kind_of_call() -> None:
     builder.call(CallKind.LAUNCH, 50, 60)  # no site
     builder.call(CallKind.LAUNCH, 250, 260, site="t.py:8:f")  # after the last step
     site = Site("t.py", 8, "f")
-    assert analyse(builder.build()).hot == (
-        HotSite(site, "d2h", 1.0, pytest.approx(20e-9), pytest.approx(15e-9), 64.0),
-        HotSite(site, "launch", 0.5, pytest.approx(2.5e-9), 0.0, 0.0),
+    assert analyse(builder.build()).call_sites == (
+        CallSite(site, "d2h", 1.0, pytest.approx(20e-9), pytest.approx(15e-9), 64.0),
+        CallSite(site, "launch", 0.5, pytest.approx(2.5e-9), 0.0, 0.0),
     )
 
 
@@ -37,7 +38,7 @@ def counted(**amounts: int) -> tuple[str, ...]:
         builder.activity(ActivityKind.KERNEL, begin + 10, begin + 30)
         for name, amount in amounts.items():
             builder.counter(name, amount, step=step)
-    return analyse(builder.build()).notes
+    return warnings(analyse(builder.build()))
 
 
 def test_counters_that_agree_with_the_calls_are_not_mentioned() -> None:
@@ -60,7 +61,7 @@ def test_a_found_run_names_operations_and_leaves_out_what_a_loader_notes() -> No
         builder.named_call(CallKind.WOULD_SYNC, name, at, at + 2, site="t.py:8:f")
     for name in ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED):
         builder.named_call(CallKind.OTHER, name, 40, 40, site="t.py:9:f")
-    hot = analyse(builder.build()).hot
+    hot = analyse(builder.build()).call_sites
     assert [(row.kind, row.operation, row.calls_per_step) for row in hot] == [
         ("would_sync", "item", 1.0),
         ("would_sync", "mask index", 0.5),

@@ -6,8 +6,9 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.input import input_measures, input_parts
-from profiler.analyse.model import IN_MAIN, IN_WORKERS, InputPart
+from profiler.analyse.model import InputPart
 from profiler.analyse.window import measured_window
+from profiler.report.text import input_part
 from profiler.run.model import Run
 from profiler.run.steps import add_steps
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
@@ -20,7 +21,7 @@ LENGTH = 10 * MS
 def parts(run: Run) -> dict[tuple[str, str], InputPart]:
     found = input_parts(run, measured_window(run))
     assert [part.seconds_per_step for part in found] == sorted((p.seconds_per_step for p in found), reverse=True)
-    return {(part.where, part.name): part for part in found}
+    return {(part.where, input_part(part)): part for part in found}
 
 
 def stepping(**options: object) -> RunBuilder:
@@ -65,7 +66,7 @@ def test_workers_are_summed_and_shared_out() -> None:
         "between batches": pytest.approx((2.0, 0.1)),
         "send": pytest.approx((2.0, 0.1)),
     }, "the start lies before the measured steps"
-    assert found[IN_MAIN, "waiting for the workers"].site is None
+    assert found["main process", "waiting for the workers"].site is None
     assert input_measures(run, measured_window(run))["loader_workers"].value == 2
 
 
@@ -76,8 +77,8 @@ def test_workers_of_one_epoch_after_the_other_are_not_added_up() -> None:
     run = builder.build()
     assert input_measures(run, measured_window(run))["loader_workers"].value == 1
     found = parts(run)
-    assert found[IN_WORKERS, "worker start"].seconds_per_step == pytest.approx(2e-3)
-    assert found[IN_WORKERS, "dataset"].share == pytest.approx(7 * 3 / 90)
+    assert found["worker", "worker start"].seconds_per_step == pytest.approx(2e-3)
+    assert found["worker", "dataset"].share == pytest.approx(7 * 3 / 90)
 
 
 def test_without_workers_the_parts_lie_within_the_wait() -> None:
@@ -89,7 +90,7 @@ def test_without_workers_the_parts_lie_within_the_wait() -> None:
         builder.region("tokenize", at + 7 * MS, at + 8 * MS)
         builder.region("backward", at + 8 * MS, at + 9 * MS)
         builder.region("pin memory", at, at + 3 * MS, tid=TID + 1)
-    told = {name: part.share for (where, name), part in parts(builder.build()).items() if where == IN_MAIN}
+    told = {name: part.share for (where, name), part in parts(builder.build()).items() if where == "main process"}
     assert told == pytest.approx(
         {
             "pin memory, in a thread of its own": 0.3,
@@ -138,7 +139,7 @@ def test_the_analysis_has_them() -> None:
     worker(builder, 200)
     builder.region("data", 0, 4 * MS, pid=PID)
     analysis = analyse(builder.build())
-    assert {part.where for part in analysis.input} == {IN_WORKERS, IN_MAIN}
+    assert {part.where for part in analysis.input} == {"worker", "main process"}
     assert analysis.measures["loader_workers"].value == 1
 
 
@@ -157,4 +158,4 @@ def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: boo
     if loader:
         builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
     found = parts(add_steps(builder.build()))
-    assert {key: part.share for key, part in found.items()} == {(IN_MAIN, name): pytest.approx(0.2)}
+    assert {key: part.share for key, part in found.items()} == {("main process", name): pytest.approx(0.2)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Period
 from tests.recorded.builders import MS, TID, RunBuilder, S
 
 IMPORT = (
@@ -30,7 +31,7 @@ def test_stretches_and_their_lines() -> None:
     builder.stack(("train.py:20:main",), 2 * S, 6 * S)
     builder.stack(("train.py:30:save",), 6 * S, 7 * S)
     builder.stack(("train.py:99:other",), -2 * S, 10 * S, tid=TID + 1)
-    before, warm, after = analyse(builder.build()).outside
+    before, warm, after = analyse(builder.build()).startup_teardown
     assert [round(one.seconds, 9) for one in (before, warm, after)] == [2, 2, 4]
     # three quarters of the start were sampled: they stand for all of it
     assert [(line.site.line, line.calls) for line in before.lines] == [(1, "import torch"), (9, "")]
@@ -47,24 +48,24 @@ def test_traced_steps_and_pauses_are_no_warm_up() -> None:
     builder.boundary(0)
     for number in range(9):
         builder.step(number * S, (number + 1) * S, warmup=number in {0, 3, 4, 7})
-    found = [(one.name.split(",")[0], one.seconds) for one in analyse(builder.build()).outside]
+    found = [(one.period, one.seconds) for one in analyse(builder.build()).startup_teardown]
     assert found == [
-        ("warm-up steps", 1),
-        ("steps that torch's profiler traced", 2),
-        ("pauses between phases of training", 1),
+        (Period.WARM_UP, 1),
+        (Period.TRACED, 2),
+        (Period.PAUSE, 1),
     ]
 
 
 def test_without_samples_the_time_is_told_all_the_same() -> None:
-    before, warm, after = analyse(built().build()).outside
+    before, warm, after = analyse(built().build()).startup_teardown
     assert (before.lines, warm.lines, after.lines) == ((), (), ())
 
 
 def test_a_run_that_never_ended_ends_with_its_last_sample() -> None:
     builder = built(end=None)
-    assert [one.name for one in analyse(builder.build()).outside][-1].startswith("warm-up")
+    assert analyse(builder.build()).startup_teardown[-1].period is Period.WARM_UP
     builder.stack(("train.py:30:save",), 6 * S, 7 * S)
-    assert analyse(builder.build()).outside[-1].seconds == 1
+    assert analyse(builder.build()).startup_teardown[-1].seconds == 1
 
 
 def test_files_below_the_working_directory_are_told_from_there() -> None:

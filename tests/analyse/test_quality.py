@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Missing, Topic
 from profiler.run.model import CollectorStatus
+from tests.fakes.sentences import note, warnings
 from tests.recorded.builders import MS, RunBuilder, S
 
 
 def notes(builder: RunBuilder) -> tuple[str, ...]:
-    return analyse(builder.build()).notes
+    return warnings(analyse(builder.build()))
 
 
 def stepped(lengths: Sequence[int], **options: object) -> RunBuilder:
@@ -61,13 +63,13 @@ def test_what_the_recording_lacks() -> None:
     builder = stepped([200 * MS] * 10, collectors=(lost, gone), problems=("calls.bin: 7 bytes torn",), state="failed")
     builder.gauge("activities_dropped", 1234, step=3)
     analysis = analyse(builder.build())
-    assert analysis.notes == (
+    assert warnings(analysis) == (
         "the run failed: only its first part is here",
         "calls.bin: 7 bytes torn",
         "collector stacks dropped 100 of 1,000 records",
         "the device dropped 1,234 activity records: its idle time is overstated",
     )
-    assert ("collector gpu", "no NVIDIA driver found") in {(gap.what, gap.reason) for gap in analysis.missing}
+    assert Missing(Topic.COLLECTOR, note("no NVIDIA driver found"), "gpu") in analysis.missing
 
 
 def test_what_is_as_it_should_be_is_no_doubt() -> None:

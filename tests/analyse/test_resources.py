@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.core.notice import Notice
+from profiler.report.text import describe
 from tests.recorded.builders import RunBuilder
 
 SAMPLED = [("process.rss", 10, 100.0), ("process.rss", 20, 80.0)]
@@ -19,16 +21,16 @@ def peak(samples: list[tuple[str, int, float]], *more: tuple[str, int, float]) -
         for name, time, value in rows:
             builder.sample(name, time, value, pid=pid)
     measure = analyse(builder.build()).measures["peak_memory"]
-    return measure.value, measure.source or measure.reason
+    return measure.value, measure.source or describe(measure.reason)
 
 
 def test_the_high_water_mark_knows_what_no_sample_saw() -> None:
-    assert peak([*SAMPLED, ("process.peak_rss", 20, 170.0)]) == (170.0, "high-water mark of resident memory")
+    assert peak([*SAMPLED, ("process.peak_rss", 20, 170.0)]) == (170.0, "peak resident memory")
 
 
 def test_processes_are_added_up_where_they_were_sampled_together() -> None:
     marks = [*SAMPLED, ("process.peak_rss", 20, 110.0)]
-    assert peak(marks, ("process.rss", 10, 50.0)) == (150.0, "resident memory, summed over processes")
+    assert peak(marks, ("process.rss", 10, 50.0)) == (150.0, "sampled resident memory")
 
 
 @pytest.mark.parametrize(("samples", "value"), [(SAMPLED, 100.0), ([], None)])
@@ -53,7 +55,7 @@ def test_on_cuda_nvml_says_how_busy_the_gpu_was(label: str, devices: list[dict[s
         builder.sample("gpu.util", time, 0.9, pid=0, tid=1)
     measure = analyse(builder.build()).measures["device_utilization"]
     assert (measure.value, measure.n) == (pytest.approx(value), 2)
-    assert measure.source == "NVML: share of time in which any kernel ran, sampled"
+    assert measure.source == "nvml"
 
 
 @pytest.mark.parametrize("level", ["light", "standard"])
@@ -61,5 +63,4 @@ def test_without_any_count_of_busy_time_the_reason_is_true(level: str) -> None:
     builder = RunBuilder(level=level, device="cuda")
     builder.step(0, 100)
     measure = analyse(builder.build()).measures["device_utilization"]
-    said = "this device does not count its busy time, and there were no NVML samples"
-    assert (measure.value, measure.reason) == (None, said)
+    assert (measure.value, measure.reason) == (None, Notice("no-busy-time"))

@@ -6,7 +6,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.flamediff import flame_difference
-from profiler.analyse.model import FlameNode
+from profiler.analyse.model import FlameNode, Topic
 from profiler.analyse.stacks import MAX_DEPTH, stack_shares
 from profiler.run.model import Site
 from profiler.run.tables import CallKind
@@ -68,14 +68,14 @@ def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
 
 def test_without_samples_there_is_a_reason() -> None:
     for level, reason in (
-        ("light", "recorded at level light: record again with --level standard"),
-        ("standard", "no stack samples of the stepping thread"),
+        ("light", "level-light"),
+        ("standard", "no-stack-samples"),
     ):
         builder = RunBuilder(level=level)
         builder.step(0, 100)
         analysis = analyse(builder.build())
         assert analysis.flame is None
-        assert reason in {gap.reason for gap in analysis.missing if gap.what == "flame graph"}
+        assert [reason] == [gap.reason.code for gap in analysis.missing if gap.topic is Topic.FLAME_GRAPH]
 
 
 def test_difference_lays_trees_over_each_other_by_path() -> None:

@@ -7,11 +7,12 @@ import pytest
 from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.diagnose.change import largest_change
-from profiler.diagnose.changed import Change
-from profiler.diagnose.compare_verdict import compare_verdict
+from profiler.diagnose.model import Change, ChangeKind
 from profiler.report.sections._parts import parts_table
 from profiler.report.subject import View
+from profiler.report.verdict_text import change_text
 from profiler.run.model import RunInfo, Site
+from tests.fakes.sentences import compare_verdict
 
 SITE = Site("train.py", 23, "main")
 
@@ -53,56 +54,66 @@ NINE_LAYERS = steps(forward=8.2, backward=11.7, optimizer=14.6, elsewhere=0.1)
 
 def test_the_part_that_fell_with_its_line() -> None:
     found = change(run(0.02, 0.002), run(0.002, 0.003), faster=True)
-    assert (found.what, found.verb, found.is_cause, found.several) == ("the time of forward", "fell", True, False)
-    assert found.amounts == "from 20.0 ms (most at train.py:23, 18.0 ms) to 2.00 ms a step"
+    assert (found.is_cause, found.is_several) == (True, False)
+    assert (
+        change_text(found) == "the time of forward fell from 20.0 ms (most at train.py:23, 18.0 ms) to 2.00 ms a step"
+    )
 
 
 def test_the_part_that_rose_has_the_line_of_the_slow_side() -> None:
     found = change(run(0.002, 0.003), run(0.02, 0.002))
-    assert found.verb == "rose"
-    assert found.amounts == "from 2.00 ms to 20.0 ms (most at train.py:23, 18.0 ms) a step"
+    assert (
+        change_text(found) == "the time of forward rose from 2.00 ms to 20.0 ms (most at train.py:23, 18.0 ms) a step"
+    )
 
 
 def test_time_that_nothing_explains_is_no_cause() -> None:
     found = change(run(0.002, 0.02), run(0.002, 0.001), faster=True)
-    assert (found.what, found.is_cause) == ("the time elsewhere", False)
+    assert (found.name, found.is_cause) == ("elsewhere", False)
 
 
 def test_where_all_parts_grew_none_is_blamed() -> None:
     found = change(SIX_LAYERS, NINE_LAYERS)
-    assert (found.what, found.verb, found.is_cause, found.several) == ("all parts", "grew:", False, True)
-    assert found.amounts == "optimizer +6.40 ms, backward +4.40 ms, forward +3.00 ms (of +13.8 ms a step)"
+    assert (found.is_cause, found.is_several) == (False, True)
+    assert (
+        change_text(found)
+        == "all parts grew: optimizer +6.40 ms, backward +4.40 ms, forward +3.00 ms (of +13.8 ms a step)"
+    )
 
 
 def test_where_all_parts_shrank() -> None:
     found = change(NINE_LAYERS, SIX_LAYERS, faster=True)
-    assert (found.what, found.verb) == ("all parts", "shrank:")
-    assert found.amounts == "optimizer -6.40 ms, backward -4.40 ms, forward -3.00 ms (of -13.8 ms a step)"
+    assert (
+        change_text(found)
+        == "all parts shrank: optimizer -6.40 ms, backward -4.40 ms, forward -3.00 ms (of -13.8 ms a step)"
+    )
 
 
 def test_several_parts_have_their_lines_and_are_a_cause() -> None:
     """Data and forward grew, backward stayed."""
     found = change(steps(data=1, forward=5, backward=10), steps(data=5, forward=8, backward=10))
-    assert (found.what, found.verb, found.is_cause, found.several) == ("several parts", "grew:", True, True)
-    assert found.amounts == (
-        "waiting for data +4.00 ms (most at train.py:1), forward +3.00 ms (most at train.py:2) (of +7.00 ms a step)"
+    assert (found.is_cause, found.is_several) == (True, True)
+    assert change_text(found) == (
+        "several parts grew: waiting for data +4.00 ms (most at train.py:1), forward +3.00 ms (most at train.py:2) "
+        "(of +7.00 ms a step)"
     )
 
 
-@pytest.mark.parametrize(("optimizer", "what"), [(16.1, "the time of optimizer"), (15.9, "all parts")])
-def test_a_part_is_named_alone_where_it_makes_up_most(optimizer: float, what: str) -> None:
+@pytest.mark.parametrize(("optimizer", "kind"), [(16.1, ChangeKind.PHASE), (15.9, ChangeKind.ALL_PHASES)])
+def test_a_part_is_named_alone_where_it_makes_up_most(optimizer: float, kind: ChangeKind) -> None:
     """6.1 of 10.1 ms, and 5.9 of 9.9 ms."""
     before = steps(forward=10, backward=10, optimizer=10)
-    assert change(before, steps(forward=12, backward=12, optimizer=optimizer)).what == what
-    assert change(steps(forward=12, backward=12, optimizer=optimizer), before, faster=True).what == what
+    assert change(before, steps(forward=12, backward=12, optimizer=optimizer)).kind is kind
+    assert change(steps(forward=12, backward=12, optimizer=optimizer), before, faster=True).kind is kind
 
 
 def test_parts_that_went_the_other_way_are_named_and_leave_no_part_alone() -> None:
     """Either of two parts is more than the whole difference, as a third one made up for much of them."""
     found = change(steps(data=20, forward=10, backward=10), steps(data=8, forward=20, backward=18))
-    assert (found.what, found.is_cause) == ("several parts", True)
-    assert found.amounts == (
-        "forward +10.0 ms (most at train.py:2), backward +8.00 ms (most at train.py:3), against waiting for data "
+    assert (found.kind, found.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
+    assert change_text(found) == (
+        "several parts grew: forward +10.0 ms (most at train.py:2), backward +8.00 ms (most at train.py:3), "
+        "against waiting for data "
         "-12.0 ms (of +6.00 ms a step)"
     )
 
@@ -110,19 +121,21 @@ def test_parts_that_went_the_other_way_are_named_and_leave_no_part_alone() -> No
 def test_at_most_three_are_listed_and_small_ones_not() -> None:
     before = steps(data=10, forward=10, backward=10, optimizer=10, after_the_optimizer=10)
     found = change(before, steps(data=15, forward=16, backward=17, optimizer=18, after_the_optimizer=19))
-    assert found.amounts == ("after the optimizer +9.00 ms, optimizer +8.00 ms, backward +7.00 ms (of +35.0 ms a step)")
+    assert change_text(found) == (
+        "all parts grew: after the optimizer +9.00 ms, optimizer +8.00 ms, backward +7.00 ms (of +35.0 ms a step)"
+    )
     found = change(before, steps(data=15, forward=16, backward=10.5, optimizer=10, after_the_optimizer=10))
-    assert [part.split()[0] for part in found.amounts.split(", ")] == ["forward", "waiting"]
+    assert [part.phase for part in found.phases] == ["forward", "data"]
 
 
 def test_several_of_which_most_is_nobodys_are_no_cause() -> None:
     found = change(steps(forward=10, backward=10, elsewhere=10), steps(forward=15, backward=10, elsewhere=15))
-    assert (found.what, found.is_cause) == ("several parts", False)
+    assert (found.kind, found.is_cause) == (ChangeKind.SEVERAL_PHASES, False)
 
 
 def test_passes_that_went_the_other_way_have_no_list() -> None:
     found = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
-    assert (found.what, found.is_cause, found.several) == ("the time of forward", False, False)
+    assert (found.kind, found.name, found.is_cause) == (ChangeKind.PHASE, "forward", False)
 
 
 def said(before: Analysis, after: Analysis, pairs: int = 1) -> str:

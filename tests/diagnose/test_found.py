@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from profiler.analyse.model import Analysis, InputPart, LineCost, Measure, Phase
-from profiler.diagnose.verdict import verdict
 from profiler.run.model import RunInfo, Site
+from tests.fakes.sentences import note, verdict
 
 BUSY = "Computing takes 98% of the step: neither data nor Python is what limits this run."
 LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
@@ -43,7 +43,7 @@ def analysis(
         measures={
             "step_time": Measure("step_time", 1.0, "s"),
             "device_utilization": Measure(
-                "device_utilization", nvml, "1", reason="no queue", source="NVML" * bool(nvml)
+                "device_utilization", nvml, "1", reason=note("no queue"), source="nvml" * bool(nvml)
             ),
         },
         breakdown={name: Measure(name, share, "s") for name, share in parts.items()},

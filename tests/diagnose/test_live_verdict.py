@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from profiler.core.live import StepUse
-from profiler.diagnose.live_mean import Recent
-from profiler.diagnose.live_verdict import live_verdict
+from profiler.diagnose.live import RecentMean
 from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
+from tests.fakes.sentences import live_verdict
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_what_was_recorded_says_what_the_thread_waits_for(given: dict[str, Any],
 
 
 def test_it_is_spoken_from_the_mean_of_some_seconds() -> None:
-    recent = Recent()
+    recent = RecentMean()
     for cpu, workers in ((0.2, (0.9, 0.9)), (0.4, (0.1, 0.5))):
-        found = recent.mean(snapshot(cpu=cpu, workers=workers))
+        found = recent.update(snapshot(cpu=cpu, workers=workers))
     assert found.cpu == pytest.approx(0.3)
     assert found.threads[0].cpu == pytest.approx(0.3)
     assert [worker.cpu for worker in found.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
     for _ in range(6):
-        found = recent.mean(snapshot(cpu=0.8))
+        found = recent.update(snapshot(cpu=0.8))
     assert found.cpu == pytest.approx(0.8), "what is long ago counts no more"
-    assert recent.mean(snapshot(cpu=None)).cpu is None
+    assert recent.update(snapshot(cpu=None)).cpu is None
 
 
 @pytest.mark.parametrize(("since", "step", "stands"), [(30.0, 0.1, True), (30.0, 20.0, False), (1.0, 0.001, False)])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model import SpikeLine, Spikes
-from profiler.diagnose.spikes import spikes_sentence
+from profiler.report.verdict_text import spikes_sentence
 from profiler.run.model import Site
 
 EVALUATE = SpikeLine(Site("a/train.py", 36, "evaluate"), 0.97)

@@ -10,8 +10,8 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis
-from profiler.diagnose.verdict import compare_verdict, verdict
 from profiler.run.tables import ActivityKind, CallKind
+from tests.fakes.sentences import compare_verdict, method, verdict
 from tests.recorded.builders import MS, RunBuilder
 
 KERNEL = ActivityKind.KERNEL
@@ -167,9 +167,9 @@ def test_what_is_counted_a_step_is_named_of_steps_of_one_size_only() -> None:
     assert "with reads that would sync on a GPU from 50 to 2 a step" in text
     larger = compare((reading(50, 10 * MS, 100), reading(2, MS, 500)))
     assert "would sync" not in compare_verdict(larger)
-    (said,) = [sentence for sentence in larger.method if "different sizes" in sentence]
+    (said,) = [sentence for sentence in method(larger) if "different sizes" in sentence]
     assert said.startswith("A step of reads 2 has 5.00× the points of a step of reads 50: figures per step")
-    assert not any("different sizes" in one for one in compare((reading(5, MS, 100), reading(2, MS, 105))).method)
+    assert not any("different sizes" in one for one in method(compare((reading(5, MS, 100), reading(2, MS, 105)))))
 
 
 def test_work_that_moved_to_other_processes_has_no_cause_in_this_one() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.analyse.doing import doings
+from profiler.analyse.doing import thread_activities
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import attach, check, spec_of
@@ -84,8 +84,8 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     run = load(tmp_path / "run")
     assert (info.state, info.argv[1:], run.problems) == ("attached", (str(tmp_path / "job.py"),), ())
     assert [entry["pid"] for entry in run.info.facts["processes"]] == [process.pid, child]
-    main = doings(run)[0]
-    assert (main.pid, main.answer) == (process.pid, "busy in Python")
+    main = thread_activities(run)[0]
+    assert (main.pid, main.state) == (process.pid, "busy in Python")
     assert main.site is not None
     assert (main.site.function, main.text) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
@@ -116,7 +116,7 @@ def test_without_the_permission_the_host_is_sampled_all_the_same(
     assert (status.state, status.reason) == ("unavailable", "ptrace is forbidden: do this")
     assert "process.rss" in run.names
     assert len(run.stacks) == 0
-    assert doings(run) == ()
+    assert thread_activities(run) == ()
 
 
 def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler.analyse.model import (
-    IN_MAIN,
-    IN_WORKERS,
     Analysis,
     Comparison,
-    Doing,
     InputPart,
     LineCost,
-    Outside,
+    Period,
     Phase,
     Side,
     SpikeLine,
     Spikes,
+    ThreadActivity,
+    ThreadState,
+    UnmeasuredPeriod,
 )
 from profiler.run.model import Site, StepDefinition, StepKind
 from tests.report import samples
@@ -34,29 +34,29 @@ PHASES = (
     Phase("after the optimizer", 0.03, 0.3, 0.2, 0.4, LOG, "log_everything"),
     Phase("elsewhere", 0.01, 0.1, 0.0, 0.2),
 )
-OUTSIDE = (Outside("before the first step", 5.0, LINES), Outside("after the last step", 1.0))
+OUTSIDE = (UnmeasuredPeriod(Period.STARTUP, 5.0, LINES), UnmeasuredPeriod(Period.TEARDOWN, 1.0))
 INPUT = (
-    InputPart("dataset", IN_WORKERS, 0.081, 0.81, Site("/home/somebody/code/rows.py", 1200, "Rows.__getitem__")),
-    InputPart("waiting for workers", IN_MAIN, 0.03, 0.3),
+    InputPart("dataset", "worker", 0.081, 0.81, Site("/home/somebody/code/rows.py", 1200, "Rows.__getitem__")),
+    InputPart("waiting for workers", "main process", 0.03, 0.3),
 )
 SPIKES = Spikes(6, 60, 10, 26.0, 0.72, (SpikeLine(LOG, 0.75),), 150, enough=True)
-DOING = Doing(
+DOING = ThreadActivity(
     pid=31803,
     tid=31803,
     process="training process",
     thread="",
-    answer="inside torch operators",
+    state=ThreadState.TORCH,
     share=0.62,
     low=0.55,
     high=0.69,
     samples=12_000,
     site=LOOP,
-    text="loss.backward()",
+    source_line="loss.backward()",
     calls=BACKWARD,
     on_cpu=0.883,
     gil=None,
-    parts=(("inside torch operators", 0.62), ("waiting for data", 0.38)),
-    lines=tuple(replace(line, categories={"inside torch operators": 0.06}) for line in LINES),
+    states=((ThreadState.TORCH, 0.62), (ThreadState.WAITING_FOR_DATA, 0.38)),
+    lines=tuple(replace(line, categories={ThreadState.TORCH: 0.06}) for line in LINES),
 )
 HELPER = replace(DOING, pid=31999, tid=32001, process="loader worker 1", thread="pt_data_worker")
 
@@ -68,10 +68,10 @@ def run() -> Analysis:
         info=replace(made.info, git_commit="d14213f08f98d09416ee1e88c7a945d961163cbf" * 2),
         lines=LINES,
         phases=PHASES,
-        outside=OUTSIDE,
+        startup_teardown=OUTSIDE,
         input=INPUT,
         spikes=SPIKES,
-        doing=(DOING, HELPER),
+        threads=(DOING, HELPER),
         step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio, Series
 from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder
+from tests.fakes.sentences import note
 from tests.report import samples
 
 # fix: what it removes, its rule, its factor alone, on top of those before it, on top of all others
@@ -45,7 +46,7 @@ def gain(value: float, spread: float = _NOISE) -> Ratio:
 
 def none(reason: str) -> Ratio:
     """A ratio that was not measured."""
-    return Ratio("tokens_per_s", None, None, None, 0, different=False, reason=reason)
+    return Ratio("tokens_per_s", None, None, None, 0, different=False, reason=note(reason))
 
 
 def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:

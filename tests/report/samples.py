@@ -11,20 +11,26 @@ from typing import Any
 
 from profiler.analyse.model import (
     Analysis,
+    CallSite,
     Comparison,
     FlameDiff,
     FlameNode,
-    HotSite,
+    HostState,
     IdleBlame,
     Measure,
+    Mismatch,
     Missing,
     Ratio,
     Series,
     Side,
+    SiteOrigin,
     Timeline,
+    Topic,
 )
 from profiler.run.model import CollectorStatus, RunInfo, Site
+from tests.fakes.sentences import note
 
+ITSELF = SiteOrigin.ITSELF
 HOSTILE = "<script>alert('boo')</script>"
 HOSTILE_ATTRIBUTE = '"><img src=x onerror="document.title=\'owned\'">'
 HOSTILE_TEXT = "naïve 数据 | `tick` [link](javascript:alert(1)) $\\frac{x}$ \x1b[31mred\u202eder"
@@ -159,14 +165,14 @@ def _breakdown(seconds: Mapping[str, float]) -> dict[str, Measure]:
         ("compute", "the operators are the work on the cpu device only"),
         ("checkpoint", "the program marks no region of this name"),
     ):
-        known[name] = Measure(name, None, "s", reason=reason)
+        known[name] = Measure(name, None, "s", reason=note(reason))
     return known
 
 
 def _device(seconds: float, busy: float, copy: float) -> dict[str, Measure]:
     shares = {"compute": busy - copy, "copy": copy, "idle": 1 - busy}
     known = {name: Measure(name, share * seconds, "s", n=28) for name, share in shares.items()}
-    known["communication"] = Measure("communication", None, "s", reason="one process: nothing communicates")
+    known["communication"] = Measure("communication", None, "s", reason=note("one process: nothing communicates"))
     return known
 
 
@@ -248,20 +254,22 @@ def flame_diff() -> FlameDiff:
 
 def _idle() -> tuple[IdleBlame, ...]:
     return (
-        IdleBlame("after the sync", "sync", Site(LOOP, 88, "learn_chunk"), 0.0612, 0.3273, 3000.0),
-        IdleBlame("python between calls", "python", Site(LOOP, 97, "learn_chunk"), 0.0461, 0.2466, 3000.0),
-        IdleBlame(f"in region {HOSTILE}", "copy", Site(LONG_PATH, 104, HOSTILE), 0.0388, 0.2075, 6000.0),
-        IdleBlame("in region tokenize", "input", Site(TOKENIZER, 33, "tokenize"), 0.0059, 0.0316, 1.0),
-        IdleBlame("unknown", "unattributed", None, 0.0009, 0.0048, 11.0),
+        IdleBlame(HostState.AFTER_SYNC, "sync", ITSELF, "sync", Site(LOOP, 88, "learn_chunk"), 0.0612, 0.3273, 3000.0),
+        IdleBlame(HostState.BETWEEN_CALLS, "", ITSELF, "python", Site(LOOP, 97, "learn_chunk"), 0.0461, 0.2466, 3000.0),
+        IdleBlame(HostState.IN_REGION, HOSTILE, ITSELF, "copy", Site(LONG_PATH, 104, HOSTILE), 0.0388, 0.2075, 6000.0),
+        IdleBlame(
+            HostState.IN_REGION, "tokenize", ITSELF, "input", Site(TOKENIZER, 33, "tokenize"), 0.0059, 0.0316, 1.0
+        ),
+        IdleBlame(HostState.BETWEEN_CALLS, "", ITSELF, "unattributed", None, 0.0009, 0.0048, 11.0),
     )
 
 
-def _hot() -> tuple[HotSite, ...]:
+def _hot() -> tuple[CallSite, ...]:
     return (
-        HotSite(Site(LOOP, 88, "learn_chunk"), "sync", 3000.0, 0.0441, 0.0418, 0.0),
-        HotSite(Site(LONG_PATH, 104, HOSTILE_ATTRIBUTE), "d2h", 3000.0, 0.0212, 0.0187, 768_000.0),
-        HotSite(Site(LOOP, 64, "learn_chunk"), "h2d", 3000.0, 0.0196, 0.0, 768_000.0),
-        HotSite(Site(LOOP, 74, "learn_chunk"), "launch", 9000.0, 0.0287, 0.0, 0.0),
+        CallSite(Site(LOOP, 88, "learn_chunk"), "sync", 3000.0, 0.0441, 0.0418, 0.0),
+        CallSite(Site(LONG_PATH, 104, HOSTILE_ATTRIBUTE), "d2h", 3000.0, 0.0212, 0.0187, 768_000.0),
+        CallSite(Site(LOOP, 64, "learn_chunk"), "h2d", 3000.0, 0.0196, 0.0, 768_000.0),
+        CallSite(Site(LOOP, 74, "learn_chunk"), "launch", 9000.0, 0.0287, 0.0, 0.0),
     )
 
 
@@ -275,14 +283,14 @@ def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND,
         breakdown=_breakdown(seconds),
         device_breakdown=_device(sum(seconds.values()), values["device_utilization"], 0.01),
         idle=_idle() if slow else _idle()[3:],
-        hot=_hot() if slow else _hot()[3:],
+        call_sites=_hot() if slow else _hot()[3:],
         series=_series(values),
         flame=as_found_flame() if slow else cured_flame(),
         missing=(
-            Missing("GPU samples", "no NVIDIA driver on this machine"),
-            Missing("device queue of other processes", "only this process is recorded"),
+            Missing(Topic.MEASURE, note("no NVIDIA driver on this machine"), "GPU samples"),
+            Missing(Topic.MEASURE, note("only this process is recorded"), "device queue of other processes"),
         ),
-        notes=("SYNTHETIC: 28 steps only; the 95% interval of a share is about 2 points",),
+        warnings=(note("SYNTHETIC: 28 steps only; the 95% interval of a share is about 2 points"),),
         verdict=(
             "Device idle 95% of the time: the host waits for it 3,000 times a step at as_found.py:88."
             if slow
@@ -316,7 +324,7 @@ def _ratio(name: str, before: Side, after: Side) -> Ratio:
         if a.measures[name].value and b.measures[name].value is not None
     ]
     if not pairs or min(pairs) <= 0:
-        return Ratio(name, None, None, None, 0, different=False, reason="one side is zero")
+        return Ratio(name, None, None, None, 0, different=False, reason=note("one side is zero"))
     value = math.exp(sum(map(math.log, pairs)) / len(pairs))
     low, high = min(pairs) * 0.99, max(pairs) * 1.01
     return Ratio(name, value, low, high, len(pairs), different=not low <= 1 <= high)
@@ -337,19 +345,20 @@ def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fi
         ratios=ratios(sides),
         pairs=5,
         comparable=True,
-        reasons=(),
+        mismatches=(),
         forced=False,
         verdict=(
             "fixed trains 51× as many tokens a second as as-found on the host device (CPU): "
             "as-found left the device idle 95% of the time, waiting for it 6,000 times a step; fixed waits once."
         ),
+        headline="fixed trains 51× as many tokens a second as as-found on the host device (CPU):",
         floor=side("floor", FLOOR, detail=False),
         differences=(("variant", ("as-found", after)), (HOSTILE_TEXT, (HOSTILE, HOSTILE_ATTRIBUTE))),
         environment=(("cpu", "Synthetic CPU 9000"), ("corpus", "pydoc topics"), ("path", LONG_PATH)),
         method=(
-            "SYNTHETIC: 5 interleaved pairs after one warm-up of each side.",
-            "Each ratio is a geometric mean over pairs with a 95% interval.",
-            "Breakdown, blame and flame graphs come from a separate pass; its times enter no ratio.",
+            note("SYNTHETIC: 5 interleaved pairs after one warm-up of each side."),
+            note("Each ratio is a geometric mean over pairs with a 95% interval."),
+            note("Breakdown, blame and flame graphs come from a separate pass; its times enter no ratio."),
         ),
         flame_diff=flame_diff(),
     )
@@ -363,19 +372,30 @@ def three_sides() -> Comparison:
 
 def forced_comparison() -> Comparison:
     """Not comparable, and compared all the same."""
-    reasons = ("device differs: host, cuda", f"corpus differs: pydoc topics, {HOSTILE}")
-    return replace(comparison(title="SYNTHETIC: forced"), comparable=False, forced=True, reasons=reasons)
+    mismatches = (Mismatch("device", "host", "cuda"), Mismatch("corpus", "pydoc topics", HOSTILE))
+    return replace(comparison(title="SYNTHETIC: forced"), comparable=False, forced=True, mismatches=mismatches)
 
 
 def empty_comparison() -> Comparison:
     """Almost nothing was measured; every None has its reason."""
     nothing = {
-        name: Measure(name, None, unit, reason=f"SYNTHETIC: no collector for {name}") for name, unit in UNITS.items()
+        name: Measure(name, None, unit, reason=note(f"SYNTHETIC: no collector for {name}"))
+        for name, unit in UNITS.items()
     }
-    runs = (Analysis(info("a"), nothing, {}, {}, missing=(Missing("everything", "SYNTHETIC: recorder killed"),)),)
-    slow = Measure("recording_slowdown", None, "x", reason="no breakdown pass was made")
+    runs = (
+        Analysis(
+            info("a"),
+            nothing,
+            {},
+            {},
+            missing=(Missing(Topic.MEASURE, note("SYNTHETIC: recorder killed"), "everything"),),
+        ),
+    )
+    slow = Measure("recording_slowdown", None, "x", reason=note("no breakdown pass was made"))
     sides = tuple(Side(label, "", runs, None, nothing, slow) for label in ("a", "b"))
-    unknown = Ratio("tokens_per_s", None, None, None, 0, different=False, reason="no step was closed on either side")
+    unknown = Ratio(
+        "tokens_per_s", None, None, None, 0, different=False, reason=note("no step was closed on either side")
+    )
     return Comparison(
         title="SYNTHETIC: empty",
         created_at="2025-01-02T03:10:00+00:00",
@@ -383,7 +403,7 @@ def empty_comparison() -> Comparison:
         ratios={"b": {"tokens_per_s": unknown}},
         pairs=0,
         comparable=True,
-        reasons=(),
+        mismatches=(),
         forced=False,
         verdict="Nothing could be concluded: no step was closed on either side.",
     )

@@ -9,6 +9,7 @@ import pytest
 from profiler.analyse.model import Measure, Ratio
 from profiler.report import quantities as q
 from profiler.run.model import Site
+from tests.fakes.sentences import note
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_share_that_is_there_is_never_shown_as_zero() -> None:
 
 
 def test_missing_measure_shows_its_reason_and_no_number() -> None:
-    cell = q.measure_cell(Measure("x", None, "s", reason="no GPU"), share=True, spread=True)
+    cell = q.measure_cell(Measure("x", None, "s", reason=note("no GPU")), share=True, spread=True)
     assert (cell.missing, cell.text, cell.sort) == ("no GPU", "", None)
     assert q.measure_cell(Measure("x", None, "s")).missing == "no reason was recorded"
 
@@ -68,7 +69,7 @@ def test_an_interval_of_an_exact_counter_is_shown_only_where_it_says_something()
 
 
 def test_a_ratio_of_one_pair_gives_its_reason() -> None:
-    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason="one pair: no interval"))
+    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason=note("one pair: no interval")))
     assert (cell.text, cell.note) == ("48.6", "one pair: no interval")
 
 
@@ -76,12 +77,12 @@ def test_a_ratio_of_one_pair_gives_its_reason() -> None:
     ("before", "after", "text"), [(12.0, 0.0, "none left"), (0.0, 3.0, "new"), (0.0, 0.0, "same"), (4.0, 2.0, "0.500")]
 )
 def test_ratio_cell_without_a_ratio_falls_back_on_the_measures(before: float, after: float, text: str) -> None:
-    no_ratio = Ratio("x", None, None, None, 0, different=False, reason="one side is zero")
+    no_ratio = Ratio("x", None, None, None, 0, different=False, reason=note("one side is zero"))
     assert q.ratio_cell(no_ratio, Measure("x", before, "1"), Measure("x", after, "1")).text == text
 
 
 def test_ratio_cell_of_what_was_not_measured_has_the_reason() -> None:
-    no_ratio = Ratio("x", None, None, None, 0, different=False, reason="no pairs")
+    no_ratio = Ratio("x", None, None, None, 0, different=False, reason=note("no pairs"))
     assert q.ratio_cell(no_ratio, Measure("x", None, "1"), Measure("x", 1.0, "1")).missing == "no pairs"
     assert q.ratio_cell(None).missing
 

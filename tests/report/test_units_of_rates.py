@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model import Comparison
-from profiler.diagnose.verdict import compare_verdict
 from profiler.report.blocks import Table
 from profiler.report.build import build_report as build
 from profiler.report.render.markdown import render
+from tests.fakes.sentences import compare_verdict
 from tests.report import ladders
 from tests.report.test_build import of_kind
 
@@ -20,7 +20,7 @@ def test_a_report_of_points_never_speaks_of_tokens(ladder: bool) -> None:
     subject = ladders.in_points()
     if not ladder:
         subject = replace(subject, extensions={})
-    subject = replace(subject, verdict=compare_verdict(subject))
+    subject = replace(subject, verdict=compare_verdict(subject), headline="")
     assert "the points/s of as-found" in subject.verdict
     document = build(subject)
     speed = [section for section in document.sections if section.key in ("verdict", "throughput", "ladder")]

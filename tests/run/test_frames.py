@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.analyse.model import Analysis, HotSite, Measure, Series
+from profiler.analyse.model import Analysis, CallSite, Measure, Series
 from profiler.core.errors import ProfilerError
 from profiler.run.frames import frame, measures, rows, series, steps, thread_cpu
 from profiler.run.model import Run, RunInfo, Site
 from profiler.run.tables import NOT_READ, TABLES, ActivityKind, CallKind
+from tests.fakes.sentences import note
 from tests.recorded.builders import MS, RunBuilder, S, dtype_of
 
 
@@ -119,7 +120,7 @@ def test_cpu_of_threads_over_time() -> None:
 
 
 def test_measures_side_by_side() -> None:
-    before = {"sync": Measure("sync", 0.5, "s"), "log": Measure("log", None, "s", reason="level light")}
+    before = {"sync": Measure("sync", 0.5, "s"), "log": Measure("log", None, "s", reason=note("level light"))}
     found = measures({"before": before, "after": {"sync": Measure("sync", 0.0, "s"), "copy": Measure("copy", 2, "s")}})
     assert found.index.tolist() == ["sync", "log", "copy"]
     assert found.loc["sync"].tolist() == [0.5, 0.0]
@@ -140,7 +141,7 @@ def test_series_by_name() -> None:
 
 def test_rows_of_values() -> None:
     loop, start = Site("train.py", 88, "loop"), Site("a.py", 1, "")
-    hot = (HotSite(loop, "sync", 2, 0.5, 0.25, 0), HotSite(start, "h2d", 1, 1, 0, 4))
+    hot = (CallSite(loop, "sync", 2, 0.5, 0.25, 0), CallSite(start, "h2d", 1, 1, 0, 4))
     found = rows(hot)
     assert found["site"].tolist() == ["train.py:88 (loop)", "a.py:1"]
     assert found["seconds_per_step"].tolist() == [0.5, 1]

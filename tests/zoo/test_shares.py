@@ -13,9 +13,9 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
 from profiler.analyse.window import measured_window
-from profiler.diagnose.found import found_verdict
 from profiler.run.load import load
 from tests.fakes.programs import ROOT
+from tests.fakes.sentences import verdict
 from tests.zoo.shares import PARTS, PY_SPY, Sampler, part_of, training
 from tests.zoo.zoo import SCRIPTS, ZOO, Animal
 
@@ -48,7 +48,7 @@ def test_shares_are_those_of_independent_samples(animal: Animal, tmp_path: Path)
         f"| unattributed {100 * unexplained:.2f}% | n {own.n} | {text} "
         f"| Python, log, framework {100 * under:.1f}, GIL held there {100 * held:.1f} in {looks} looks"
     )
-    print("VERDICT", found_verdict(analysis))
+    print("VERDICT", verdict(analysis))
     assert run.problems == ()
     assert len(run.steps) == expected
     assert unexplained <= UNEXPLAINED

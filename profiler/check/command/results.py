@@ -145,7 +145,8 @@ def _comparison(sides: Mapping[str, Any] | None) -> Comparison | None:
         return None
     from profiler import read
     from profiler.analyse.comparison import SideRuns, compare
-    from profiler.diagnose.verdict import compare_verdict
+    from profiler.diagnose.comparison import diagnose_comparison
+    from profiler.report.verdict_text import with_comparison_verdict
 
     made = [
         SideRuns(
@@ -157,4 +158,4 @@ def _comparison(sides: Mapping[str, Any] | None) -> Comparison | None:
         for name in (BASE, CANDIDATE)
     ]
     comparison = compare(made, anyway=True)
-    return replace(comparison, verdict=compare_verdict(comparison))
+    return with_comparison_verdict(comparison, diagnose_comparison(comparison))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from profiler.analyse.model import Timeline
 from profiler.core import units
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.report.export import perfetto
 from profiler.run.filter import filter_time
 from profiler.run.model import Run
@@ -51,10 +52,10 @@ def timeline_excerpt(run: Run) -> Timeline:
             if len(data) <= MAX_BYTES:
                 return Timeline(data, _window(edges, first, last, in_steps), complete)
             if last - first <= 1:
-                return Timeline(reason=f"a single step of it takes {units.size(len(data))}, too much for a page")
+                return Timeline(reason=Notice("trace-too-large", {"bytes": len(data)}))
             first, last = middle_half(first, last)
     except ProfilerError:
-        return Timeline(reason="this run has no records at all")
+        return Timeline(reason=Notice("no-records"))
 
 
 def _edges(run: Run) -> tuple[npt.NDArray[np.int64], bool]:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Analysis, Comparison, IdleBlame, Measure
+from profiler.core.notice import Notice
 from profiler.core.plugins import call_plugin, entry_points
 from profiler.report.render.json_found import found_json
 from profiler.report.render.json_values import Gaps, clean, ranges_json, ratio_json, strict
 from profiler.report.subject import View, breakdown_reason, devices, side_view, views
+from profiler.report.text import describe, host_state, mismatch, missing_name
 from profiler.run.model import RunInfo
 
 COMPARISON_SCHEMA = "comparison/1"
@@ -50,7 +52,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "verdict": comparison.verdict,
         "comparable": comparison.comparable,
         "forced": comparison.forced,
-        "reasons": list(comparison.reasons),
+        "reasons": [mismatch(one) for one in comparison.mismatches],
         "device": devices(views(comparison)),
         "pairs": comparison.pairs,
         "throughput_ratio": ratio_json(throughput, "throughput_ratio", gaps),
@@ -64,7 +66,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "floor": _side(side_view(comparison.floor, "floor"), "floor", gaps) if comparison.floor else None,
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
-        "method": list(comparison.method),
+        "method": [describe(notice) for notice in comparison.method],
     }
     for name, to_json in entry_points("json").items():
         report[name] = call_plugin(f"{name} (json)", to_json, comparison, gaps)
@@ -85,8 +87,8 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "run": _side(views(analysis)[0], "run", gaps),
         "environment": _environment(analysis.info, gaps),
         **found_json(analysis, gaps),
-        "notes": list(analysis.notes),
-        "missing": [{"what": gap.what, "reason": gap.reason} for gap in analysis.missing],
+        "notes": [describe(warning) for warning in analysis.warnings],
+        "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
     }
     return _closed(report, gaps)
 
@@ -113,7 +115,7 @@ def _side(view: View, path: str, gaps: Gaps) -> dict[str, Any]:
         ("breakdown", view.any_detail.breakdown, HOST_CATEGORIES),
         ("device_breakdown", view.any_detail.device_breakdown, DEVICE_CATEGORIES),
     ):
-        absent = Measure("", None, "s", reason=breakdown_reason(view))
+        absent = Measure("", None, "s", reason=Notice("text", {"text": breakdown_reason(view)}))
         measures = {name: parts.get(name, absent) for name in dict.fromkeys((*always, *parts))}
         side[key] = {name: gaps.number(f"{path}.{key}.{name}", m.value, m.reason) for name, m in measures.items()}
     if view.slowdown is not None:
@@ -127,7 +129,7 @@ def _idle(blame: IdleBlame, path: str, gaps: Gaps) -> dict[str, Any]:
     if blame.site is None:
         gaps.reasons[f"{path}.file"] = gaps.reasons[f"{path}.line"] = "no site was recorded"
     return {
-        "doing": blame.doing,
+        "doing": host_state(blame),
         "category": blame.category,
         "file": blame.site.file if blame.site else None,
         "line": blame.site.line if blame.site else None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler.analyse.model import Analysis, Doing, HotSite, InputPart, LineCost, Phase, Spikes
+from profiler.analyse.model import Analysis, CallSite, InputPart, LineCost, Phase, Spikes, ThreadActivity
 from profiler.report.render.json_values import Gaps
-from profiler.report.text import step_text
+from profiler.report.text import PERIODS, THREAD_STATES, input_part, step_text
 from profiler.run.model import Site
 
 
@@ -15,19 +15,19 @@ def found_json(analysis: Analysis, gaps: Gaps) -> dict[str, Any]:
     return {
         "step_source": step_text(analysis.step),
         "phases": [_phase(part, f"phases.{number}", gaps) for number, part in enumerate(analysis.phases)],
-        "hot": [_hot(row) for row in analysis.hot],
-        "doing": [_doing(one, f"doing.{number}", gaps) for number, one in enumerate(analysis.doing)],
+        "hot": [_hot(row) for row in analysis.call_sites],
+        "doing": [_doing(one, f"doing.{number}", gaps) for number, one in enumerate(analysis.threads)],
         "lines": [_line(line) for line in analysis.lines],
         "input": [_input(part, f"input.{number}", gaps) for number, part in enumerate(analysis.input)],
         "outside": [
-            {"name": one.name, "seconds": one.seconds, "lines": [_line(line) for line in one.lines]}
-            for one in analysis.outside
+            {"name": PERIODS[one.period], "seconds": one.seconds, "lines": [_line(line) for line in one.lines]}
+            for one in analysis.startup_teardown
         ],
         "spikes": _spikes(analysis.spikes, gaps),
     }
 
 
-def _hot(row: HotSite) -> dict[str, Any]:
+def _hot(row: CallSite) -> dict[str, Any]:
     return {
         "file": row.site.file,
         "line": row.site.line,
@@ -41,13 +41,13 @@ def _hot(row: HotSite) -> dict[str, Any]:
     }
 
 
-def _doing(one: Doing, path: str, gaps: Gaps) -> dict[str, Any]:
+def _doing(one: ThreadActivity, path: str, gaps: Gaps) -> dict[str, Any]:
     return {
         "process": one.process,
         "pid": one.pid,
         "thread": one.thread,
         "tid": one.tid,
-        "answer": one.answer,
+        "answer": THREAD_STATES[one.state],
         "share": one.share,
         "low": one.low,
         "high": one.high,
@@ -55,7 +55,7 @@ def _doing(one: Doing, path: str, gaps: Gaps) -> dict[str, Any]:
         **_place(one.site, path, gaps),
         "on_cpu": gaps.number(f"{path}.on_cpu", one.on_cpu, "the thread's clock was not read"),
         "gil": gaps.number(f"{path}.gil", one.gil, "no window of the GIL's holder was recorded"),
-        "parts": dict(one.parts),
+        "parts": {THREAD_STATES[state]: share for state, share in one.states},
     }
 
 
@@ -87,7 +87,7 @@ def _line(line: LineCost) -> dict[str, Any]:
 
 def _input(part: InputPart, path: str, gaps: Gaps) -> dict[str, Any]:
     shares = {"seconds_per_step": part.seconds_per_step, "share": part.share}
-    return {"name": part.name, "where": part.where, **shares, **_place(part.site, path, gaps)}
+    return {"name": input_part(part), "where": part.where, **shares, **_place(part.site, path, gaps)}
 
 
 def _spikes(spikes: Spikes | None, gaps: Gaps) -> dict[str, Any] | None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler.analyse.model import Measure, Ratio
+from profiler.core.notice import Notice
 from profiler.core.terminal import plain
+from profiler.report.text import NO_REASON, describe
 
 
 class Gaps:
@@ -16,10 +18,10 @@ class Gaps:
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
 
-    def number(self, path: str, value: float | None, reason: str) -> float | None:
+    def number(self, path: str, value: float | None, reason: Notice | str | None) -> float | None:
         """The value, or None with its reason noted."""
         if value is None:
-            self.reasons[path] = reason or "no reason was recorded"
+            self.reasons[path] = (reason if isinstance(reason, str) else describe(reason)) or NO_REASON
         elif not math.isfinite(value):
             self.reasons[path] = f"not a finite number: {value}"
         else:
@@ -29,7 +31,7 @@ class Gaps:
 
 def ratio_json(ratio: Ratio | None, path: str, gaps: Gaps) -> dict[str, Any]:
     """A ratio with its interval."""
-    found = ratio or Ratio("", None, None, None, 0, different=False, reason="no pair of runs was measured")
+    found = ratio or Ratio("", None, None, None, 0, different=False, reason=Notice("no-pair"))
     numbers = {
         key: gaps.number(f"{path}.{key}", value, found.reason or "too few pairs for an interval")
         for key, value in (("value", found.value), ("low", found.low), ("high", found.high))

@@ -9,6 +9,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.names import MEANINGS, categories, tone
 from profiler.report.quantities import measure_cell, missing_cell, percent, phrase, seconds_cell, share_cell
 from profiler.report.subject import Subject, View, breakdown_reason, views, without_queue
+from profiler.report.text import NO_REASON, describe
 
 TITLE = "Where the host's time goes"
 _OF_DEVICE = frozenset({"sync", "copy", "launch"})
@@ -50,7 +51,7 @@ def slowdown_note(sides: tuple[View, ...]) -> str:
         if view.slowdown is None:
             continue
         if view.slowdown.value is None:
-            said.append(f"{view.label} not measured ({view.slowdown.reason or 'no reason was recorded'})")
+            said.append(f"{view.label} not measured ({describe(view.slowdown.reason) or NO_REASON})")
         else:
             said.append(f"{view.label} {view.slowdown.value:.2f}×")
     if not said:

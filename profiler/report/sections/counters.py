@@ -26,7 +26,7 @@ def build(subject: Subject) -> Section | None:
         if not found:
             return None
     if not found:
-        reason = sides[0].why("counter", otherwise="the program's device counts nothing")
+        reason = "the program's device counts nothing"
         return Section("counters", TITLE, (NotMeasured("counters per step", reason),))
     note = "Counted, not sampled: every call of the measured steps is in these numbers."
     return Section("counters", TITLE, (compare_table(subject, in_order(found), "Calls and bytes a step", note=note),))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import Comparison, Doing, LineCost
+from profiler.analyse.model import Comparison, LineCost, ThreadActivity
 from profiler.report.blocks import Block, Cell, Column, Items, Section, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import share_cell, short_site
 from profiler.report.subject import Subject
+from profiler.report.text import THREAD_STATES
 
 TITLE = "What each thread was doing"
 _PARTS = 4
@@ -21,33 +22,35 @@ _NOTE = (
 
 def build(subject: Subject) -> Section | None:
     """A sentence a thread and their table; nothing where no stacks were sampled, nor of a comparison."""
-    if isinstance(subject, Comparison) or not subject.doing:
+    if isinstance(subject, Comparison) or not subject.threads:
         return None
-    said: tuple[Block, ...] = (Items(tuple(map(sentence, subject.doing))),)
-    if any(doing.lines for doing in subject.doing):
-        said = (*said, _lines(subject.doing))
+    said: tuple[Block, ...] = (Items(tuple(map(sentence, subject.threads))),)
+    if any(doing.lines for doing in subject.threads):
+        said = (*said, _lines(subject.threads))
     brief = said if subject.info.state == "attached" else ()
-    return Section("doing", TITLE, (*said, _table(subject.doing)), brief=brief)
+    return Section("doing", TITLE, (*said, _table(subject.threads)), brief=brief)
 
 
-def sentence(doing: Doing) -> str:
+def sentence(doing: ThreadActivity) -> str:
     """`rank 0 (1234): waiting for data 62% of the time, 55% at train.py:44: for batch in loader: [in ...]; else ...`"""
     who = f"{doing.process} ({doing.pid})" + (f", thread {doing.thread}" if doing.thread else "")
     own = doing.share_at_site
     part = "" if _rounded(own) == _rounded(doing.share) else f", {_rounded(own)}"
     where = f"{part} at {short_site(doing.site)}" if doing.site else ""
-    text = f": {doing.text}" if doing.text and where else ""
+    text = f": {doing.source_line}" if doing.source_line and where else ""
     calls = f" [in {doing.calls}]" if doing.calls else ""
-    others = ", ".join(f"{what} {_rounded(share)}" for what, share in doing.parts[1:_PARTS] if share >= _NAMED)
+    others = ", ".join(
+        f"{THREAD_STATES[state]} {_rounded(share)}" for state, share in doing.states[1:_PARTS] if share >= _NAMED
+    )
     rest = f"; else {others}" if others else ""
-    return f"{who}: {doing.answer} {_rounded(doing.share)} of the time{where}{text}{calls}{rest}"
+    return f"{who}: {THREAD_STATES[doing.state]} {_rounded(doing.share)} of the time{where}{text}{calls}{rest}"
 
 
 def _rounded(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _lines(doings: tuple[Doing, ...]) -> Table:
+def _lines(doings: tuple[ThreadActivity, ...]) -> Table:
     several = len(doings) > 1
     columns = (
         Column("Line"),
@@ -67,16 +70,16 @@ def _line(line: LineCost) -> tuple[Cell, ...]:
     return (
         Cell(short_site(line.site)),
         Cell(share.text, share.unit, share.sort, note=interval),
-        Cell(mostly),
+        Cell(THREAD_STATES.get(mostly, mostly)),
         Cell(line.calls or "the line itself"),
     )
 
 
-def _thread(doing: Doing) -> str:
+def _thread(doing: ThreadActivity) -> str:
     return f"{doing.process} {doing.pid}" + (f", {doing.thread}" if doing.thread else "")
 
 
-def _table(doings: tuple[Doing, ...]) -> Table:
+def _table(doings: tuple[ThreadActivity, ...]) -> Table:
     columns = (
         Column("Process, thread"),
         Column("Mostly"),
@@ -88,11 +91,11 @@ def _table(doings: tuple[Doing, ...]) -> Table:
     return Table("Shares of the sampled time", columns, tuple(map(_row, doings)), _NOTE)
 
 
-def _row(doing: Doing) -> tuple[Cell, ...]:
+def _row(doing: ThreadActivity) -> tuple[Cell, ...]:
     share = share_cell(doing.share)
     return (
         Cell(_thread(doing)),
-        Cell(doing.answer),
+        Cell(THREAD_STATES[doing.state]),
         Cell(share.text, share.unit, share.sort, note=f"{_rounded(doing.low)} to {_rounded(doing.high)}"),
         _share(doing.on_cpu, "the thread's clock was not read"),
         _share(doing.gil, "no window of the GIL's holder was recorded"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import Comparison, FlameDiff, FlameNode
+from profiler.analyse.model import Comparison, FlameDiff, FlameNode, Topic
 from profiler.report.blocks import Block, Flame, Frame, NotMeasured, Section
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, phrase
@@ -40,7 +40,7 @@ def build(subject: Subject) -> Section:
 def _reason(view: View) -> str:
     if view.detail is None:
         return "no breakdown pass was made of this side"
-    return view.why("stack", "flame", "py-spy", otherwise="no stack samples were recorded")
+    return view.why(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
 
 
 def _where(site: Site | None) -> str:

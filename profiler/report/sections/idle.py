@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import RECORDING_ITSELF, IdleBlame
+from profiler.analyse.model import HostState, IdleBlame, Topic
 from profiler.report.blocks import Bar, Block, Cell, Column, NotMeasured, Section, Segment, StackedBars, Table
 from profiler.report.build import SectionPlugin
 from profiler.report.names import categories, tone
 from profiler.report.quantities import digits, percent, phrase, seconds_cell, share_cell, site_cell
 from profiler.report.subject import Subject, View, of_pass, views, without_queue
+from profiler.report.text import host_state
 
 TITLE = "What left the device idle"
 _COLUMNS = (
@@ -39,9 +40,9 @@ def build(subject: Subject) -> Section | None:
 def blame_summary(view: View) -> tuple[Table, ...]:
     """The largest causes of device idle time with their lines; nothing where none is known."""
     # recording's own share stands in the full table: the first screen is about the program
-    blamed = [row for row in view.any_detail.idle if row.doing != RECORDING_ITSELF][:_BRIEF_ROWS]
-    rows = tuple((Cell(blame.doing), site_cell(blame.site), share_cell(blame.share_of_wall)) for blame in blamed)
-    own = sum(row.share_of_wall for row in view.any_detail.idle if row.doing == RECORDING_ITSELF)
+    blamed = [row for row in view.any_detail.idle if row.state is not HostState.RECORDING][:_BRIEF_ROWS]
+    rows = tuple((Cell(host_state(blame)), site_cell(blame.site), share_cell(blame.share_of_wall)) for blame in blamed)
+    own = sum(row.share_of_wall for row in view.any_detail.idle if row.state is HostState.RECORDING)
     note = f"The recorder's own {percent(own)} left out." if own else ""
     caption = f"{view.label}: largest causes of device idle time{of_pass(view)}"
     return (Table(caption, (*_COLUMNS[:2], Column("Share of wall", number=True)), rows, note),) if rows else ()
@@ -50,7 +51,7 @@ def blame_summary(view: View) -> tuple[Table, ...]:
 def _reason(view: View) -> str:
     if view.detail is None:
         return "no breakdown pass was made of this side"
-    return view.why("idle", "device", "activit", otherwise="no gap between activities was recorded")
+    return view.why(Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN, otherwise="no gap between activities was recorded")
 
 
 def _device_bars(sides: tuple[View, ...]) -> tuple[Bar, ...]:
@@ -80,7 +81,7 @@ def _table(view: View, most: int) -> Table:
 
 def _row(blame: IdleBlame) -> tuple[Cell, ...]:
     return (
-        Cell(blame.doing, note=blame.category),
+        Cell(host_state(blame), note=blame.category),
         site_cell(blame.site),
         share_cell(blame.share_of_wall),
         seconds_cell(blame.seconds_per_step),

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import (
-    IN_MAIN,
-    IN_WORKERS,
-    INLINE,
-    OWN_THREAD,
-    RECEIVE,
-    WAITING_FOR_WORK,
-    WAITING_FOR_WORKERS,
-    InputPart,
-)
+from profiler.analyse.model import RECEIVE, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
 from profiler.report.blocks import NOTHING, Block, Callout, Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import percent, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.subject import Subject, View, views
+from profiler.report.text import input_part
 
 TITLE = "Where the input's time goes"
 SUBSTANTIAL: Final = 0.05
@@ -57,20 +49,20 @@ def _brief(sides: list[View]) -> tuple[Block, ...]:
 def conclusion(view: View) -> str:
     """Whether the input limits this side, and where that comes from, in plain words."""
     parts = view.any_detail.input
-    workers = [part for part in parts if part.where == IN_WORKERS]
+    workers = [part for part in parts if part.where == "worker"]
     said = [_of_workers(view, workers) if workers else _of_one_process(parts)]
-    inline = [part for part in parts if part.where == IN_MAIN and part.name.endswith(INLINE)]
+    inline = [part for part in parts if part.context == "inline"]
     taken = sum(part.share for part in inline)
     if taken >= SUBSTANTIAL:
-        most = max(inline, key=lambda part: part.share).name.removesuffix(INLINE)
+        most = max(inline, key=lambda part: part.share).name
         name = most if len(inline) == 1 else f"mostly {most}"
         said.append(f"Outside of any loader the training thread spends {percent(taken)} of each step on input: {name}.")
     return " ".join(filter(None, said))
 
 
 def _of_workers(view: View, workers: list[InputPart]) -> str:
-    idle = sum(part.share for part in workers if part.name == WAITING_FOR_WORK)
-    main = [part for part in view.any_detail.input if part.where == IN_MAIN]
+    idle = sum(part.share for part in workers if part.name == WAITING_FOR_INDEX)
+    main = [part for part in view.any_detail.input if part.where == "main process" and part.context == "loader"]
     waits = sum(part.share for part in main if part.name == WAITING_FOR_WORKERS)
     receives = sum(part.share for part in main if part.name == RECEIVE)
     if waits + receives < SUBSTANTIAL:
@@ -86,7 +78,7 @@ def _of_workers(view: View, workers: list[InputPart]) -> str:
             f"{_lower(_crew(view, 'wait', 'waits'))} {percent(idle)} of the time for work: batches come late, not "
             "slowly, as after a start, with few prefetched, or when one takes much longer than the others."
         )
-    most = max((part for part in workers if part.name != WAITING_FOR_WORK), key=lambda part: part.share)
+    most = max((part for part in workers if part.name != WAITING_FOR_INDEX), key=lambda part: part.share)
     where = f" ({short_site(most.site)})" if most.site else ""
     return (
         f"{_crew(view, 'are', 'is')} busy {percent(1 - idle)} of the time and the training thread waits "
@@ -96,7 +88,7 @@ def _of_workers(view: View, workers: list[InputPart]) -> str:
 
 
 def _of_one_process(parts: tuple[InputPart, ...]) -> str:
-    own = [part for part in parts if part.where == IN_MAIN and not part.name.endswith((INLINE, OWN_THREAD))]
+    own = [part for part in parts if part.where == "main process" and part.context == "loader"]
     taken = sum(part.share for part in own)
     if not own:
         return ""
@@ -144,8 +136,8 @@ def _table(view: View) -> Table:
 
 def _row(part: InputPart) -> tuple[Cell, ...]:
     return (
-        Cell(part.name),
-        Cell("workers" if part.where == IN_WORKERS else part.where),
+        Cell(input_part(part)),
+        Cell("workers" if part.where == "worker" else part.where),
         site_cell(part.site) if part.site else Cell(NOTHING),
         seconds_cell(part.seconds_per_step),
         share_cell(part.share),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from profiler.analyse.model import Comparison, Missing
+from profiler.analyse.model import Comparison, Missing, Topic
 from profiler.core import metrics
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Section, Table
 from profiler.report.build import SectionPlugin
@@ -13,6 +13,7 @@ from profiler.report.doubts import alike
 from profiler.report.quantities import missing_cell, seconds_cell
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.subject import Subject, View, views
+from profiler.report.text import describe, missing_name
 from profiler.run.model import CollectorStatus
 
 T = TypeVar("T")
@@ -26,17 +27,17 @@ TITLE = "Method and doubts"
 def build(subject: Subject) -> Section:
     """Method, doubts, gaps, collectors."""
     sides = views(subject)
-    sentences = [*(subject.method if isinstance(subject, Comparison) else ()), slowdown_note(sides)]
+    sentences = [*(map(describe, subject.method) if isinstance(subject, Comparison) else ()), slowdown_note(sides)]
     blocks: list[Block] = []
     if any(sentences):
         blocks.append(Items(tuple(sentence for sentence in sentences if sentence), "How it was measured"))
-    said = [(view.label, note) for view in sides for note in (*alike(view.notes()), *_noise(view))]
+    said = [(view.label, note) for view in sides for note in (*alike(view.warnings()), *_noise(view))]
     doubts = _merged(said, len(sides))
     if doubts:
         blocks.append(Items(tuple(f"{prefix}{note}" for prefix, note in doubts), "What to doubt"))
     gaps = _merged([(view.label, gap) for view in sides for gap in view.missing()], len(sides))
     if gaps:
-        items = tuple(f"{prefix}{gap.what}: not measured: {gap.reason}" for prefix, gap in gaps)
+        items = tuple(f"{prefix}{missing_name(gap)}: not measured: {describe(gap.reason)}" for prefix, gap in gaps)
         if not isinstance(subject, Comparison):
             items = tuple(_by_reason(gap for _, gap in gaps))
         blocks.append(Items(items, "What could not be measured"))
@@ -47,21 +48,19 @@ def build(subject: Subject) -> Section:
 def _by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
     """Each reason once, with what it is the reason for: a run without a device lacks a dozen measures for one, and that
     comes last."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Missing]] = {}
     for gap in gaps:
-        groups.setdefault(gap.reason, []).append(gap.what)
+        groups.setdefault(describe(gap.reason), []).append(gap)
     for reason, things in sorted(groups.items(), key=lambda group: len(group[1]) > _NAMED):
-        whole = things[0].rpartition(": ")[0]
-        same = whole and all(thing.startswith(f"{whole}: ") for thing in things)
-        said = ", ".join(
-            map(_name, [things[0], *(thing.removeprefix(f"{whole}: " * bool(same)) for thing in things[1:])])
-        )
+        same = len({thing.topic for thing in things}) == 1 and things[0].topic is not Topic.MEASURE
+        said = ", ".join([_name(things[0]), *(thing.item if same else _name(thing) for thing in things[1:])])
         counted = f"{len(things)} measures not measured ({said})" if len(things) > _NAMED else f"{said}: not measured"
         yield f"{counted}: {reason}"
 
 
-def _name(what: str) -> str:
-    return metrics.label(what) if "_" in what or metrics.find_metric(what) else what
+def _name(gap: Missing) -> str:
+    is_measure = gap.topic is Topic.MEASURE and ("_" in gap.item or metrics.find_metric(gap.item))
+    return metrics.label(gap.item) if is_measure else missing_name(gap)
 
 
 def _noise(view: View) -> Iterable[str]:

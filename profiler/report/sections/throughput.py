@@ -8,6 +8,7 @@ from profiler.report.blocks import Block, Cell, Column, Group, Interval, Interva
 from profiler.report.build import SectionPlugin
 from profiler.report.quantities import measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.subject import Subject, View, rate_of, rate_unit, rate_words, ratio, side_view, views
+from profiler.report.text import describe
 
 TITLE = "Throughput"
 FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
@@ -33,7 +34,9 @@ def build(subject: Subject) -> Section:
     drawn = (_runs_plot((*sides, *((floor,) if floor else ())), rate), _pairs_plot(subject, sides, rate))
     plots = [(title, plot) for title, plot in zip(("Every run", "Every pair"), drawn, strict=True) if plot]
     if len(sides) > 1 and not plots:
-        blocks.append(NotMeasured("throughput of single runs", sides[0].measure(rate).reason or "no run is kept"))
+        blocks.append(
+            NotMeasured("throughput of single runs", describe(sides[0].measure(rate).reason) or "no run is kept")
+        )
     if plots:
         blocks.append(Group(tuple((title, (plot,)) for title, plot in plots)))
     return Section("throughput", TITLE, tuple(blocks))

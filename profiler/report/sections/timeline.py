@@ -6,6 +6,7 @@ from profiler.analyse.model import Comparison
 from profiler.report.blocks import Block, NotMeasured, Section, Trace
 from profiler.report.build import SectionPlugin
 from profiler.report.subject import Subject, View, views
+from profiler.report.text import describe
 
 TITLE = "Timeline"
 _CLICK = (
@@ -40,7 +41,7 @@ def _reason(view: View) -> str:
         return "no breakdown pass was made of this side"
     if view.detail.timeline is None:
         return f"none was put into this report; {_WRITES}"
-    return f"{view.detail.timeline.reason}; {_WRITES}"
+    return f"{describe(view.detail.timeline.reason)}; {_WRITES}"
 
 
 PLUGIN = SectionPlugin("timeline", TITLE, 85, build)

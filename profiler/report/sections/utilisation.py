@@ -26,7 +26,7 @@ def build(subject: Subject) -> Section:
     blocks: list[Block] = [_lines(sides, unit) for unit in sorted(units, key=_order)]
     for view in sides:
         if not _series(view):
-            reason = view.why("over time", "sampl", otherwise="no step was measured over which it could be drawn")
+            reason = "no step was measured over which it could be drawn"
             blocks.append(NotMeasured(f"utilisation over time of {view.label}", reason))
     return Section("utilisation", TITLE, tuple(blocks))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from profiler.analyse.model import Comparison, Ratio
@@ -30,11 +29,11 @@ from profiler.report.subject import (
     ratio,
     views,
 )
+from profiler.report.text import describe, host_state, mismatches
 
 TITLE = "Verdict"
 _HEADLINE = 120
 """Characters that read well in large type."""
-_BRACKETS = re.compile(r"\([^()]*\)")
 _BRIEF_LINES = 3
 KEY_MEASURES = (
     "tokens_per_s",
@@ -107,20 +106,14 @@ def _verdict(subject: Subject, measured: str) -> Callout:
     """Of a program that ended badly before its first step, only that: a time that it took to fail has no cure."""
     if not isinstance(subject, Comparison) and failed_first(subject):
         return Callout(f"The program {ended(subject.info)}; no step was seen.", "verdict", "How it ended")
-    return _sentence(subject.verdict or "No verdict was reached.", measured)
+    return _sentence(subject.verdict or "No verdict was reached.", subject.headline, measured)
 
 
-def _sentence(verdict: str, label: str) -> Callout:
-    """The verdict; what a long one says after its first colon or its first sentence goes into smaller type.
-
-    Without these it is what comes after `, with`. What stands in brackets stays in one piece.
-    """
-    open_text = _BRACKETS.sub(lambda found: "x" * len(found[0]), verdict)
-    breaks = [at + 1 for mark in (": ", ". ") if (at := open_text.find(mark)) > 0]
-    at = min(breaks, default=open_text.find(", with ") + 1)
-    if len(verdict) <= _HEADLINE or not at:
+def _sentence(verdict: str, headline: str, label: str) -> Callout:
+    """The verdict; of a long one what follows the headline goes into smaller type."""
+    if len(verdict) <= _HEADLINE or not headline:
         return Callout(verdict, "verdict", label)
-    return Callout(verdict[:at], "verdict", label, detail=verdict[at + 1 :])
+    return Callout(headline, "verdict", label, detail=verdict[len(headline) :].strip())
 
 
 def _warnings(subject: Subject) -> tuple[Callout, ...]:
@@ -136,7 +129,7 @@ def _of_the_end(subject: Subject) -> tuple[Callout, ...]:
         return (Callout(f"The program {bad}: only its first part is here.", "warning", "Ended early"),) if bad else ()
     if subject.comparable:
         return _ended_early(subject)
-    reasons = "; ".join(subject.reasons) or "no reason was recorded"
+    reasons = mismatches(subject.mismatches) or "no reason was recorded"
     if subject.forced:
         text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
         return (Callout(text, "warning", "Forced"), *_ended_early(subject))
@@ -171,7 +164,7 @@ def _why(view: View) -> str:
     if view.any_detail.idle:
         first = view.any_detail.idle[0]
         where = f" at {short_site(first.site)}" if first.site else ""
-        return f"The device idles {percent(first.share_of_wall)} of the time {first.doing}{where}."
+        return f"The device idles {percent(first.share_of_wall)} of the time {host_state(first)}{where}."
     known = [m for m in view.any_detail.breakdown.values() if m.value]
     if known:
         largest = max(known, key=lambda m: m.value or 0.0)
@@ -201,7 +194,7 @@ def _ratio_stat(after: View, found: Ratio | None, over: str) -> Stat:
     title = f"{after.label} {over}"
     if found is None or found.value is None:
         return Stat(title, missing_cell(found.reason if found else "no pair of runs was measured"), tone=after.tone)
-    detail = found.reason or f"{found.n} pair{'s' * (found.n != 1)}"
+    detail = describe(found.reason) or f"{found.n} pair{'s' * (found.n != 1)}"
     if found.low is not None and found.high is not None:
         detail = f"95% interval {factor(found.low)[0]} to {factor(found.high)[0]}, {found.n} pairs"
     if not found.different and not found.reason:

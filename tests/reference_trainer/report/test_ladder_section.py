@@ -12,6 +12,7 @@ from profiler.report import blocks
 from profiler.report.build import build_report
 from reference_trainer.report.ladder import Ladder, LadderRow, listed
 from reference_trainer.report.ladder_section import PLUGIN, said
+from tests.fakes.sentences import note
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind, text_of
 
@@ -94,7 +95,7 @@ def test_what_slowed_down_where_it_was_added_is_said() -> None:
 
 
 def test_one_round_claims_nothing() -> None:
-    one = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason="one pair: no interval")
+    one = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason=note("one pair: no interval"))
     text = sentence(replace(all_gains("without", one), rounds=1))
     assert text.startswith("With one round no effect can be told from chance; left out one at a time, the largest: ")
     found = replace(all_gains("cumulative", one), rounds=1)
@@ -155,7 +156,7 @@ def test_a_row_that_was_not_measured_breaks_no_other() -> None:
 
 def test_no_throughput_as_found_is_a_gap_with_its_reason() -> None:
     found = ladders.ladder()
-    absent = {"tokens_per_s": Measure("tokens_per_s", None, "tokens/s", reason="no step was closed")}
+    absent = {"tokens_per_s": Measure("tokens_per_s", None, "tokens/s", reason=note("no step was closed"))}
     rows = (replace(found.rows[0], measures=absent), *found.rows[1:])
     gaps = of_kind(ladders.with_ladder(replace(found, rows=rows)), "ladder", blocks.NotMeasured)
     assert [gap.reason for gap in gaps] == ["no step was closed"]

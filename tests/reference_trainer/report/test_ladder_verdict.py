@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from profiler.analyse.comparison import compare
 from profiler.analyse.model import Ratio
-from profiler.diagnose.verdict import compare_verdict
 from reference_trainer.report.ladder_plan import plan_ladder
 from tests.fakes.ladders import fix_list, made_up, speeds
+from tests.fakes.sentences import compare_verdict, note
 
 GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8}
 
@@ -46,7 +46,7 @@ def test_one_round_tells_nothing_and_an_interruption_is_said() -> None:
 
 def test_what_is_not_known_is_named_with_its_reason() -> None:
     found = made_up(GAINS)
-    unknown = Ratio("tokens_per_s", None, None, None, 0, different=False, reason="not comparable: corpus")
+    unknown = Ratio("tokens_per_s", None, None, None, 0, different=False, reason=note("not comparable: corpus"))
     rows = [replace(row, gain=unknown) if (row.kind, row.fix) == ("without", "batch") else row for row in found.rows]
     assert (
         "; not known of batch (and parallel): not comparable: corpus."

@@ -10,10 +10,11 @@ from profiler.analyse.model import Measure, Ratio
 from profiler.report import blocks
 from reference_trainer.report.ladder import Ladder
 from reference_trainer.report.quick_fix import PLUGIN, said, sizes
+from tests.fakes.sentences import note
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 
-ONE_ROUND = Ratio("tokens_per_s", 0.97, None, None, 1, different=False, reason="one pair: no interval")
+ONE_ROUND = Ratio("tokens_per_s", 0.97, None, None, 1, different=False, reason=note("one pair: no interval"))
 
 
 def sweep(**factors: Ratio) -> Ladder:

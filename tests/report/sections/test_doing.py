@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.analyse.model import Analysis, Doing, LineCost
-from profiler.diagnose.verdict import verdict
+from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.report.blocks import Items, Table
 from profiler.report.sections.doing import PLUGIN
 from profiler.run.model import RunInfo, Site
+from tests.fakes.sentences import verdict
 
-WAITING = Doing(
+WAITING = ThreadActivity(
     pid=7,
     tid=7,
     process="rank 0",
     thread="",
-    answer="waiting for data",
+    state=ThreadState.WAITING_FOR_DATA,
     share=0.62,
     low=0.55,
     high=0.69,
     samples=200,
     site=Site("/data/u/train.py", 44, "train"),
-    text="for batch in loader:",
+    source_line="for batch in loader:",
     calls="queue.Queue.get",
     on_cpu=0.3,
     gil=None,
-    parts=(("waiting for data", 0.62), ("inside torch operators", 0.37), ("idle", 0.01)),
+    states=((ThreadState.WAITING_FOR_DATA, 0.62), (ThreadState.TORCH, 0.37), (ThreadState.IDLE, 0.01)),
 )
-LAUNCHER = replace(WAITING, pid=6, tid=6, process="main process", answer="waiting for another process", share=1.0)
+LAUNCHER = replace(WAITING, pid=6, tid=6, process="main process", state=ThreadState.CHILD, share=1.0)
 
 
-def analysis(*doings: Doing) -> Analysis:
-    return Analysis(RunInfo(2, "r", "", ("x",), state="attached"), {}, {}, {}, doing=doings)
+def analysis(*doings: ThreadActivity) -> Analysis:
+    return Analysis(RunInfo(2, "r", "", ("x",), state="attached"), {}, {}, {}, threads=doings)
 
 
 def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
@@ -57,8 +57,17 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
     site, other = WAITING.site, Site("/data/u/train.py", 9, "log")
     assert site is not None
     lines = (
-        LineCost(site, "queue.Queue.get", 5.5, 0.55, 0.5, 0.6, 110, {"waiting for data": 4.5, "idle": 1.0}),
-        LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {"inside torch operators": 1.0}),
+        LineCost(
+            site,
+            "queue.Queue.get",
+            5.5,
+            0.55,
+            0.5,
+            0.6,
+            110,
+            {ThreadState.WAITING_FOR_DATA: 4.5, ThreadState.IDLE: 1.0},
+        ),
+        LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
     )
     section = PLUGIN.build(analysis(replace(WAITING, lines=lines)))
     assert section is not None

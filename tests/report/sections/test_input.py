@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from profiler.analyse.model import (
-    IN_MAIN,
-    IN_WORKERS,
-    INLINE,
     RECEIVE,
-    WAITING_FOR_WORK,
+    WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
     InputPart,
@@ -22,6 +19,7 @@ from profiler.report.subject import views
 from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
+INLINE = " (inline)"
 SITE = Site("/project/code/rows.py", 12, "Rows.__getitem__")
 
 
@@ -29,7 +27,15 @@ def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -
     """A run with these parts: where, name, share."""
     info = RunInfo(2, "run", "2026-01-01T00:00:00Z", ("train.py",), host={"cores": cores})
     made = tuple(
-        InputPart(name, where, share / 100, share, SITE if name == "dataset" else None) for where, name, share in parts
+        InputPart(
+            name.removesuffix(INLINE),
+            where,  # type: ignore[arg-type]
+            share / 100,
+            share,
+            SITE if name == "dataset" else None,
+            "inline" if name.endswith(INLINE) else "loader",
+        )
+        for where, name, share in parts
     )
     measures = {"loader_workers": Measure("loader_workers", float(workers), "1")} if workers else {}
     return Analysis(info, measures, {}, {}, input=made)
@@ -45,7 +51,11 @@ def test_no_section_without_input() -> None:
 
 
 def test_busy_workers_and_a_waiting_thread_limit() -> None:
-    parts = ((IN_WORKERS, "dataset", 0.9), (IN_WORKERS, WAITING_FOR_WORK, 0.03), (IN_MAIN, WAITING_FOR_WORKERS, 0.61))
+    parts = (
+        ("worker", "dataset", 0.9),
+        ("worker", WAITING_FOR_INDEX, 0.03),
+        ("main process", WAITING_FOR_WORKERS, 0.61),
+    )
     assert concluded(*parts, workers=2) == (
         "2 workers are busy 97.0% of the time and the training thread waits 61.0% of each step: the input is what "
         "limits. Most of their time goes to dataset (…/code/rows.py:12). The machine has 8 cores: more workers can "
@@ -55,23 +65,31 @@ def test_busy_workers_and_a_waiting_thread_limit() -> None:
 
 
 def test_idle_workers_keep_up() -> None:
-    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.8), (IN_WORKERS, "dataset", 0.2), workers=4)
+    text = concluded(("worker", WAITING_FOR_INDEX, 0.8), ("worker", "dataset", 0.2), workers=4)
     assert text == "4 workers wait 80.0% of the time for work: the input keeps up."
-    assert concluded((IN_WORKERS, WAITING_FOR_WORK, 0.8), workers=1).startswith("The worker waits 80.0%")
+    assert concluded(("worker", WAITING_FOR_INDEX, 0.8), workers=1).startswith("The worker waits 80.0%")
 
 
 def test_receiving_is_no_waiting() -> None:
-    parts = ((IN_WORKERS, WAITING_FOR_WORK, 0.6), (IN_MAIN, WAITING_FOR_WORKERS, 0.02), (IN_MAIN, RECEIVE, 0.2))
+    parts = (
+        ("worker", WAITING_FOR_INDEX, 0.6),
+        ("main process", WAITING_FOR_WORKERS, 0.02),
+        ("main process", RECEIVE, 0.2),
+    )
     assert concluded(*parts) == (
         "Receiving batches from workers takes 20.0% of each step, waiting for them 2.0%: fewer and larger tensors in a "
         "batch are received faster."
     )
-    more = ((IN_WORKERS, WAITING_FOR_WORK, 0.6), (IN_MAIN, WAITING_FOR_WORKERS, 0.3), (IN_MAIN, RECEIVE, 0.2))
+    more = (
+        ("worker", WAITING_FOR_INDEX, 0.6),
+        ("main process", WAITING_FOR_WORKERS, 0.3),
+        ("main process", RECEIVE, 0.2),
+    )
     assert concluded(*more).startswith("Receiving"), "idle workers are not what is waited for"
 
 
 def test_idle_workers_and_a_waiting_thread_are_told_as_such() -> None:
-    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.6), (IN_MAIN, WAITING_FOR_WORKERS, 0.3))
+    text = concluded(("worker", WAITING_FOR_INDEX, 0.6), ("main process", WAITING_FOR_WORKERS, 0.3))
     assert "waits 30.0% of each step although workers wait 60.0%" in text
 
 
@@ -80,24 +98,24 @@ def test_idle_workers_and_a_waiting_thread_are_told_as_such() -> None:
     [(0.4, "makes its batches itself, which takes 40.0% of each step, most of it dataset"), (0.02, "little to gain")],
 )
 def test_one_process(share: float, said: str) -> None:
-    assert said in concluded((IN_MAIN, "dataset", share))
+    assert said in concluded(("main process", "dataset", share))
 
 
 def test_inline_tokenization_is_told() -> None:
-    text = concluded((IN_WORKERS, WAITING_FOR_WORK, 0.9), (IN_MAIN, "tokenize" + INLINE, 0.2))
+    text = concluded(("worker", WAITING_FOR_INDEX, 0.9), ("main process", "tokenize" + INLINE, 0.2))
     alone = "Outside of any loader the training thread spends 20.0% of each step on input: tokenize."
-    assert concluded((IN_MAIN, "tokenize" + INLINE, 0.2)) == alone
-    both = concluded((IN_MAIN, "dataset" + INLINE, 0.05), (IN_MAIN, "tokenize" + INLINE, 0.2))
+    assert concluded(("main process", "tokenize" + INLINE, 0.2)) == alone
+    both = concluded(("main process", "dataset" + INLINE, 0.05), ("main process", "tokenize" + INLINE, 0.2))
     assert both.endswith("spends 25.0% of each step on input: mostly tokenize."), "the first is not the largest"
     assert text.endswith("Outside of any loader the training thread spends 20.0% of each step on input: tokenize.")
 
 
 def test_a_row_for_each_part() -> None:
-    section = PLUGIN.build(analysis((IN_WORKERS, "dataset", 0.9), (IN_MAIN, WAITING_FOR_WORKERS, 0.6)))
+    section = PLUGIN.build(analysis(("worker", "dataset", 0.9), ("main process", WAITING_FOR_WORKERS, 0.6)))
     assert section is not None
     table: Any = section.blocks[1]
     assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [
         ("dataset", "workers", "…/code/rows.py:12", "90.0"),
-        (WAITING_FOR_WORKERS, IN_MAIN, "–", "60.0"),
+        (WAITING_FOR_WORKERS, "main process", "–", "60.0"),
     ]
     assert len(section.brief) == 1

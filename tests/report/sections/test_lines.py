@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.analyse.model import Analysis, LineCost, Outside, Phase
+from profiler.analyse.model import Analysis, LineCost, Period, Phase, UnmeasuredPeriod
 from profiler.report.blocks import Cell, StackedBars, Table
 from profiler.report.render.json import analysis_json, render
 from profiler.report.sections.lines import build as build_lines
@@ -22,7 +22,7 @@ PHASES = (
     Phase("after the optimizer", 0.03, 0.3, 0.2, 0.4, LOG, "log_metrics"),
     Phase("elsewhere", 0.01, 0.1, 0.0, 0.2),
 )
-OUTSIDE = (Outside("before the first step", 5.0, LINES), Outside("after the last step", 1.0))
+OUTSIDE = (UnmeasuredPeriod(Period.STARTUP, 5.0, LINES), UnmeasuredPeriod(Period.TEARDOWN, 1.0))
 
 
 def found() -> Analysis:
@@ -30,7 +30,7 @@ def found() -> Analysis:
         samples.analysis(),
         lines=LINES,
         phases=PHASES,
-        outside=OUTSIDE,
+        startup_teardown=OUTSIDE,
         step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from profiler.analyse.model import Timeline
 from profiler.report.blocks import NotMeasured, Trace
 from profiler.report.sections.timeline import PLUGIN
+from tests.fakes.sentences import note
 from tests.report import samples
 
 
@@ -28,7 +29,9 @@ def test_each_side_has_its_own() -> None:
 
 
 def test_reasons() -> None:
-    section = PLUGIN.build(replace(samples.analysis(), timeline=Timeline(reason="a single step of it takes 3 MB")))
+    section = PLUGIN.build(
+        replace(samples.analysis(), timeline=Timeline(reason=note("a single step of it takes 3 MB")))
+    )
     assert section is not None
     [block] = section.blocks
     assert isinstance(block, NotMeasured)

@@ -1,0 +1,135 @@
+"""Diagnoses a comparison: how much faster or slower each side is, and what in the recordings explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any, Final
+
+from profiler.analyse.model import Comparison, Measure, Side
+from profiler.core.device_names import stated_device
+from profiler.core.notice import Notice
+from profiler.diagnose.change import largest_change
+from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove
+from profiler.diagnose.run import is_sampled
+from profiler.run.model import RunInfo
+
+_SPEEDS: Final = ("tokens_per_s", "steps_per_s")
+COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")
+"""Counters that a verdict may name, the most telling first."""
+_MAX_SLOWDOWN: Final = 1.5
+"""A breakdown pass that was slower than its light runs by more tells of its recording too: it gives no cause."""
+_MAX_COUNTERS: Final = 2
+_MIN_FACTOR: Final = 1.5
+"""A counter that changed by less is not named."""
+_SAME_SIZE: Final = 1.1
+"""Steps of which one has more of the other's tokens than this are other steps: what is counted in one says nothing."""
+
+
+def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
+    """Faster, slower or no difference, and what was seen to change with it."""
+    if not comparison.comparable and not comparison.forced:
+        return ComparisonDiagnosis(comparable=False, forced=False, mismatches=comparison.mismatches)
+    return ComparisonDiagnosis(
+        comparable=comparison.comparable,
+        forced=comparison.forced,
+        mismatches=comparison.mismatches,
+        sides=tuple(_diagnose_side(comparison, side) for side in comparison.sides[1:]),
+        starts=tuple((side.label, start) for side in comparison.sides if (start := _start(side)) is not None),
+    )
+
+
+def _start(side: Side) -> float | None:
+    """Seconds that programs state as `start_s`: of a short run that can be most of what a user waits for."""
+    stated = [run.info.facts.get("start_s") for run in side.runs]
+    numbers = [float(value) for value in stated if isinstance(value, int | float) and not isinstance(value, bool)]
+    return median(numbers) if numbers else None
+
+
+def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
+    base, ratios = comparison.sides[0], comparison.ratios.get(side.label, {})
+    known = [ratios[name] for name in _SPEEDS if name in ratios]
+    speed = next((ratio for ratio in known if ratio.value is not None), None)
+    if speed is None or speed.value is None:
+        return SideDiagnosis(base.label, side.label, None, reason=known[0].reason if known else Notice("no-pairs"))
+    units = (found.unit for one in (base, side) if (found := one.measures.get(speed.name)) and found.unit)
+    infos = [info for one in (base, side) if (info := _info(one)) is not None and info.facts.get("device")]
+    result = SideDiagnosis(
+        base.label,
+        side.label,
+        speed,
+        unit=next(units, speed.name),
+        devices=tuple(dict.fromkeys(stated_device(info.facts, info.devices) for info in infos)),
+    )
+    if speed.n > 1 and not speed.different:
+        return result
+    if moved := _moved(base, side):
+        return replace(result, moved=moved)
+    faster = speed.value > 1
+    change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
+    slowed = _slowed(base, side) if change and (change.is_cause or change.is_several) else None
+    return replace(
+        result,
+        change=change,
+        explained=change is not None and change.is_cause and speed.n > 1 and slowed is None,
+        counters=tuple(_counter_changes(base, side, faster=faster))[:_MAX_COUNTERS],
+        busy=None if change else _busy(base, side),
+        slowed=slowed,
+    )
+
+
+def _info(side: Side) -> RunInfo | None:
+    run = side.runs[0] if side.runs else side.detail
+    return run.info if run else None
+
+
+def _moved(base: Side, side: Side) -> WorkerMove | None:
+    """Where the programs say that another engine does the work."""
+    facts: list[Any] = [info.facts if (info := _info(one)) else {} for one in (base, side)]
+    before, after = facts
+    if before.get("engine") == after.get("engine"):
+        return None
+    workers = after.get("workers")
+    return WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
+
+
+def _slowed(base: Side, side: Side) -> tuple[str, float] | None:
+    """The breakdown pass that its recording slowed down most, where that is too much to explain the light runs."""
+    slowest = max((base, side), key=lambda one: one.recording_slowdown.value or 0.0)
+    factor = slowest.recording_slowdown.value or 0.0
+    return (slowest.label, factor) if factor > _MAX_SLOWDOWN else None
+
+
+def _busy(base: Side, side: Side) -> tuple[float, float] | None:
+    """Of the light runs, where the device itself counted it."""
+    pair = [one.measures.get("device_utilization") for one in (base, side)]
+    known = [busy.value for busy in pair if busy and busy.value is not None and not is_sampled(busy)]
+    return (known[0], known[1]) if len(known) == len(pair) else None
+
+
+def _counter_changes(base: Side, side: Side, *, faster: bool) -> Iterator[CounterChange]:
+    """Counters that changed in the direction of the step time, where steps are of about the same size."""
+    sizes = [_step_size(one) for one in (base, side)]
+    if all(sizes) and max(sizes) >= _SAME_SIZE * min(sizes):
+        return
+    for name in COUNTERS:
+        before, after = (_measured(one, f"{name}_per_step") for one in (base, side))
+        if before is None or after is None:
+            continue
+        large, small = (before, after) if faster else (after, before)
+        if large > small * _MIN_FACTOR:
+            yield CounterChange(name, before, after)
+
+
+def _step_size(side: Side) -> float:
+    """Tokens of a step; 0: not stated."""
+    tokens, steps = (side.measures.get(name, Measure(name, None, "")).value for name in _SPEEDS)
+    return tokens / steps if tokens and steps else 0.0
+
+
+def _measured(side: Side, name: str) -> float | None:
+    """Of the light runs; where they cannot see it, of the breakdown pass."""
+    empty = Measure(name, None, "")
+    light = side.measures.get(name, empty).value
+    return light if light is not None or side.detail is None else side.detail.measures.get(name, empty).value

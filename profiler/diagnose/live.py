@@ -1,0 +1,135 @@
+"""Diagnoses a running program by what can be read from outside, over the mean of the last seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
+from profiler.diagnose.model import Limit, LiveDiagnosis
+from profiler.diagnose.run import BUSY
+
+SPAN_S: Final = 5.0
+"""Seconds of readings that are averaged, so that the diagnosis does not change with every one of them."""
+STALLED: Final = 5.0
+"""Step times without a step, and as many seconds, from which a program counts as stalled."""
+_IDLE_GPU: Final = 0.5
+"""Share of time below which a GPU beside a busy host waits for it: kernels ran for less than half of the time."""
+_CROWDED: Final = 0.3
+"""Share of time without a free core from which there are too few cores."""
+_WORKING: Final = 0.5
+"""Cores that a worker uses from which it is at work: one that is ahead of the program waits for a place."""
+_MUCH: Final = 0.3
+"""Share of the last seconds from which a recorded part of the steps is named."""
+_ON_DISK: Final = "D"
+Use = TypeVar("Use", ThreadUse, ProcessUse, GpuUse)
+
+
+def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
+    """What limits the program now, with the figures that say so."""
+    thread = snapshot.training
+    if snapshot.interval is None or thread is None or thread.cpu is None:
+        return LiveDiagnosis(Limit.UNKNOWN)
+    known = [gpu.utilization for gpu in snapshot.gpus if gpu.utilization is not None]
+    gpu = sum(known) / len(known) if known else None
+    steps, part, part_share, part_window = snapshot.steps, "", 0.0, 0.0
+    stalled = None
+    if steps:
+        name, share = max(steps.parts.items(), key=lambda item: item[1], default=("", 0.0))
+        if share >= _MUCH:
+            part, part_share, part_window = name, share, steps.window
+        if steps.since_last > max(STALLED, STALLED * (steps.step_time or 0.0)):
+            stalled = steps.since_last
+    busy_workers = sum(worker.cpu is not None and worker.cpu >= _WORKING for worker in snapshot.workers)
+    return LiveDiagnosis(
+        _limit(snapshot, thread, gpu, part, busy_workers),
+        stalled,
+        thread.role,
+        min(1.0, thread.cpu),
+        part,
+        part_share,
+        part_window,
+        gpu,
+        snapshot.cpu,
+        snapshot.cores,
+        min(1.0, thread.delayed or 0.0),
+        busy_workers,
+        len(snapshot.workers),
+    )
+
+
+def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, busy_workers: int) -> Limit:
+    host_busy = thread.cpu is not None and thread.cpu >= BUSY
+    if gpu is not None:
+        if gpu >= BUSY:
+            return Limit.GPU
+        if host_busy:
+            return Limit.HOST if gpu < _IDLE_GPU else Limit.HOST_OR_WAITS
+    else:
+        if snapshot.cpu is not None and snapshot.cpu >= BUSY * snapshot.cores and snapshot.cores > 1:
+            return Limit.CPU
+        if host_busy:
+            return Limit.THREAD
+    if (thread.delayed or 0.0) >= _CROWDED:
+        return Limit.CORES
+    if part:
+        return Limit.RECORDED_PART
+    if busy_workers and (gpu is None or gpu < _IDLE_GPU):
+        return Limit.WORKERS
+    if thread.state == _ON_DISK:
+        return Limit.DISK
+    return Limit.WAIT_FOR_GPU if gpu is not None and gpu >= _IDLE_GPU else Limit.WAIT
+
+
+class RecentMean:
+    """The mean of the snapshots of the last SPAN_S."""
+
+    def __init__(self) -> None:
+        self._recent: deque[Snapshot] = deque()
+
+    def update(self, snapshot: Snapshot) -> Snapshot:
+        """`snapshot` with its rates of CPU and GPU as they were on average; what is new or gone has no past."""
+        if snapshot.interval is None:
+            return snapshot
+        recent = self._recent
+        recent.append(snapshot)
+        while len(recent) > 1 and sum(one.interval or 0.0 for one in recent) > SPAN_S + snapshot.interval / 2:
+            recent.popleft()
+        past = list(recent)
+        cpu = _mean((one.cpu, one.interval) for one in past)
+        return dataclasses.replace(
+            snapshot,
+            cpu=cpu if snapshot.cpu is not None else None,
+            threads=_averaged(past, lambda one: one.threads, lambda use: (use.pid, use.tid), ("cpu", "delayed")),
+            processes=_averaged(past, lambda one: one.processes, lambda use: use.pid, ("cpu",)),
+            gpus=_averaged(past, lambda one: one.gpus, lambda use: use.index, ("utilization",)),
+        )
+
+
+def _averaged(
+    past: Sequence[Snapshot],
+    uses: Callable[[Snapshot], tuple[Use, ...]],
+    key: Callable[[Use], Hashable],
+    fields: tuple[str, ...],
+) -> tuple[Use, ...]:
+    """The uses of the last snapshot, in its order, with `fields` weighted by the lengths of the intervals."""
+    history: dict[Hashable, list[tuple[Use, float | None]]] = {}
+    for snapshot in past:
+        for use in uses(snapshot):
+            history.setdefault(key(use), []).append((use, snapshot.interval))
+
+    def averaged(use: Use) -> Use:
+        means: dict[str, Any] = {
+            name: _mean((getattr(old, name), length) for old, length in history[key(use)]) for name in fields
+        }
+        return dataclasses.replace(use, **means)
+
+    return tuple(map(averaged, uses(past[-1])))
+
+
+def _mean(values: Iterable[tuple[float | None, float | None]]) -> float | None:
+    known = [(value, length) for value, length in values if value is not None and length]
+    total = sum(length for _, length in known)
+    return sum(value * length for value, length in known) / total if total else None

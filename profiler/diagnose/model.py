@@ -1,0 +1,233 @@
+"""Diagnoses as data: why a run is slow, what a comparison shows, what limits a running program.
+
+`profiler.report.verdict_text` makes the sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from profiler.analyse.model import IdleBlame, InputPart, Mismatch, Ratio, Spikes, ThreadActivity
+from profiler.core.notice import Notice
+from profiler.run.model import Site
+
+
+class RunVerdict(StrEnum):
+    """How the diagnosis of a run can turn out; `share` of the diagnosis is the share named here."""
+
+    NOTHING_MEASURED = "nothing-measured"
+    THREADS_ONLY = "threads-only"
+    """No step was seen: what the main thread did."""
+    DEVICE_IDLE = "device-idle"
+    """Share of time in which the device was idle, with causes."""
+    DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
+    DEVICE_BUSY = "device-busy"
+    """Share of time in which the device was busy: the host is not what limits the run."""
+    DEVICE_BUSY_SAMPLED = "device-busy-sampled"
+    """The same by NVML, which does not see short gaps."""
+    COMPUTING = "computing"
+    """Share of a step that is computing: nothing else limits the run."""
+    COMPUTING_AND_CAUSE = "computing-and-cause"
+    """Most of a step is computing, and the first cause is worth removing."""
+    CAUSE = "cause"
+    """The first cause takes more of a step than anything else; share of a step that is computing."""
+    UNKNOWN_STEP = "unknown-step"
+    """Share of a step in which nothing tells what ran."""
+    STEP_TIME_ONLY = "step-time-only"
+    WAITING_FOR_WORKERS = "waiting-for-workers"
+    LARGEST_CATEGORY = "largest-category"
+    """Share of the category that takes most of a step, in a program without a device to watch."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What takes part of a step, or leaves the device idle for part of it."""
+
+    category: str
+    """A host category, or the phase after the optimizer."""
+    share: float
+    """Of the wall time."""
+    site: Site | None = None
+    calls: str = ""
+    """The function of the user's own that this line calls."""
+    blame: IdleBlame | None = None
+    """Of idle time: the row of this category with the largest share."""
+    loader: InputPart | None = None
+    """Of waiting for data: what the loader spends most time on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownShare:
+    """Part of a step in which too few samples tell what ran."""
+
+    share: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiagnosis:
+    """Why a run is slow, or that it is not."""
+
+    verdict: RunVerdict
+    device: str = ""
+    share: float = 0.0
+    causes: tuple[Cause, ...] = ()
+    """The largest first."""
+    category: str = ""
+    """Of LARGEST_CATEGORY; `python-or-wait` where Python may be a wait inside CUDA."""
+    seconds: float = 0.0
+    """Seconds per step of it, or of the whole step."""
+    unknown: UnknownShare | None = None
+    """Worth naming before the causes: it may be larger than any of them."""
+    reason: Notice | None = None
+    """Why the device's idle time, or its cause, was not measured."""
+    thread: ThreadActivity | None = None
+    spikes: Spikes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """How much a phase of a step grew, in seconds per step; below 0 where it shrank."""
+
+    phase: str
+    seconds: float
+    site: Site | None = None
+
+
+class ChangeKind(StrEnum):
+    """What changed between two breakdown passes."""
+
+    IDLE = "idle"
+    """Idle time of the device, by the host category that it is charged to."""
+    HOST = "host"
+    """A category of the host's time."""
+    PHASE = "phase"
+    SEVERAL_PHASES = "several-phases"
+    ALL_PHASES = "all-phases"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed most in the direction of the step time from one breakdown pass to the other."""
+
+    kind: ChangeKind
+    name: str
+    """A host category or a phase; empty for several phases."""
+    faster: bool
+    """Whether the step became faster, so that this fell."""
+    is_cause: bool
+    """It makes up most of the change of the step time. Time that nothing recorded explains nothing."""
+    before: float = 0.0
+    after: float = 0.0
+    as_shares: bool = False
+    """`before` and `after` are shares of a step; else seconds per step."""
+    site: Site | None = None
+    """The line with most of it on the side where there is more of it."""
+    site_seconds: float | None = None
+    phases: tuple[PhaseChange, ...] = ()
+    """The phases that went the way of the step time, the largest change first."""
+    against: tuple[PhaseChange, ...] = ()
+    """The phase that went the other way most, where it is worth naming."""
+    step_seconds: float = 0.0
+    """How much the step time changed, of several phases."""
+
+    @property
+    def is_several(self) -> bool:
+        """Whether no phase makes up most of the change by itself."""
+        return self.kind in (ChangeKind.SEVERAL_PHASES, ChangeKind.ALL_PHASES)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterChange:
+    """A counter that changed in the direction of the step time, per step."""
+
+    name: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMove:
+    """The work of a side is done in other processes: what its stepping process does then explains nothing."""
+
+    engine: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideDiagnosis:
+    """One side against the baseline."""
+
+    base: str
+    side: str
+    speed: Ratio | None
+    """None, or without a value: how fast it is beside the baseline is not known, and `reason` says why."""
+    unit: str = ""
+    devices: tuple[str, ...] = ()
+    reason: Notice | None = None
+    moved: WorkerMove | None = None
+    change: Change | None = None
+    explained: bool = False
+    """`change` is the cause of the difference in speed."""
+    counters: tuple[CounterChange, ...] = ()
+    busy: tuple[float, float] | None = None
+    """Share of time in which the device was busy, before and after, where nothing else is known to have changed."""
+    slowed: tuple[str, float] | None = None
+    """Label of the side whose breakdown pass was slowed down too much to explain its light runs, and how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonDiagnosis:
+    """What a comparison shows."""
+
+    comparable: bool
+    forced: bool
+    mismatches: tuple[Mismatch, ...]
+    sides: tuple[SideDiagnosis, ...] = ()
+    starts: tuple[tuple[str, float], ...] = ()
+    """Label and seconds before the first step, of sides whose programs state it."""
+
+
+class Limit(StrEnum):
+    """What limits a running program, as far as it can be seen from outside."""
+
+    UNKNOWN = "unknown"
+    GPU = "gpu"
+    HOST = "host"
+    HOST_OR_WAITS = "host-or-waits"
+    """The host, or waits in which it spins."""
+    CPU = "cpu"
+    THREAD = "thread"
+    CORES = "cores"
+    """Too few free cores."""
+    RECORDED_PART = "recorded-part"
+    """The recorded part of the steps that is named with the figures."""
+    WORKERS = "workers"
+    DISK = "disk"
+    WAIT_FOR_GPU = "wait-for-gpu"
+    """Perhaps."""
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDiagnosis:
+    """What limits a running program now, with the figures that say so; shares are of 1."""
+
+    limit: Limit
+    stalled: float | None = None
+    """Seconds without a step, where that is unusually long."""
+    role: str = ""
+    thread_cpu: float = 0.0
+    part: str = ""
+    """Name of the recorded part of the steps that the thread spends much time in; `part_share` of `part_window` s."""
+    part_share: float = 0.0
+    part_window: float = 0.0
+    gpu: float | None = None
+    cores_used: float | None = None
+    cores: float = 0.0
+    delayed: float = 0.0
+    """Share of time in which the thread waited for a free core."""
+    busy_workers: int = 0
+    workers: int = 0

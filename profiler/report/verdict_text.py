@@ -1,0 +1,482 @@
+"""The verdicts as sentences: of a run, of a comparison, of a program that is running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeLine, Spikes
+from profiler.core.units import count, nth, ratio, seconds, share, significant
+from profiler.diagnose.model import (
+    Cause,
+    Change,
+    ChangeKind,
+    ComparisonDiagnosis,
+    Limit,
+    LiveDiagnosis,
+    PhaseChange,
+    RunDiagnosis,
+    RunVerdict,
+    SideDiagnosis,
+    UnknownShare,
+)
+from profiler.report.text import THREAD_STATES, at, describe, host_state, input_part, listed, mismatches
+from profiler.run.model import Site
+
+WHILE: Final[Mapping[str, str]] = {
+    "input": "while the host prepared input",
+    "sync": "in and after syncs",
+    "copy": "in copy calls",
+    "launch": "in launch and allocation calls",
+    "framework": "during the framework's operators",
+    "compute": "while the host computed",
+    "log": "while the host logged",
+    "checkpoint": "while the host wrote a checkpoint",
+    "python": "while the host ran Python",
+    "unattributed": "while nothing recorded what the host did",
+}
+"""Host category -> when the device was idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A verdict: what it says first, and what explains it."""
+
+    headline: str
+    explanation: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return " ".join(filter(None, (self.headline, self.explanation)))
+
+
+def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
+    """`analysis` with its verdict as a sentence."""
+    statement = run_statement(diagnosis)
+    return replace(analysis, verdict=statement.text, headline=statement.headline)
+
+
+def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnosis) -> Comparison:
+    """`comparison` with its verdict as a sentence."""
+    statement = comparison_statement(diagnosis)
+    extensions = comparison.extensions.values() if comparison.comparable or comparison.forced else ()
+    sentences = (statement.text, *(extension.verdict_sentence() for extension in extensions))
+    return replace(comparison, verdict=" ".join(filter(None, sentences)), headline=statement.headline)
+
+
+# ---------------------------------------------------------------- a run
+
+
+def run_statement(diagnosis: RunDiagnosis) -> Statement:
+    """Why the run is slow, or that it is not."""
+    return _RUN[diagnosis.verdict](diagnosis)
+
+
+def _nothing_measured(diagnosis: RunDiagnosis) -> Statement:
+    return Statement(f"Nothing was measured: {describe(diagnosis.reason)}.")
+
+
+def _threads_only(diagnosis: RunDiagnosis) -> Statement:
+    thread = diagnosis.thread
+    assert thread is not None
+    at_site = thread.share_at_site
+    here = f", {share(at_site)}" if at_site < _SAME_SHARE * thread.share else ""
+    state = f"{thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
+    return Statement(f"No step was seen; {state}{here}{at(thread.site)}.")
+
+
+_SAME_SHARE: Final = 0.95
+"""Of a state's share, the share at its line from which one number says both."""
+
+
+def _device_idle(diagnosis: RunDiagnosis) -> Statement:
+    head = f"The {diagnosis.device} was idle {share(diagnosis.share)} of the time:"
+    return Statement(head, f"{_idle_causes(diagnosis.causes)}.")
+
+
+def _device_idle_unexplained(diagnosis: RunDiagnosis) -> Statement:
+    head = f"The {diagnosis.device} was idle {share(diagnosis.share)} of the time; why was not measured:"
+    return Statement(head, f"{describe(diagnosis.reason)}.")
+
+
+def _device_busy(diagnosis: RunDiagnosis) -> Statement:
+    causes = f" ({_idle_causes(diagnosis.causes)})" if diagnosis.causes else ""
+    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time:"
+    return Statement(busy, f"the host is not what limits this run{causes}.")
+
+
+def _device_busy_sampled(diagnosis: RunDiagnosis) -> Statement:
+    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time, as NVML saw it (not its short gaps):"
+    besides = "".join(f"; besides, {share(cause.share)} of each step {_does(cause)}" for cause in diagnosis.causes)
+    return Statement(busy, f"the host is not what limits this run{besides}.")
+
+
+def _idle_causes(causes: tuple[Cause, ...]) -> str:
+    if not causes:
+        return "nothing of the program was seen to cause it"
+    return ", ".join(_idle_cause(cause, first=not number) for number, cause in enumerate(causes))
+
+
+def _idle_cause(cause: Cause, *, first: bool) -> str:
+    """The only row of a category in full, else the category with its largest row."""
+    amount = _points(cause.share) + " of it" * first
+    if cause.blame is None:
+        return f"{amount} {WHILE[cause.category]}"
+    row = f"{host_state(cause.blame)}{at(cause.blame.site)}"
+    if _points(cause.blame.share_of_wall) == _points(cause.share):
+        return f"{amount} {row}"
+    return f"{amount} {WHILE[cause.category]} (most: {_points(cause.blame.share_of_wall)} {row})"
+
+
+def _points(part: float) -> str:
+    """A share of the wall time as percentage points: `61 points`, `0.4 points`."""
+    value = part * 100
+    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+    return f"{text} point{'' if text == '1.0' else 's'}"
+
+
+def _computing(diagnosis: RunDiagnosis) -> Statement:
+    also = "".join(f"; {share(cause.share)} of it {_does(cause)}" for cause in diagnosis.causes)
+    takes = f"Computing takes {share(diagnosis.share)} of the step:"
+    return _of_step(diagnosis, Statement(takes, f"neither data nor Python is what limits this run{also}."))
+
+
+def _computing_and_cause(diagnosis: RunDiagnosis) -> Statement:
+    cause = diagnosis.causes[0]
+    takes = f"Computing takes {share(diagnosis.share)} of the step;"
+    return _of_step(diagnosis, Statement(f"{takes} {share(cause.share)} of the step {_does(cause)}."))
+
+
+def _cause(diagnosis: RunDiagnosis) -> Statement:
+    cause = diagnosis.causes[0]
+    also = f"; computing takes {share(diagnosis.share)}" if diagnosis.share >= _WORTH_NAMING else ""
+    return _of_step(diagnosis, Statement(f"{share(cause.share)} of each step {_does(cause)}{also}."))
+
+
+_WORTH_NAMING: Final = 0.05
+"""Share of a step below which computing is not named beside a cause."""
+
+
+def _unknown_step(diagnosis: RunDiagnosis) -> Statement:
+    return _of_step(diagnosis, Statement(""))
+
+
+def _of_step(diagnosis: RunDiagnosis, statement: Statement) -> Statement:
+    """With what is unknown before it, and what long steps do after it."""
+    head = _unknown_share(diagnosis.unknown) if diagnosis.unknown else ""
+    last = spikes_sentence(diagnosis.spikes) if diagnosis.spikes else ""
+    if head:
+        return Statement(head, " ".join(filter(None, (statement.text, last))))
+    if not statement.headline:
+        return Statement(last)
+    return Statement(statement.headline, " ".join(filter(None, (statement.explanation, last))))
+
+
+def _unknown_share(unknown: UnknownShare) -> str:
+    samples = unknown.samples or "no"
+    return f"What ran in {share(unknown.share)} of each step is not known: {samples} stack samples cannot say it."
+
+
+def _does(cause: Cause) -> str:
+    """What the time of a cause is spent on, after `12% of each step`."""
+    if cause.category == "input":
+        return _waits_for_data(cause)
+    if cause.category == AFTER_OPTIMIZER:
+        return f"runs after optimizer.step(){at(cause.site)}" + (f" ({cause.calls})" if cause.calls else "")
+    function = cause.site.function if cause.site and cause.site.function != "<module>" else ""
+    return f"{_DOES[cause.category]}{at(cause.site)}" + (f" ({function})" if function else "")
+
+
+_DOES: Final[Mapping[str, str]] = {
+    "sync": "is spent blocked on the device",
+    "copy": "goes to copies between host and device",
+    "log": "goes to logging",
+    "checkpoint": "goes to saving",
+    "python": "is Python, or waits in it",
+    "framework": "is the framework's own Python and the launching of its operators",
+    "launch": "goes to calls toward the device",
+}
+_LOADER_WORK: Final[Mapping[str, str]] = {
+    "dataset": "the dataset",
+    "collate": "collating",
+    "receive": "receiving batches",
+    "send": "sending batches",
+}
+"""Part of the input -> what it is called in a sentence."""
+
+
+def _waits_for_data(cause: Cause) -> str:
+    where = f", {at(cause.site).strip().removeprefix('at ')}" if cause.site else ""
+    work = ""
+    if part := cause.loader:
+        name = _LOADER_WORK.get(part.name, "") if part.context == "loader" else ""
+        work = f"; the loader's time goes mostly to {name or input_part(part)}{at(part.site)}, in the {part.where}"
+    return f"is waiting for data (next(loader){where}{work})"
+
+
+def _step_time_only(diagnosis: RunDiagnosis) -> Statement:
+    takes = f"A step takes {seconds(diagnosis.seconds)} on average; where that goes is recorded"
+    return Statement(f"{takes} from --level standard on.")
+
+
+def _waiting_for_workers(diagnosis: RunDiagnosis) -> Statement:
+    waits = f"The process that steps waits for its workers {share(diagnosis.share)} of each step:"
+    return Statement(waits, "what takes their time is in their own stacks.")
+
+
+def _largest_category(diagnosis: RunDiagnosis) -> Statement:
+    name = "Python or a wait inside CUDA" if diagnosis.category == "python-or-wait" else diagnosis.category
+    amount = f"{seconds(diagnosis.seconds)}, {share(diagnosis.share)} of it"
+    return Statement(
+        f"The largest part of a step is {name}:", f"{amount} (device idle time: {describe(diagnosis.reason)})."
+    )
+
+
+def _unknown(diagnosis: RunDiagnosis) -> Statement:
+    reason = describe(diagnosis.reason)
+    return Statement(
+        f"How busy the device was is not known ({reason}), and where the host's time went was not recorded."
+    )
+
+
+_RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Statement]]] = {
+    RunVerdict.NOTHING_MEASURED: _nothing_measured,
+    RunVerdict.THREADS_ONLY: _threads_only,
+    RunVerdict.DEVICE_IDLE: _device_idle,
+    RunVerdict.DEVICE_IDLE_UNEXPLAINED: _device_idle_unexplained,
+    RunVerdict.DEVICE_BUSY: _device_busy,
+    RunVerdict.DEVICE_BUSY_SAMPLED: _device_busy_sampled,
+    RunVerdict.COMPUTING: _computing,
+    RunVerdict.COMPUTING_AND_CAUSE: _computing_and_cause,
+    RunVerdict.CAUSE: _cause,
+    RunVerdict.UNKNOWN_STEP: _unknown_step,
+    RunVerdict.STEP_TIME_ONLY: _step_time_only,
+    RunVerdict.WAITING_FOR_WORKERS: _waiting_for_workers,
+    RunVerdict.LARGEST_CATEGORY: _largest_category,
+    RunVerdict.UNKNOWN: _unknown,
+}
+
+
+# ---------------------------------------------------------------- long steps
+
+
+_NEARLY_ALL: Final = 0.9
+"""Share of the extra time of long steps from which the remainder is not worth mentioning."""
+_MOSTLY: Final = 0.5
+_WHOLE_TIMES: Final = 10
+"""Times from which only whole ones are told."""
+
+
+def spikes_sentence(spikes: Spikes) -> str:
+    """`Every 10th step takes about 26 times as long; the extra time (72% of all) is at train.py:36, in evaluate().`"""
+    often = f"Every {nth(spikes.every)} step" if spikes.every else f"{spikes.count:,} of {spikes.steps:,} steps"
+    take = "take" if not spikes.every and spikes.count > 1 else "takes"
+    times = f"{spikes.times:,.0f}" if spikes.times >= _WHOLE_TIMES else significant(spikes.times, 2)
+    extra = f"the extra time ({share(spikes.share)} of all)"
+    return f"{often} {take} about {times} times as long; {extra} {_spike_location(spikes)}."
+
+
+def _spike_location(spikes: Spikes) -> str:
+    if not spikes.enough:
+        return f"has {spikes.samples or 'no'} stack samples: too few to say at which lines it is"
+    if not spikes.lines:
+        return "is at no line that stands out: the machine, or more of the same work"
+    first = spikes.lines[0]
+    if first.share >= _NEARLY_ALL:
+        return f"is{_at_line(first)}"
+    lines = " and ".join(f"{_at_line(line).strip()} ({share(line.share)})" for line in spikes.lines)
+    return f"is {'mostly ' * (first.share >= _MOSTLY)}{lines}"
+
+
+def _at_line(line: SpikeLine) -> str:
+    function = line.site.function.replace("<locals>.", "")
+    return at(line.site) + (f", in {function}()" if function and function != "<module>" else "")
+
+
+# ---------------------------------------------------------------- a comparison
+
+
+def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
+    """Faster, slower, or no difference seen, with the interval; then what was seen to change with it."""
+    if not diagnosis.comparable and not diagnosis.forced:
+        return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
+    statements = [_side_statement(side) for side in diagnosis.sides]
+    texts = [statement.text for statement in statements]
+    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared all the same:" if diagnosis.forced else ""
+    starts = _starts(diagnosis.starts)
+    if head:
+        return Statement(head, " ".join(filter(None, (f"{'; '.join(texts)}.", starts))))
+    if len(statements) == 1 and statements[0].explanation:
+        return Statement(statements[0].headline, " ".join(filter(None, (f"{statements[0].explanation}.", starts))))
+    return Statement(f"{'; '.join(texts)}.", starts)
+
+
+def _side_statement(side: SideDiagnosis) -> Statement:
+    speed = side.speed
+    if speed is None or speed.value is None:
+        return Statement(f"how fast {side.side} is beside {side.base} is not known:", describe(side.reason))
+    where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
+    interval = f" ({describe(speed.reason)})" if speed.reason else ""
+    if speed.low is not None and speed.high is not None:
+        interval = f" (95% {significant(speed.low)} to {significant(speed.high)})"
+    if speed.n > 1 and not speed.different:
+        head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
+        return Statement(head, f"{ratio(speed.value)}{interval}")
+    head = f"{side.side} runs {ratio(speed.value)}{interval} the {side.unit} of {side.base}{where}"
+    more = _moved(side) if side.moved else _changed(side)
+    if side.explained:
+        return Statement(f"{head}, {more}")
+    return Statement(f"{head},", more) if more else Statement(head)
+
+
+def _moved(side: SideDiagnosis) -> str:
+    assert side.moved is not None
+    workers = "one worker" if side.moved.workers == 1 else f"{side.moved.workers} workers"
+    return f"with its work done by {workers} (engine {side.moved.engine})"
+
+
+def _changed(side: SideDiagnosis) -> str:
+    """What changed along with the speed; `because` only where the recordings show time that explains most of it."""
+    counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
+    if counted:
+        counted[-1] += " a step"
+    more = f", with {' and '.join(counted)}" if counted else ""
+    slowed = ""
+    if side.slowed:
+        label, factor = side.slowed
+        slowed = f" (the breakdown pass of {label} took {ratio(factor)} the time of its light runs)"
+    change = side.change
+    if change and (side.explained or change.is_several):
+        because = "because" if side.explained else "and"
+        return f"{because} {change_text(change)}{more}{slowed}"
+    first = f"{_what(change)} {_amounts(change)}" if change else ""
+    if side.busy:
+        first = f"busy from {share(side.busy[0])} to {share(side.busy[1])} of the time"
+    parts = list(filter(None, (first, *counted)))
+    return f"with {listed(parts)}{slowed}" if parts else ""
+
+
+_COUNTERS: Final[Mapping[str, str]] = {
+    "syncs": "syncs",
+    "would_sync": "reads that would sync on a GPU",
+    "h2d": "H2D copies",
+    "d2h": "D2H copies",
+    "allocations": "allocations",
+    "launches": "launches",
+}
+_PHASES: Final[Mapping[str, str]] = {
+    "data": "the time of waiting for data",
+    AFTER_OPTIMIZER: "the time of what follows the optimizer",
+    "elsewhere": "the time elsewhere",
+}
+
+
+def change_text(change: Change) -> str:
+    """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
+    return f"{_what(change)} {_verb(change)} {_amounts(change)}"
+
+
+def _what(change: Change) -> str:
+    if change.kind is ChangeKind.IDLE:
+        return f"idle {WHILE[change.name]}"
+    if change.kind is ChangeKind.HOST:
+        return f"the host's {change.name} time"
+    if change.kind is ChangeKind.PHASE:
+        return _PHASES.get(change.name, f"the time of {change.name}")
+    return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
+
+
+def _verb(change: Change) -> str:
+    if change.is_several:
+        return "shrank:" if change.faster else "grew:"
+    return "fell" if change.faster else "rose"
+
+
+def _amounts(change: Change) -> str:
+    """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
+    if change.is_several:
+        phases = ", ".join(map(_phase_change, change.phases))
+        against = "".join(f", against {_phase_change(phase)}" for phase in change.against)
+        return f"{phases}{against} (of {_signed(change.step_seconds)} a step)"
+    if change.kind is ChangeKind.PHASE:
+        cost = f", {seconds(change.site_seconds)}" if change.site_seconds is not None else ""
+        before, after = seconds(change.before), seconds(change.after)
+        most = _most_at(change.site, cost)
+        return f"from {before}{most if change.faster else ''} to {after}{'' if change.faster else most} a step"
+    where = f" ({at(change.site).strip().removeprefix('at ')})" if change.site else ""
+    if change.as_shares:
+        return f"from {share(change.before)} to {share(change.after)} of a step{where}"
+    return f"from {seconds(change.before)} to {seconds(change.after)} a step in the breakdown pass{where}"
+
+
+def _phase_change(change: PhaseChange) -> str:
+    name = "waiting for data" if change.phase == "data" else change.phase
+    return f"{name} {_signed(change.seconds)}{_most_at(change.site)}"
+
+
+def _most_at(site: Site | None, cost: str = "") -> str:
+    return f" (most{at(site)}{cost})" if site else ""
+
+
+def _signed(value: float) -> str:
+    return f"{'+' * (value > 0)}{seconds(value)}"
+
+
+def _starts(starts: tuple[tuple[str, float], ...]) -> str:
+    if not starts:
+        return ""
+    named = listed([f"{seconds(start)} of {label}" for label, start in starts])
+    return f"The start before the first step, {named}, is not in it."
+
+
+# ---------------------------------------------------------------- a running program
+
+
+def live_sentence(diagnosis: LiveDiagnosis) -> str:
+    """What limits a running program now, in one line."""
+    if diagnosis.limit is Limit.UNKNOWN:
+        return "not known yet: CPU needs two readings"
+    stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
+    host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
+    if diagnosis.part:
+        window = seconds(diagnosis.part_window)
+        host += f", {share(diagnosis.part_share)} of the last {window} {_LIVE_PARTS[diagnosis.part]}"
+    if diagnosis.gpu is not None:
+        host += f"; GPU {share(diagnosis.gpu)}"
+    cores = f"{diagnosis.cores_used or 0.0:.1f} of {diagnosis.cores:g} cores are busy"
+    if diagnosis.limit is Limit.CPU:
+        host += f"; {cores}"
+    if diagnosis.limit is Limit.THREAD and diagnosis.cores_used is not None:
+        host += f", and {cores}"
+    return f"{stalled}{host}: {_limit(diagnosis)}"
+
+
+def _limit(diagnosis: LiveDiagnosis) -> str:
+    workers = f"{diagnosis.busy_workers} of {diagnosis.workers} workers are at work"
+    if diagnosis.limit is Limit.CORES:
+        return f"for another {share(diagnosis.delayed)} it waits for a free core: too few cores limit"
+    if diagnosis.limit is Limit.RECORDED_PART:
+        return f"that limits; {workers}" if diagnosis.busy_workers else "that limits"
+    if diagnosis.limit is Limit.WORKERS:
+        return f"it waits, and {workers}: they may limit"
+    return _LIMITS[diagnosis.limit]
+
+
+_LIMITS: Final[Mapping[Limit, str]] = {
+    Limit.GPU: "the GPU limits, as far as NVML sees (it sees no short gaps)",
+    Limit.HOST: "the host limits",
+    Limit.HOST_OR_WAITS: "the host limits in part, or spins in waits",
+    Limit.CPU: "the CPU limits",
+    Limit.THREAD: "this thread limits",
+    Limit.DISK: "it waits for a disk",
+    Limit.WAIT_FOR_GPU: "it waits mostly, perhaps for the GPU: what for cannot be seen from outside",
+    Limit.WAIT: "it waits mostly, for what cannot be seen from outside",
+}
+_LIVE_PARTS: Final[Mapping[str, str]] = {
+    "data": "in next(loader)",
+    "loader start": "in the start of a loader",
+    "tokenize": "in the tokenizer",
+    "checkpoint": "in writing a checkpoint",
+}

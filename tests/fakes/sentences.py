@@ -1,0 +1,47 @@
+"""Verdicts and warnings as the reports word them, for tests that read them."""
+
+from __future__ import annotations
+
+from profiler.analyse.model import Analysis, Comparison
+from profiler.core.live import Snapshot
+from profiler.core.notice import Notice
+from profiler.diagnose.comparison import diagnose_comparison
+from profiler.diagnose.live import diagnose_live
+from profiler.diagnose.run import diagnose_run
+from profiler.report.text import describe, mismatch
+from profiler.report.verdict_text import live_sentence, run_statement, with_comparison_verdict
+
+
+def verdict(analysis: Analysis) -> str:
+    """The verdict of a run."""
+    return run_statement(diagnose_run(analysis)).text
+
+
+def compare_verdict(comparison: Comparison) -> str:
+    """The verdict of a comparison."""
+    return with_comparison_verdict(comparison, diagnose_comparison(comparison)).verdict
+
+
+def live_verdict(snapshot: Snapshot) -> str:
+    """What limits a running program."""
+    return live_sentence(diagnose_live(snapshot))
+
+
+def warnings(analysis: Analysis) -> tuple[str, ...]:
+    """The warnings of a run."""
+    return tuple(map(describe, analysis.warnings))
+
+
+def method(comparison: Comparison) -> tuple[str, ...]:
+    """How a comparison was measured."""
+    return tuple(map(describe, comparison.method))
+
+
+def mismatches(comparison: Comparison) -> tuple[str, ...]:
+    """Why sides are not comparable."""
+    return tuple(map(mismatch, comparison.mismatches))
+
+
+def note(text: str) -> Notice:
+    """A notice with a sentence of its own."""
+    return Notice("text", {"text": text})
