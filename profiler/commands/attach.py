@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,10 +41,10 @@ class AttachCommand:
         from profiler.run.load import load
         from profiler.run.store import default_directory
 
-        attach.check(args.pid)
-        spec = attach.spec_of(args.pid, args.out or Path())
+        attach.check_attachable(args.pid)
+        spec = attach.attach_spec(args.pid, args.out or Path())
         if args.out is None:
-            spec = attach.spec_of(args.pid, default_directory(spec.argv, RUNS))
+            spec = replace(spec, out=default_directory(spec.argv, RUNS).absolute())
         attach.attach(args.pid, spec, args.seconds)
         run, analysis = load(spec.out), read(spec.out)
         _print(run, analysis, spec.out)

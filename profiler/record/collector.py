@@ -1,4 +1,4 @@
-"""What a collector is, and the thread that samples for those that poll."""
+"""Collectors: what they offer, the thread that samples for those that poll, and the set of them that records a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from profiler.core.errors import ProfilerError
+from profiler.core.plugins import discover
+from profiler.run import tables
 from profiler.run.model import CollectorStatus, RunSpec
 from profiler.run.store import RunWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a collector is told when the target has started."""
+    """What a collector needs once the target has started."""
 
     spec: RunSpec
     pid: int
@@ -23,7 +26,7 @@ class Context:
 
 
 class Collector(Protocol):
-    """Records one kind of thing from outside the target. Made afresh for every run.
+    """Records one kind of data from outside the target. A new object is made for every run.
 
     Order of calls: available; then, if it can run, describe (before the target starts), start, stop.
     """
@@ -36,20 +39,84 @@ class Collector(Protocol):
         """None, or the reason in one line why it cannot run here."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Fields of RunInfo that this collector knows."""
+        """Fields of RunInfo that this collector fills."""
 
     def start(self, context: Context) -> None:
         """Begin; returns at once."""
 
     def stop(self) -> CollectorStatus:
-        """End, after the target has ended; says how it went."""
+        """End, after the target has ended."""
+
+
+class CollectorSet:
+    """Chooses, starts and stops the collectors of a run. A collector that fails is a status; the run goes on.
+
+    :raises ProfilerError: the spec names a collector or a level that does not exist.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        kinds = {kind.name: kind for kind in discover("profiler.record.collectors")}
+        missing = sorted(set(spec.collectors or ()) - kinds.keys())
+        if missing:
+            raise ProfilerError(f"there is no collector {', '.join(missing)}: choose from {', '.join(kinds)}")
+        if spec.level not in tables.LEVELS:
+            raise ProfilerError(f"there is no level {spec.level}: choose from {', '.join(tables.LEVELS)}")
+        self.statuses: list[CollectorStatus] = []
+        self._ready: list[Collector] = []
+        self._running: list[Collector] = []
+        for name, kind in kinds.items():
+            if spec.collectors is not None and name not in spec.collectors:
+                self.statuses.append(CollectorStatus(name, "off", "not asked for"))
+            elif spec.collectors is None and spec.level not in kind.levels:
+                self.statuses.append(CollectorStatus(name, "off", f"does not run at level {spec.level}"))
+            elif reason := (collector := kind()).available():
+                self.statuses.append(CollectorStatus(name, "unavailable", reason))
+            else:
+                self._ready.append(collector)
+
+    def describe(self) -> dict[str, Any]:
+        """What is measured before the target starts: fields of RunInfo."""
+        fields: dict[str, Any] = {"collectors": tuple(self.statuses)}
+        for collector in list(self._ready):
+            try:
+                fields.update(collector.describe())
+            except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and its status reports it
+                self._add_failure(collector, error)
+                self._ready.remove(collector)
+        return fields
+
+    def start(self, context: Context) -> None:
+        """Start them; stacks before the others, because a short target ends soon."""
+        for collector in sorted(self._ready, key=lambda collector: collector.name, reverse=True):
+            try:
+                collector.start(context)
+                self._running.append(collector)
+            except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and its status reports it
+                self._add_failure(collector, error)
+
+    def stop(self) -> None:
+        """Stop those that run; afterwards `statuses` has every collector, sorted by name."""
+        for collector in self._running:
+            try:
+                self.statuses.append(collector.stop())
+            except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and its status reports it
+                self._add_failure(collector, error)
+        self._running.clear()
+        self.statuses.sort(key=lambda status: status.name)
+
+    def _add_failure(self, collector: Collector, error: Exception) -> None:
+        self.statuses.append(CollectorStatus(collector.name, "failed", describe_error(error)))
+
+
+def describe_error(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 class Sampler:
-    """Calls `tick` every `period` seconds in a thread of its own, which cannot hurt the target.
+    """Calls `tick` every `period` seconds in a thread; `tick` returns how many records it wrote.
 
-    `tick` returns how many records it wrote. Ticks that come too late are skipped, never made up for; the first one
-    comes however soon the end does.
+    Ticks that come too late are skipped and not made up for. The first one comes even if the end follows at once.
     """
 
     def __init__(self, name: str, period: float, tick: Callable[[], int]) -> None:
@@ -77,7 +144,7 @@ class Sampler:
                 if self._ended.wait(max(0.0, due - time.monotonic())):
                     break
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
-            self._error = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._error = describe_error(error)
         finally:
             self._cpu = time.thread_time()
 

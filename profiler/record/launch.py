@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import secrets
 import shutil
@@ -11,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
-from profiler.record.collector import Context
-from profiler.record.crew import Crew
+from profiler.record.collector import CollectorSet, Context
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
 from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec
@@ -37,42 +36,55 @@ def record(
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
     SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
-    :param enough: asked as often; once it says so the target is stopped, and its run is complete.
-    :param executable: the file to run, where the program's name is not to be looked up.
     :param watch: called about ten times a second while the target runs (a progress display).
+    :param enough: called as often; once it returns True the target is stopped, and its run is complete.
+    :param executable: the file to run, where the program's name is not to be looked up.
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
     :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
     """
     program = executable or find_program(spec.argv)
-    spec = dataclasses.replace(spec, out=spec.out.absolute())
-    crew = Crew(spec)
+    spec = replace(spec, out=spec.out.absolute())
+    collectors = CollectorSet(spec)
     existed = spec.out.exists()
     store.create(spec.out)
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
         try:
-            info = opened(spec, crew.describe())
+            info = new_manifest(spec, collectors.describe())
             store.write_manifest(spec.out, info)
             target.start(program)
         except OSError as error:
             _remove(spec.out, keep_folder=existed)
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
         try:
-            crew.start(Context(spec, target.pid, writer))
+            collectors.start(Context(spec, target.pid, writer))
             target.wait(watch, enough)
         finally:
-            target.kill()  # only a fault of ours or of `watch` leaves it running
+            target.kill()  # only an error of ours or of `watch` leaves it running
             end = time.monotonic_ns()
-            crew.stop()
+            collectors.stop()
             writer.close()
             target.note_signals()
-            info = _closed(info, target, end, (*crew.statuses, *hook_statuses(spec), *writer_status(writer)))
-            write_last(spec.out, info)
+            state, code = _outcome(target)
+            statuses = all_statuses(spec, collectors, writer)
+            info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
+            write_final_manifest(spec.out, info)
     return info
 
 
-def opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
-    """The manifest of a run that begins now."""
+def _outcome(target: Target) -> tuple[str, int | None]:
+    """State and exit code for the manifest."""
+    if target.enough:
+        return "complete", 0  # the signal that ended it was ours
+    code = target.exit_code
+    return ("interrupted" if target.stopped else "complete" if code == 0 else "failed"), code
+
+
+# ---------------------------------------------------------------- the manifest
+
+
+def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
+    """The manifest of a run that begins now; `fields` come from the collectors."""
     return RunInfo(
         schema=tables.SCHEMA,
         run_id=secrets.token_hex(6),
@@ -81,23 +93,25 @@ def opened(spec: RunSpec, described: dict[str, Any]) -> RunInfo:
         label=spec.label or store.program_name(spec.argv),
         level=spec.level,
         begin=time.monotonic_ns(),
-        **described,
+        **fields,
     )
 
 
-def _closed(info: RunInfo, target: Target, end: int, statuses: tuple[CollectorStatus, ...]) -> RunInfo:
-    code = target.exit_code
-    state = "interrupted" if target.stopped else "complete" if code == 0 else "failed"
-    if target.enough:
-        state, code = "complete", 0  # the signal that ended it was ours
-    return dataclasses.replace(info, state=state, exit_code=code, end=end, collectors=statuses)
+def write_final_manifest(path: Path, info: RunInfo) -> None:
+    """Close the run. What cannot be written is reported on stderr: the target's exit code counts."""
+    try:
+        store.write_manifest(path, info)
+    except OSError as error:
+        print(f"profiler: cannot close the run {path}: {error.strerror}; what is there still loads", file=sys.stderr)
 
 
-def writer_status(writer: store.RunWriter) -> list[CollectorStatus]:
-    """The recorder itself among the collectors when it could not write everything."""
-    if not writer.problem:
-        return []
-    return [CollectorStatus("recorder", "failed", f"recording stopped: {writer.problem}", dropped=writer.dropped)]
+def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:
+    """How collectors and hooks fared; the recorder itself is among them when it could not write everything."""
+    statuses = [*collectors.statuses, *hook_statuses(spec)]
+    if writer.problem:
+        reason = f"recording stopped: {writer.problem}"
+        statuses.append(CollectorStatus("recorder", "failed", reason, dropped=writer.dropped))
+    return tuple(statuses)
 
 
 def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
@@ -114,16 +128,15 @@ def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
     count = Counter(line.partition(" ")[0] for line in lines)
     reason = f"{count['torch']} of {count['python']} Python processes imported torch"
     numbers = {"python": count["python"], "torch": count["torch"]}
-    return [CollectorStatus(HOOKS, "ok", reason, code="hooks-loaded", values=numbers), *_failed_hooks(spec.out)]
-
-
-def _failed_hooks(out: Path) -> list[CollectorStatus]:
-    failed: dict[str, str] = {}
-    for file in sorted(out.glob(f"source-*/{tables.SOURCE_META}")):
+    failures: dict[str, str] = {}
+    for file in sorted(spec.out.glob(f"source-*/{tables.SOURCE_META}")):
         with suppress(OSError, ValueError, AttributeError):  # what is damaged is reported when the run is loaded
             hooks = json.loads(file.read_text(encoding="utf-8")).get("hooks", {})
-            failed.update({name: reason for name, reason in hooks.items() if reason})
-    return [CollectorStatus(f"hook {name}", "failed", reason) for name, reason in sorted(failed.items())]
+            failures.update({name: error for name, error in hooks.items() if error})
+    return [
+        CollectorStatus(HOOKS, "ok", reason, code="hooks-loaded", values=numbers),
+        *(CollectorStatus(f"hook {name}", "failed", error) for name, error in sorted(failures.items())),
+    ]
 
 
 def _isolating_flag(argv: tuple[str, ...]) -> str:
@@ -138,15 +151,8 @@ def _isolating_flag(argv: tuple[str, ...]) -> str:
     return ""
 
 
-def write_last(path: Path, info: RunInfo) -> None:
-    try:
-        store.write_manifest(path, info)
-    except OSError as error:
-        print(f"profiler: cannot close the run {path}: {error.strerror}; what is there still loads", file=sys.stderr)
-
-
 def _remove(path: Path, *, keep_folder: bool) -> None:
-    """Take back what `store.create` made: the target never started."""
+    """Remove what `store.create` made: the target never started."""
     if not keep_folder:
         shutil.rmtree(path)
         return

@@ -1,7 +1,7 @@
-"""Records the program that it runs in, as `python -m profiler run` would from outside: for notebooks and scripts.
+"""Records the program that it runs in, for notebooks and scripts; `python -m profiler run` does the same from outside.
 
-Inside of this process go the hooks and the recorder of its steps; samples and stacks are taken by a process beside it
-(`profiler.record.beside`), so that each of the two may be killed and what was written still loads.
+Hooks and the recorder of steps go into this process; a process beside it (`profiler.record.sidecar`) takes samples and
+stacks. Each of the two may be killed, and what was written still loads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from profiler import marks
 from profiler.agent import bootstrap, installation, patching, recorder
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
-from profiler.record.target import environment_of
+from profiler.record.target import target_environment
 from profiler.run import tables
 from profiler.run.model import RunSpec
 
 _PACKAGE: Final = Path(__file__).parents[1]
-_OURS: Final = (tables.ENV_RUN, tables.ENV_LEVEL, tables.ENV_RECORDER, tables.ENV_HOOKS, "PYTHONPATH")
+_VARIABLES: Final = (tables.ENV_RUN, tables.ENV_LEVEL, tables.ENV_RECORDER, tables.ENV_HOOKS, "PYTHONPATH")
 """What `record` sets in the environment, for the processes that the program starts meanwhile."""
-# It leaves the family of our processes at once: what is sampled there is the program's. Our package is named by its
-# file, because the program's folder, or its environment, may have another of the name.
-_BESIDE: Final = """
+# It leaves the tree of our processes, which is sampled, at once. Our package is named by its file, because the program's
+# folder, or its environment, may have another of the name.
+_SIDECAR: Final = """
 import os, sys
 if os.fork():
     os._exit(0)
@@ -39,7 +39,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("profiler", sys.argv[1])
 sys.modules["profiler"] = package = module_from_spec(spec)
 spec.loader.exec_module(package)
-from profiler.record.beside import main
+from profiler.record.sidecar import main
 sys.exit(main())
 """
 
@@ -70,9 +70,9 @@ class Recording:
 
     def __init__(self, spec: RunSpec) -> None:
         self.path = spec.out
-        """Of the run that holds the block."""
+        """The directory of the run."""
         self.joined = False
-        """True: the program was recorded already, and the block is a region of that run."""
+        """The program was recorded already, and the block is a region of that run."""
         self._spec = spec
         self._pid = 0
         self._region: recorder.Region | None = None
@@ -89,42 +89,40 @@ class Recording:
         with _entering:
             if _current is not None and _current._pid == os.getpid():
                 raise ProfilerError(f"this program is being recorded into {_current.path}: end that recording first")
-            there = recorder.start()
-            if there is not None:
-                self._join(there)
+            running = recorder.start()
+            if running is not None:
+                self.joined, self.path = True, running.directory.parent
+                if running.detailed:
+                    self._region = recorder.Region(running, self._spec.label)
+                    self._region.__enter__()
                 return self
             self._pid = os.getpid()
             self._begin()
             _current = self
         return self
 
-    def _join(self, there: recorder.Recorder) -> None:
-        self.joined, self.path = True, there.directory.parent
-        if there.detailed:
-            self._region = recorder.Region(there, self._spec.label)
-            self._region.__enter__()
-
     def _begin(self) -> None:
         spec = self._spec
         self.path = spec.out.absolute()
-        if why := refusal(spec.out, tables.MANIFEST):
-            raise ProfilerError(why)
-        self._beside = _Beside(spec, self.path)
-        self._before = {name: os.environ.get(name) for name in _OURS}
-        changed = {**environment_of(spec), tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._beside.pid)}
-        self._watcher: installation.HookFinder | None = None
+        if reason := refusal(spec.out, tables.MANIFEST):
+            raise ProfilerError(reason)
+        self._sidecar = _Sidecar(spec, self.path)
+        self._before = {name: os.environ.get(name) for name in _VARIABLES}
+        environment = target_environment(spec)
+        environment |= {tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._sidecar.pid)}
+        self._finder: installation.HookFinder | None = None
         try:
-            os.environ.update({name: changed[name] for name in _OURS if name in changed})
+            os.environ.update({name: environment[name] for name in _VARIABLES if name in environment})
             bootstrap.report_hooked("python")
             recorder.start()
-            self._watcher = installation.install_hooks()
+            self._finder = installation.install_hooks()
             bootstrap.report_hooked(bootstrap.FIRST)
             marks.renew()
         except BaseException:  # Ctrl-C too: the program is not left half hooked
-            self._take_back()
-            self._beside.close("failed")
+            self._restore_program()
+            self._sidecar.close("failed")
             raise
-        self._beside.say("go")
+        self._sidecar.send("go")
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -136,16 +134,16 @@ class Recording:
             return
         with _entering:
             _current = None
-            self._take_back()
-            if self._beside.close(_state(kind, value)):
+            self._restore_program()
+            if self._sidecar.close(_state(kind, value)):
                 shown = shlex.quote(str(self._spec.out))
-                with suppress(OSError, ValueError):  # it was closed: the program's, and not ours to judge
+                with suppress(OSError, ValueError):  # the program has closed stderr
                     print(f"profiler: recorded {shown}; see python -m profiler diagnose {shown}", file=sys.stderr)
 
-    def _take_back(self) -> None:
+    def _restore_program(self) -> None:
         patching.unpatch()
-        if self._watcher in sys.meta_path:  # the program may have taken it out
-            sys.meta_path.remove(self._watcher)
+        if self._finder in sys.meta_path:  # the program may have removed it
+            sys.meta_path.remove(self._finder)
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -157,63 +155,55 @@ class Recording:
 
 
 def _state(kind: type[BaseException] | None, value: BaseException | None) -> str:
-    """How the block ended, in the words of a manifest."""
+    """How the block ended: a state of the manifest."""
     if kind is None or (isinstance(value, SystemExit) and value.code in {None, 0}):
         return "complete"
     return "interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"
 
 
-class _Beside:
-    """The process beside: told by a line each what to do, it answers with a line."""
+class _Sidecar:
+    """The other end of the lines of `profiler.record.sidecar`."""
 
     def __init__(self, spec: RunSpec, out: Path) -> None:
         if not sys.executable:
             raise ProfilerError("cannot record: this Python does not know its own program (sys.executable is empty)")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BESIDE, str(_PACKAGE / "__init__.py")],
+            [sys.executable, "-c", _SIDECAR, str(_PACKAGE / "__init__.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd="/",  # no module of the program's folder is in its way
+            cwd="/",  # so that no module of the program's folder is imported instead of ours
         )
-        self._process.wait()  # it has gone on as a process that is not ours
-        request = {
-            "pid": os.getpid(),
-            "argv": spec.argv,
-            "out": str(out),
-            "level": spec.level,
-            "label": spec.label,
-            "sample_period": spec.sample_period,
-            "stack_rate": spec.stack_rate,
-        }
-        self.say(json.dumps(request))
-        word, _, rest = self._heard().partition(" ")
-        if word != "ready":
-            self._hang_up()
-            raise ProfilerError(rest or "cannot record: the process beside did not start")
-        self.pid = int(rest)
+        self._process.wait()  # it goes on as a process that is no child of ours
+        request = {name: getattr(spec, name) for name in ("argv", "level", "label", "sample_period", "stack_rate")}
+        self.send(json.dumps({**request, "pid": os.getpid(), "out": str(out)}))
+        status, _, detail = self._receive().partition(" ")
+        if status != "ready":
+            self._close_pipes()
+            raise ProfilerError(detail or "cannot record: the process beside did not start")
+        self.pid = int(detail)
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it was killed: `close` says so
+        with suppress(BrokenPipeError):  # it was killed: `close` reports that
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def _heard(self) -> str:
+    def _receive(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
     def close(self, state: str) -> bool:
-        """Have it close the run; whether it has when this returns."""
-        self.say(state)
-        closed = self._heard() == "closed"
+        """Close the run; whether the sidecar has closed it when this returns."""
+        self.send(state)
+        closed = self._receive() == "closed"
         if not closed:
             print("profiler: the recorder beside was ended; what it had written still loads", file=sys.stderr)
-        self._hang_up()
+        self._close_pipes()
         return closed
 
-    def _hang_up(self) -> None:
-        for end in (self._process.stdin, self._process.stdout):
-            if end is not None:
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
                 with suppress(BrokenPipeError):
-                    end.close()
+                    pipe.close()

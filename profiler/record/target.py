@@ -1,4 +1,4 @@
-"""The program that is recorded: found, started, waited for, and stopped with the patience that it deserves."""
+"""The program that is recorded: found, started, waited for, and stopped by signals of growing force."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from profiler.core.procfs import descendants, wait_exit
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
-GRACE_S: Final = 5.0  # from a signal to the next, harder one: a trainer may write a checkpoint on its way out
+GRACE_S: Final = 5.0
+"""From a signal to the next, stronger one: a trainer may write a checkpoint before it ends."""
 SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
-"""What brings our hooks into a Python whose PYTHONPATH begins with it."""
+"""The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
-"""What a terminal sends to all of its foreground: there the target has it already."""
-_WORDS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
-"""What a target may have a handler for and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+"""A terminal sends them to its whole foreground: there the target has them already."""
+_OTHER_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
+"""A target may handle them and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -50,10 +51,10 @@ def find_program(argv: tuple[str, ...]) -> str:
     raise ProfilerError(f"cannot start {argv[0]}: there is no such program")
 
 
-def environment_of(spec: RunSpec, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The target's environment: ours or the one that is `given`, and what tells it that it is recorded."""
+def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The target's environment: `base` (None: ours) with the variables that make it record."""
     environment = {
-        **(os.environ if given is None else given),
+        **(os.environ if base is None else base),
         tables.ENV_RUN: str(spec.out),
         tables.ENV_LEVEL: spec.level,
         tables.ENV_RECORDER: str(os.getpid()),
@@ -71,7 +72,7 @@ def environment_of(spec: RunSpec, given: Mapping[str, str] | None = None) -> dic
 
 
 class Target:
-    """The target's process. As a context manager it takes the recorder's signals and gives them back at the end.
+    """The target's process. As a context manager it handles the recorder's signals, and restores them at the end.
 
     The target stays in our process group, and so in the terminal's foreground: it can read the keyboard, and Ctrl-C
     reaches it from the terminal.
@@ -80,19 +81,19 @@ class Target:
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._received: list[int] = []
-        self._passed: set[int] = set()
+        self._forwarded: set[int] = set()
         self._handlers: dict[int, Any] = {}
-        self._ladder: list[signal.Signals] = [signal.SIGTERM, signal.SIGKILL]
-        self._harder_at: float | None = None
+        self._signals: list[signal.Signals] = [signal.SIGTERM, signal.SIGKILL]
+        self._escalate_at: float | None = None
         self.stopped = False
-        """By us: a signal that we passed on, or the timeout."""
+        """By a signal that we forwarded, or by the timeout."""
         self.enough = False
         """It was stopped because enough of it was recorded, and for no other reason."""
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (*_STOPS, *_WORDS):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it: then it is not ours to take
+            for number in (*_STOP_SIGNALS, *_OTHER_SIGNALS):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup: it stays so
                     self._handlers[number] = signal.signal(number, self._note)
         return self
 
@@ -106,12 +107,12 @@ class Target:
         self._received.append(number)
 
     def start(self, program: str) -> None:
-        """Start it. Ours reaches it by environment variables only: nothing of its own modules is touched.
+        """Start it. What it needs of us is in environment variables.
 
         :raises OSError: the system refuses, for example a file that is no program.
         """
         spec = self._spec
-        environment = environment_of(spec, {**os.environ, **spec.env})
+        environment = target_environment(spec, {**os.environ, **spec.env})
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
@@ -137,54 +138,54 @@ class Target:
         return self._process.returncode
 
     def wait(self, watch: Callable[[], None] | None = None, enough: Callable[[], bool] | None = None) -> None:
-        """Until it has ended; passes signals on, keeps the timeout, and grows harder when it does not heed.
+        """Until it has ended: forward signals, keep the timeout, and send stronger signals if it goes on.
 
-        :param enough: asked some ten times a second; once it says so the target is stopped.
+        :param enough: called some ten times a second; once it returns True the target is stopped.
         """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
             while self._received:
-                self._pass_on(self._received.pop(0))
+                self._forward(self._received.pop(0))
             now = time.monotonic()
             if timeout is not None and not self.stopped and now - self._started > timeout:
                 print(f"profiler: the target is stopped after {timeout:g} s (timeout)", file=sys.stderr)
-                self._harder()
+                self._escalate()
             elif enough is not None and not self.stopped and enough():
                 self.enough = True
-                self._harder()
-            elif self._harder_at is not None and now > self._harder_at:
-                self._harder()
+                self._escalate()
+            elif self._escalate_at is not None and now > self._escalate_at:
+                self._escalate()
             if watch:
                 watch()
         self._process.wait()
         self.note_signals()
 
     def note_signals(self) -> None:
-        """What came when the target had ended already (Ctrl-C reached both; collectors were stopping) counts too."""
+        """Count signals that came after the target had ended (Ctrl-C reached both), while collectors were stopping."""
         ended_by = -(self.exit_code or 0)
-        if any(number in _STOPS or number == ended_by for number in (*self._received, *self._passed)):
+        if any(number in _STOP_SIGNALS or number == ended_by for number in (*self._received, *self._forwarded)):
             self.stopped, self.enough = True, False
 
-    def _pass_on(self, number: int) -> None:
-        """A signal goes to the target as it came; one more of those that stop means: now."""
-        stops = number in _STOPS
+    def _forward(self, number: int) -> None:
+        """Send a signal on to the target; a second one of those that stop escalates at once."""
+        stops = number in _STOP_SIGNALS
         if stops and self.stopped:
-            self._harder()
+            self._escalate()
             return
-        self._passed.add(number)
+        self._forwarded.add(number)
         if stops:
             self.stopped, self.enough = True, False
-            self._harder_at = time.monotonic() + GRACE_S
-        if number not in _FROM_TERMINAL or not _at_terminal():
+            self._escalate_at = time.monotonic() + GRACE_S
+        if number not in _TERMINAL_SIGNALS or not _in_foreground():
             self._send(number)
 
-    def _harder(self) -> None:
+    def _escalate(self) -> None:
         self.stopped = True
-        self._harder_at = time.monotonic() + GRACE_S
-        number = self._ladder.pop(0) if len(self._ladder) > 1 else self._ladder[0]
+        self._escalate_at = time.monotonic() + GRACE_S
+        number = self._signals.pop(0) if len(self._signals) > 1 else self._signals[0]
         workers = descendants(self.pid) if number == signal.SIGKILL else []
         self._send(number)
-        for pid in workers:  # nobody is left to end them
+        for pid in workers:  # their parent cannot end them any more
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -200,10 +201,10 @@ class Target:
             os.kill(self.pid, number)
 
 
-def _at_terminal() -> bool:
+def _in_foreground() -> bool:
     """Whether we are in a terminal's foreground, so that its Ctrl-C has reached the target too.
 
-    A SIGINT that someone sent to us alone is then taken for a Ctrl-C, and the target gets SIGTERM after the grace.
+    A SIGINT that was sent to the recorder alone is then taken for a Ctrl-C: the target gets SIGTERM after GRACE_S.
     """
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)

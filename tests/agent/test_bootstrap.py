@@ -12,7 +12,7 @@ import pytest
 
 from profiler.agent import bootstrap
 from profiler.record.launch import record
-from profiler.record.target import SITE, environment_of
+from profiler.record.target import SITE, target_environment
 from profiler.run import tables
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, RunSpec
@@ -60,7 +60,7 @@ def recorded(folder: Path, *argv: str, level: str = "light") -> tuple[int, str, 
     """As the recorder starts it, with both streams caught apart."""
     out = folder / "run"
     out.mkdir(exist_ok=True)
-    return bare(*argv, environment=environment_of(spec(folder, *argv, level=level)))
+    return bare(*argv, environment=target_environment(spec(folder, *argv, level=level)))
 
 
 def hooks_status(folder: Path) -> CollectorStatus:
@@ -167,10 +167,10 @@ def test_they_stay_out_where_they_are_not_asked_for(folder: Path, tmp_path: Path
 
 
 def test_a_recorder_within_a_recorder_has_us_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = environment_of(spec(tmp_path, "python"))
+    first = target_environment(spec(tmp_path, "python"))
     monkeypatch.setattr(os, "environ", first)
-    assert environment_of(spec(tmp_path, "python"))["PYTHONPATH"] == first["PYTHONPATH"]
-    outside = environment_of(spec(tmp_path, "python", hooks=False))
+    assert target_environment(spec(tmp_path, "python"))["PYTHONPATH"] == first["PYTHONPATH"]
+    outside = target_environment(spec(tmp_path, "python", hooks=False))
     assert SITE not in outside.get("PYTHONPATH", "").split(os.pathsep)
     assert tables.ENV_HOOKS not in outside
 
@@ -183,7 +183,7 @@ def test_a_boot_that_fails_is_one_line(folder: Path, tmp_path: Path) -> None:
     for part in ("agent", "run", "core"):
         shutil.copytree(ours / part, tmp_path / "profiler" / part, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "profiler" / "run" / "tables.py").unlink()
-    environment = environment_of(spec(tmp_path, PYTHON))
+    environment = target_environment(spec(tmp_path, PYTHON))
     environment["PYTHONPATH"] = str(tmp_path / "profiler" / "agent" / "pythonpath")
     (tmp_path / "run").mkdir()
     code, out, error = bare(PYTHON, str(script(folder, "import torch; print('on')")), environment=environment)

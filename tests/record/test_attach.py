@@ -16,7 +16,7 @@ import pytest
 from profiler.analyse.doing import thread_activities
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
-from profiler.record.attach import attach, check, spec_of
+from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank
 from profiler.record.permission import missing_permission
 from profiler.run import tables
 from profiler.run.load import load
@@ -61,7 +61,7 @@ def job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def recorded(folder: Path, pid: int, seconds: float) -> tuple[RunInfo, Run]:
-    spec = spec_of(pid, folder)
+    spec = attach_spec(pid, folder)
     info = attach(pid, spec, seconds)
     return info, load(folder)
 
@@ -69,7 +69,7 @@ def recorded(folder: Path, pid: int, seconds: float) -> tuple[RunInfo, Run]:
 @needs_stacks
 def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     with job(tmp_path) as (process, child):
-        spec = spec_of(process.pid, tmp_path / "run")
+        spec = attach_spec(process.pid, tmp_path / "run")
 
         def end_when_both_are_seen() -> None:
             folder = tmp_path / "run" / "recorder"
@@ -100,7 +100,7 @@ def test_a_job_that_ends_ends_the_recording(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert process.stdin is not None
     stdin = process.stdin
-    info = attach(process.pid, spec_of(process.pid, tmp_path / "run"), 120, watch=stdin.close)
+    info = attach(process.pid, attach_spec(process.pid, tmp_path / "run"), 120, watch=stdin.close)
     assert process.wait() != 0
     assert info.state == "attached"
     assert load(tmp_path / "run").info.end
@@ -128,18 +128,18 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:
     with pytest.raises(
         ProfilerError, match=r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"
     ):
-        check(shell.pid)
+        check_attachable(shell.pid)
     assert shell.stdin is not None
     shell.stdin.close()
     shell.stdout.close()
     os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ProfilerError, match=f"process {shell.pid} has ended: it is a zombie"):
-        check(shell.pid)
+        check_attachable(shell.pid)
     shell.wait()
     with pytest.raises(ProfilerError, match=f"there is no process {shell.pid} here"):
-        check(shell.pid)
+        check_attachable(shell.pid)
     with pytest.raises(ProfilerError, match="is this profiler itself"):
-        check(os.getpid())
+        check_attachable(os.getpid())
 
 
 class Proc:
@@ -195,25 +195,25 @@ def test_a_rank_is_told_by_its_launcher(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     process.stdout.readline()
-    assert module._rank(process.pid) == 3
-    assert module._rank(os.getpid()) is None or "RANK" in os.environ
+    assert rank(process.pid) == 3
+    assert rank(os.getpid()) is None or "RANK" in os.environ
     process.communicate("\n")
 
 
-def test_our_own_processes_are_no_part_of_the_job_and_long_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[int, dict[str, object]] = {}
-    module._look(os.getppid(), seen)
-    assert os.getppid() in seen
-    assert os.getpid() not in seen
-    monkeypatch.setattr(module, "read_arguments", lambda pid: ("python", "x" * 500))
-    assert module._shown(1) == f"python {'x' * 40}..."
+def test_our_own_processes_are_no_members_and_long_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = JobMembers(os.getppid())
+    members.update()
+    pids = [row["pid"] for row in members.rows()]
+    assert os.getppid() in pids
+    assert os.getpid() not in pids
+    monkeypatch.setattr(module, "read_arguments", lambda pid: ("python", "x" * 500, "\x1b[2J"))
+    assert command(1) == f"python {'x' * 40}... \ufffd[2J"
 
 
-def test_a_command_line_that_is_not_there_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[int, dict[str, object]] = {}
-    said = []
+def test_a_missing_command_line_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, commands = JobMembers(os.getppid()), []
     for words in ((), ("python", "train.py"), ("another",)):
         monkeypatch.setattr(module, "read_arguments", lambda pid, words=words: words)
-        module._look(os.getppid(), seen)
-        said.append(seen[os.getppid()]["command"])
-    assert said == ["no command line", "python train.py", "python train.py"]
+        members.update()
+        commands.append(members.rows()[0]["command"])
+    assert commands == ["no command line", "python train.py", "python train.py"]

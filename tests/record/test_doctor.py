@@ -199,7 +199,7 @@ def test_the_scope_of_ptrace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("permitted", "state"), [(True, YES), (False, PARTLY)])
 def test_preempting(permitted: bool, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording._preempt, "permitted", lambda: permitted)
+    monkeypatch.setattr(recording, "may_preempt", lambda: permitted)
     assert recording.preempt.examine(setup).state == state
 
 

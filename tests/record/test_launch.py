@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.record import crew, target
-from profiler.record.collectors.stacks import FORBIDDEN
+from profiler.record import collector, target
 from profiler.record.launch import record
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunSpec
@@ -80,7 +79,7 @@ def test_a_marked_program_at_level_standard(tmp_path: Path) -> None:
 def check_stacks(run: Run, path: Path) -> None:
     """py-spy's share of each function agrees with the regions around its calls."""
     status = next(status for status in run.info.collectors if status.name == "stacks")
-    if status.state == "unavailable" and status.reason == FORBIDDEN:
+    if status.code == "ptrace-forbidden":
         pytest.skip(status.reason)
     assert status.state == "ok", status
     assert status.cost_s is not None
@@ -170,7 +169,7 @@ def test_enough_was_recorded_and_then_ctrl_c_came(tmp_path: Path, monkeypatch: p
         if enough():
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(target, "_at_terminal", lambda: False)
+    monkeypatch.setattr(target, "_in_foreground", lambda: False)
     monkeypatch.setattr(target, "GRACE_S", 0.2)
     info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt, enough=enough)
     assert info.state == "interrupted"
@@ -187,7 +186,7 @@ def test_a_target_that_does_not_heed_is_killed(tmp_path: Path, monkeypatch: pyte
         if not sent and (tmp_path / "run" / "output.log").read_text():
             sent.append(os.kill(os.getpid(), signal.SIGINT))
 
-    monkeypatch.setattr(target, "_at_terminal", lambda: False)
+    monkeypatch.setattr(target, "_in_foreground", lambda: False)
     info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt)
     assert (info.state, info.exit_code) == ("interrupted", -signal.SIGKILL)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "handlers are given back"
@@ -259,7 +258,7 @@ class Broken:
 def test_a_broken_collector_is_a_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, state: str, reason: str
 ) -> None:
-    monkeypatch.setattr(crew, "discover", lambda package: (Broken,))
+    monkeypatch.setattr(collector, "discover", lambda package: (Broken,))
     monkeypatch.setattr(Broken, "at", at)
     info = record(spec(tmp_path, PYTHON, "-c", "pass", collectors=None))
     assert info.state == "complete"
@@ -335,7 +334,7 @@ def test_a_fault_of_ours_leaves_a_finished_run_and_no_process(tmp_path: Path, mo
     def start(self: object, context: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew.Crew, "start", start)
+    monkeypatch.setattr(collector.CollectorSet, "start", start)
     with pytest.raises(KeyboardInterrupt):
         record(spec(tmp_path, PYTHON, "-c", "while True: pass"))
     assert load(tmp_path / "run").info.exit_code == -signal.SIGKILL

@@ -99,10 +99,10 @@ else:
         if how == "kill program":
             from profiler.agent import patching
             patching.STATE.recorder.flush()
-            print(run._beside.pid, flush=True)
+            print(run._sidecar.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "kill beside":
-            os.kill(run._beside.pid, signal.SIGKILL)
+            os.kill(run._sidecar.pid, signal.SIGKILL)
         if how == "exit":
             sys.exit(3)
         if how == "interrupt":

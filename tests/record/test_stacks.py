@@ -8,15 +8,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from profiler.core.procfs import ProcessStat
 from profiler.record.collector import Context
-from profiler.record.collectors import stacks
-from profiler.record.collectors._chrometrace import Span
-from profiler.record.collectors._lane import _torn, affordable
-from profiler.record.collectors.stacks import FORBIDDEN, StacksCollector, python_of, sampled_processes
+from profiler.record.collectors import _pyspy, stacks
+from profiler.record.collectors._pyspy import RealtimePriority
+from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate, has_torn_frame
+from profiler.record.collectors._traces import Span
+from profiler.record.collectors.stacks import StacksCollector, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunInfo, RunSpec
@@ -90,9 +93,9 @@ def collect(
     with waiting() as child:
         pid = of or child
         collector.start(Context(RunSpec(("x",), run, stack_rate=10), pid, writer))
-        while not collector._lanes or ((lane := collector._lanes[pid]).windows < windows and lane.alive):
+        while not collector._samplers or ((sampler := collector._samplers[pid]).windows < windows and sampler.alive):
             pass
-        while until_it_samples and not ((window := collector._lanes[pid]._window) and window.sampling):
+        while until_it_samples and not ((window := collector._samplers[pid]._window) and window.sampling):
             pass
         status = collector.stop()
     writer.close()
@@ -131,23 +134,34 @@ def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path
 
 
 def test_deep_stacks_are_sampled_less_often() -> None:
-    assert affordable(0.02, 1000, 100, 0.015) == 100, "20 us a sample"
-    assert affordable(0.5, 1000, 100, 0.015) == 30, "0.5 ms a sample, at 1.5% of a core"
-    assert affordable(5, 1000, 100, 0.015) == 20, "it is never without samples"
-    assert affordable(5, 1000, 5, 0.015) == 5
+    assert affordable_rate(0.02, 1000, 100, 0.015) == 100, "20 us a sample"
+    assert affordable_rate(0.5, 1000, 100, 0.015) == 30, "0.5 ms a sample, at 1.5% of a core"
+    assert affordable_rate(5, 1000, 100, 0.015) == 20, "it is never without samples"
+    assert affordable_rate(5, 1000, 5, 0.015) == 5
+
+
+def test_windows_of_all_threads_and_of_the_gil_alternate() -> None:
+    schedule, plans = SamplingSchedule(7, 100, preempt=True), []
+    for _ in range(8):
+        plans.append(schedule.plan())
+        assert schedule.plan() == plans[-1], "the same one until it has succeeded"
+        schedule.succeeded(plans[-1], cpu_s=0.25e-3 * plans[-1].seconds * plans[-1].rate)
+    assert [plan.gil for plan in plans] == [False, True] * 4
+    assert [plan.seconds for plan in plans] == [2, 1, 2, 2, 4, 3, 8, 5]
+    assert [plan.rate for plan in plans] == pytest.approx([100, *[60] * 4, *[30] * 3], abs=1), "500 samples are enough"
+    assert all(plan.preempt for plan in plans)
 
 
 @pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
 def test_a_frame_that_was_read_while_it_changed_is_known(torn: tuple[str, int, str]) -> None:
     whole = ("a.py", 1, "f")
-    assert _torn(Span(0, 1, 1, 1, (whole, torn), -1))
-    assert not _torn(Span(0, 1, 1, 1, (whole, whole), -1))
+    assert has_torn_frame(Span(0, 1, 1, 1, (whole, torn), -1))
+    assert not has_torn_frame(Span(0, 1, 1, 1, (whole, whole), -1))
 
 
 def test_forbidden_ptrace_says_what_to_do(tmp_path: Path) -> None:
     status, run = collect(tmp_path, REFUSING, 2)
-    assert (status.state, status.reason) == ("unavailable", FORBIDDEN)
-    assert "\n" not in FORBIDDEN
+    assert (status.state, status.code) == ("unavailable", "ptrace-forbidden")
     assert len(run.stacks) == 0
 
 
@@ -177,7 +191,7 @@ echo "[{{" > "$2"
 
 
 def test_without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(_pyspy.shutil, "which", lambda *_, **__: None)
     assert StacksCollector().available() == "py-spy is not installed: pip install py-spy"
 
 
@@ -219,25 +233,88 @@ def test_every_process_of_a_tree_is_sampled_but_helpers(tmp_path: Path) -> None:
 
 
 def test_more_processes_than_are_sampled_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "MOST_PROCESSES", 2)
+    monkeypatch.setattr(stacks, "MAX_PROCESSES", 2)
     with tree("a", "b", "c") as (root, children):
         status, run = collect(tmp_path, FAKE, 2, of=root)
     assert status.reason.endswith("the first 2 Python processes were sampled, 2 were left out")
     assert set(run.stacks["pid"].tolist()) <= {root, children[0]}
 
 
-def test_the_python_below_a_shell_is_found() -> None:
-    code = "print('up', flush=True); input()"
-    shell = subprocess.Popen(
-        ["/bin/sh", "-c", f'"{sys.executable}" -c "{code}"; true'],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert shell.stdout is not None
-    shell.stdout.readline()
-    found = python_of(shell.pid)
-    assert found != shell.pid
-    assert "python" in Path(f"/proc/{found}/exe").readlink().name
-    shell.communicate("\n")
-    assert python_of(os.getpid()) == os.getpid()
+# ---------------------------------------------------------------- real-time priority
+
+SAMPLER, TARGET = 70, 50
+
+
+class System:
+    """Threads of a sampler, and the core of the thread that it samples."""
+
+    def __init__(self) -> None:
+        self.core: int | None = 1
+        self.threads = [70, 71]
+        self.moved: list[tuple[int, Any]] = []
+        self.policies: list[tuple[int, int]] = []
+
+    @property
+    def stat(self) -> ProcessStat | None:
+        return None if self.core is None else ProcessStat("x", "R", 1, 1, 0.0, 1, 0, 0, self.core)
+
+    def set_affinity(self, tid: int, cores: Any) -> None:
+        if tid == 99:
+            raise PermissionError
+        self.moved.append((tid, cores))
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> System:
+    made = System()
+    monkeypatch.setattr(_pyspy, "read_stat", lambda pid: made.stat if pid == TARGET else None)
+    monkeypatch.setattr(_pyspy, "thread_ids", lambda pid: made.threads if pid == SAMPLER else [])
+    monkeypatch.setattr(os, "sched_setaffinity", made.set_affinity)
+    monkeypatch.setattr(os, "sched_setscheduler", lambda tid, policy, _: made.policies.append((tid, policy)))
+    return made
+
+
+def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(system: System) -> None:
+    priority = RealtimePriority(SAMPLER, TARGET)
+    priority.follow()
+    assert system.moved == [(70, {1}), (71, {1})]
+    assert system.policies == [(70, os.SCHED_RR), (71, os.SCHED_RR)]
+    soon = priority.pause_s
+    priority.follow()
+    assert len(system.moved) == 2
+    assert priority.pause_s == 2 * soon
+    system.core, system.threads = 0, [70, 71]
+    priority.follow()
+    assert system.moved[2:] == [(70, {0}), (71, {0})]
+    assert priority.pause_s == soon
+    system.threads = [70, 71, 72]
+    priority.follow()
+    assert system.moved[4:] == [(72, {0})], "only the new one"
+    assert not priority.refused
+
+
+def test_the_sampler_looks_often_enough_however_long_nothing_moves(system: System) -> None:
+    priority = RealtimePriority(SAMPLER, TARGET)
+    for _ in range(20):
+        priority.follow()
+    assert priority.pause_s <= 0.02
+
+
+def test_the_sampler_gets_its_cores_and_priority_back(system: System) -> None:
+    priority = RealtimePriority(SAMPLER, TARGET)
+    priority.follow()
+    priority.release()
+    assert system.moved[2:] == [(70, os.sched_getaffinity(0)), (71, os.sched_getaffinity(0))]
+    assert system.policies[2:] == [(70, os.SCHED_OTHER), (71, os.SCHED_OTHER)]
+    priority.release()
+    assert len(system.moved) == 4
+
+
+def test_a_refused_move_is_reported_and_an_ended_target_is_ignored(system: System) -> None:
+    system.threads = [99]
+    priority = RealtimePriority(SAMPLER, TARGET)
+    priority.follow()
+    assert priority.refused
+    system.core = None
+    priority.follow()
+    assert system.moved == []

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from profiler.core.procfs import descendants, is_alive, read_arguments
-from profiler.record.collectors.stacks import FORBIDDEN
 from profiler.record.launch import record
-from profiler.record.target import environment_of
+from profiler.record.target import target_environment
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import RunSpec
@@ -116,7 +115,7 @@ def test_a_killed_py_spy_loses_its_window_only(tmp_path: Path) -> None:
 
     info = record(spec(tmp_path, PYTHON, path, go, level="standard", collectors=("stacks",), timeout=60), watch=watch)
     (status,) = (status for status in info.collectors if status.name == "stacks")
-    if status.reason == FORBIDDEN:
+    if status.code == "ptrace-forbidden":
         pytest.skip(status.reason)
     assert info.exit_code == 3
     assert status.state == "ok", status
@@ -477,7 +476,7 @@ def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: s
     argv = (PYTHON, str(script(tmp_path, FAILING)), how)
     bare, ours = (
         subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        for environment in (dict(os.environ), environment_of(spec(tmp_path, *argv, level="standard")))
+        for environment in (dict(os.environ), target_environment(spec(tmp_path, *argv, level="standard")))
     )
     assert ours.stderr == bare.stderr
     assert "No such file or directory" in bare.stderr

@@ -24,8 +24,8 @@ from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import Watchdog, watchdog_process
 from profiler.core.errors import ProfilerError
 from profiler.record.failures import last_line
-from profiler.record.launch import hook_statuses, opened, write_last
-from profiler.record.target import environment_of, find_program
+from profiler.record.launch import hook_statuses, new_manifest, write_final_manifest
+from profiler.record.target import find_program, target_environment
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
 
@@ -126,14 +126,14 @@ class ControlledProcess:
         self._step_s = 0.0
         self.controller = StepController(sockets / f"{program.side}-{folder.name[:8]}")
         store.create(self.spec.out)
-        self._info: RunInfo = opened(self.spec, dict(program.facts))
+        self._info: RunInfo = new_manifest(self.spec, dict(program.facts))
         store.write_manifest(self.spec.out, self._info)
         self._process = self._start(executable)
         self.tree = ProcessTree(self._process.pid, watchdog)
 
     def _start(self, executable: str) -> subprocess.Popen[bytes]:
         program = self.program
-        environment = environment_of(self.spec, {**os.environ, **program.env})
+        environment = target_environment(self.spec, {**os.environ, **program.env})
         environment[tables.ENV_CONTROL] = str(self.controller.server.path)
         environment[_PADDING] = "." * secrets.randbelow(_MAX_PADDING)
         try:
@@ -264,7 +264,7 @@ class ControlledProcess:
         )
         with suppress(OSError):
             (self.spec.out / SPANS_FILE).write_text(json.dumps(self._spans) + "\n", encoding="ascii")
-        write_last(self.spec.out, self._info)
+        write_final_manifest(self.spec.out, self._info)
 
     # ------------------------------------------------------------ messages
 

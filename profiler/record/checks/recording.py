@@ -12,9 +12,8 @@ from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.core.errors import ProfilerError
 from profiler.record import permission
 from profiler.record.checks._programs import ProgramError, output_of, waiting_python
-from profiler.record.collectors import _preempt
+from profiler.record.collectors._pyspy import find_py_spy, may_preempt
 from profiler.record.collectors.gpu import GpuReader
-from profiler.record.collectors.stacks import find_py_spy
 from profiler.record.doctor import Setup, check
 from profiler.record.failures import last_line
 from profiler.record.launch import record
@@ -95,7 +94,7 @@ def _dump_refusal(py_spy: str, python: str, *, allow_tracing: bool) -> str:
 @check("preempt", "unbiased stacks", order=32)
 def preempt(_: Setup) -> Answer:
     """Take real-time priority, and give it back."""
-    if _preempt.permitted():
+    if may_preempt():
         return Answer(YES, "the sampler may preempt the program (real-time priority)")
     return Answer(
         PARTLY,

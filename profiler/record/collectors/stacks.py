@@ -2,39 +2,35 @@
 
 py-spy writes only when it ends and on a clock of its own: so it records windows of up to 8 s, each with a reading of
 our clock before and after; a kill -9 loses one window. Nor does it tell in one pass who holds the GIL: windows of its
-holder alone lie between those of all threads. Where it may, it preempts the main thread for each sample (`_preempt`);
-elsewhere py-spy stops the target's threads (some 100 µs), and on a machine whose cores are all busy the samples lean
-toward waiting, which the run says.
+holder alone lie between those of all threads. Where it may, it preempts the main thread for each sample
+(RealtimePriority); elsewhere py-spy stops the target's threads (some 100 µs), and on a machine whose cores are all
+busy the samples lean toward waiting, which the status tells.
 
-Each process has a py-spy to itself, not one with --subprocesses for all: that one could stand on one core only, so only
-one process would be sampled rightly, and it takes every process there is.
+Each process has a py-spy to itself, not one with --subprocesses for all: that one could run on one core only, so only
+one process would be sampled rightly, and it samples helper processes too.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from profiler.core.procfs import is_python, process_tree, read_arguments
-from profiler.record.collector import Context
-from profiler.record.collectors import _preempt
-from profiler.record.collectors._lane import Equipment, Lane
-from profiler.record.collectors._window import FORBIDDEN
-from profiler.run.model import CollectorState, CollectorStatus
+from profiler.record.collector import Context, describe_error
+from profiler.record.collectors._pyspy import find_py_spy, may_preempt
+from profiler.record.collectors._sampling import ProcessSampler, SamplerOptions
+from profiler.run.model import CollectorStatus
 from profiler.run.store import RECORDER
 
-__all__ = ["FORBIDDEN", "LEANING", "MOST_PROCESSES", "StacksCollector", "find_py_spy", "python_of", "sampled_processes"]
-MOST_PROCESSES: Final = 8
-"""So many are sampled at a time: each costs a py-spy and its target a share of every sample."""
-_LOOK_S: Final = 0.5  # how late a new process may be seen; one that is not there at two looks is not sampled
+MAX_PROCESSES: Final = 8
+"""Sampled at a time: each costs a py-spy, and its target a share of every sample."""
+_LOOK_S: Final = 0.5
+"""How late a new process may be noticed; one that is not there at two looks is not sampled."""
 _HELPERS: Final = ("multiprocessing.resource_tracker", "torch._inductor.compile_worker", "_inductor/compile_worker")
-"""Python processes that do no work of the program's own: by their command line."""
+"""Python processes that do no work of the program's own, by their command line."""
 LEANING: Final = (
     "samples lean toward waiting where all cores are busy: py-spy may not preempt the program "
     "(needs root or the capability SYS_NICE)"
@@ -42,7 +38,7 @@ LEANING: Final = (
 
 
 class StacksCollector:
-    """A thread in the recorder that gives every Python process of the target a lane, up to MOST_PROCESSES."""
+    """A thread that gives every Python process of the target a sampler, up to MAX_PROCESSES."""
 
     name: ClassVar[str] = "stacks"
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
@@ -59,10 +55,9 @@ class StacksCollector:
 
     def start(self, context: Context) -> None:
         self._context = context
-        self._equipment = Equipment(
-            self._program, context.spec.out / RECORDER, context.writer, preempts=_preempt.permitted()
-        )
-        self._lanes: dict[int, Lane] = {}
+        folder = context.spec.out / RECORDER
+        self._options = SamplerOptions(self._program, folder, context.writer, preempt=may_preempt())
+        self._samplers: dict[int, ProcessSampler] = {}
         self._left_out: set[int] = set()
         self._ended = threading.Event()
         self._cost = 0.0
@@ -71,89 +66,77 @@ class StacksCollector:
         self._thread.start()
 
     def stop(self) -> CollectorStatus:
-        """Windows of processes that have ended end by themselves; those of the living are cut short."""
+        """Windows of processes that have ended end by themselves; those of living ones are cut short."""
         self._ended.set()
         self._thread.join()
-        lanes = self._lanes.values()
-        for lane in lanes:
-            lane.end()
-        for lane in lanes:
-            lane.join()
-        state, reason = self._verdict()
-        return CollectorStatus(
-            self.name,
-            state,
-            reason,
-            code="ptrace-forbidden" if reason == FORBIDDEN else "",
-            records=sum(lane.records for lane in lanes),
-            dropped=sum(lane.dropped for lane in lanes),
-            cost_s=self._cost + sum(lane.cost_s for lane in lanes),
+        samplers = self._samplers.values()
+        for sampler in samplers:
+            sampler.end()
+        for sampler in samplers:
+            sampler.join()
+        return replace(
+            self._status(),
+            records=sum(sampler.records for sampler in samplers),
+            dropped=sum(sampler.dropped for sampler in samplers),
+            cost_s=self._cost + sum(sampler.cost_s for sampler in samplers),
         )
 
-    def _verdict(self) -> tuple[CollectorState, str]:
-        lanes = self._lanes.values()
-        errors = [error for error in (self._error, *(lane.error for lane in lanes)) if error]
+    def _status(self) -> CollectorStatus:
+        samplers = self._samplers.values()
+        errors = [error for error in (self._error, *(sampler.error for sampler in samplers)) if error]
         if errors:
-            return "failed", errors[0]
-        if any(lane.records for lane in lanes):
-            preempted = self._equipment.preempts and not any(lane.lost_seat for lane in lanes)
-            said = "" if preempted else LEANING, self._said_of_lost(), self._said_of_left_out()
-            return "ok", "; ".join(filter(None, said))
-        refusals = [lane.refusal for lane in lanes if lane.refusal]
-        if refusals and refusals[0] == FORBIDDEN:
-            return "unavailable", FORBIDDEN
-        return "failed", refusals[0] if refusals else "the target ended before the first sample"
+            return CollectorStatus(self.name, "failed", errors[0])
+        if any(sampler.records for sampler in samplers):
+            return CollectorStatus(self.name, "ok", "; ".join(self._limitations()))
+        refusal = next((sampler.refusal for sampler in samplers if sampler.refusal), None)
+        if refusal and refusal.forbidden:
+            return CollectorStatus(self.name, "unavailable", refusal.reason, code="ptrace-forbidden")
+        reason = refusal.reason if refusal else "the target ended before the first sample"
+        return CollectorStatus(self.name, "failed", reason)
 
-    def _said_of_lost(self) -> str:
-        lost = sum(lane.lost for lane in self._lanes.values())
-        return f"windows lost because their py-spy was killed: {lost}" if lost else ""
-
-    def _said_of_left_out(self) -> str:
-        count = len(self._left_out.difference(self._lanes))
-        return f"the first {MOST_PROCESSES} Python processes were sampled, {count} were left out" if count else ""
+    def _limitations(self) -> list[str]:
+        samplers = self._samplers.values()
+        killed = sum(sampler.killed_windows for sampler in samplers)
+        left_out = len(self._left_out.difference(self._samplers))
+        lines = [] if all(sampler.preempts for sampler in samplers) else [LEANING]
+        if killed:
+            lines.append(f"windows lost because their py-spy was killed: {killed}")
+        if left_out:
+            lines.append(f"the first {MAX_PROCESSES} Python processes were sampled, {left_out} were left out")
+        return lines
 
     def _run(self) -> None:
         try:
             self._watch()
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
-            self._error = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._error = describe_error(error)
         finally:
             self._cost += time.thread_time()
 
     def _watch(self) -> None:
-        """Give a lane to what is there now, then to each process that is there at two looks."""
-        seen = sampled_processes(self._context.pid)
-        self._give(seen or [self._context.pid])
+        """Sample what is there now, then each process that is there at two looks."""
+        before = sampled_processes(self._context.pid)
+        self._sample(before or [self._context.pid])
         while not self._ended.wait(_LOOK_S):
             now = sampled_processes(self._context.pid)
-            self._give([pid for pid in now if pid in seen])
-            seen = now
+            self._sample(pid for pid in now if pid in before)
+            before = now
 
-    def _give(self, pids: list[int]) -> None:
+    def _sample(self, pids: Iterable[int]) -> None:
         for pid in pids:
-            if pid in self._lanes:
+            if pid in self._samplers:
                 continue
-            if sum(lane.alive for lane in self._lanes.values()) >= MOST_PROCESSES:
+            if sum(sampler.alive for sampler in self._samplers.values()) >= MAX_PROCESSES:
                 self._left_out.add(pid)
             else:
-                self._lanes[pid] = Lane(self._equipment, pid, self._context.spec.stack_rate)
-
-
-def find_py_spy() -> str | None:
-    """The path of py-spy: beside this Python, or found as a shell does."""
-    beside = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.defpath)))
-    return beside or shutil.which("py-spy")
-
-
-def python_of(pid: int) -> int:
-    """The first Python process in the tree of `pid`; `pid` itself where none is found (it may embed one)."""
-    return next(filter(is_python, process_tree(pid)), pid)
+                self._samplers[pid] = ProcessSampler(self._options, pid, self._context.spec.stack_rate)
 
 
 def sampled_processes(pid: int) -> list[int]:
-    """The Python processes in the tree of `pid`, those next to it first, without mere helpers."""
-    found = list(filter(is_python, process_tree(pid)))
-    return found[:1] + [one for one in found[1:] if not any(mark in " ".join(read_arguments(one)) for mark in _HELPERS)]
+    """The Python processes in the tree of `pid`, by generation, without mere helpers."""
+    pythons = list(filter(is_python, process_tree(pid)))
+    helpers = {pid for pid in pythons[1:] if any(mark in " ".join(read_arguments(pid)) for mark in _HELPERS)}
+    return [pid for pid in pythons if pid not in helpers]
 
 
 PLUGIN = StacksCollector

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from profiler.record.collectors._chrometrace import Span, spans
+from profiler.record.collectors._traces import Span
+from profiler.record.collectors._traces import spans_of_all_threads as spans
 
 START = 1_000_000_000
 MS = 1_000_000
