@@ -28,7 +28,7 @@ from profiler.run.model import RunSpec
 _PACKAGE: Final = Path(__file__).parents[1]
 _VARIABLES: Final = (tables.ENV_RUN, tables.ENV_LEVEL, tables.ENV_RECORDER, tables.ENV_HOOKS, "PYTHONPATH")
 """What `record` sets in the environment, for the processes that the program starts meanwhile."""
-# It leaves the tree of our processes, which is sampled, at once. Our package is named by its file, because the program's
+# It leaves the tree of our processes, which is sampled. Our package is named by its file, because the program's
 # folder, or its environment, may have another of the name.
 _SIDECAR: Final = """
 import os, sys
