@@ -95,7 +95,7 @@ def describe(**facts: Any) -> None:
     """Say what this program is: device, corpus, preset, step, ... (JSON values). Compared before any ratio."""
     if _recorder is not None:
         _recorder.facts.update(facts)
-        _recorder.write_meta()
+        _recorder.write_metadata()
 
 
 def renew() -> None:

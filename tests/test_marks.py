@@ -39,10 +39,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         return loaded
 
     yield begin
-    made = marks._recorder
-    for stream in made._streams.values() if made else ():
-        if stream._file is not None:
-            stream._file.close()
+    if marks._recorder is not None:
+        marks._recorder.close()
 
 
 def values(run: Run, kind: tables.ValueKind) -> list[tuple[int, str, float]]:
@@ -236,7 +234,7 @@ def test_what_a_program_says_of_itself_adds_up(record: Callable[..., Any]) -> No
 def test_raw_records_are_taken_whole(record: Callable[..., Any], count: int) -> None:
     loaded = record()
     pack = tables.packer("activities").pack
-    kernel = marks.recorder().name("kernel")
+    kernel = marks.recorder().names["kernel"]
     rows = [pack(n, n + 1, 0, n, int(tables.ActivityKind.KERNEL), kernel, 0, 0) for n in range(count)]
     marks.recorder().append_records("activities", rows[0])
     marks.recorder().append_records("activities", b"".join(rows[1:]))
@@ -280,7 +278,7 @@ def test_a_full_disk_does_not_hurt_the_program(
     steps = marks.recorder()._steps
     marks.step()
     steps.flush()
-    monkeypatch.setattr("profiler.agent.appended.os.write", full_after(3 * tables.packer("steps").size + 5))
+    monkeypatch.setattr("profiler.agent.source_folder.os.write", full_after(3 * tables.packer("steps").size + 5))
     for _ in range(10):
         marks.step()
         marks.recorder().flush()

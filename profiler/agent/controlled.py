@@ -35,7 +35,7 @@ class Recorder(Protocol):
     prefetch: int
     regions: Any
     thread: Any
-    name: Any
+    names: Any
 
     def flush(self) -> None: ...
 
@@ -116,7 +116,7 @@ class ControlledProgram:
             return False
         self._left = int(answer["steps"])
         self._stamps, self._tokens = [now()], 0
-        recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.name[PAUSED], 0)
+        recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.names[PAUSED], 0)
         return True
 
     def _choose(self, recorder: Recorder) -> None:

@@ -106,7 +106,7 @@ def report_failure(name: str, error: BaseException) -> None:
     recorder = STATE.recorder
     if recorder is not None:
         recorder.hook_errors = _told
-        recorder.write_meta()
+        recorder.write_metadata()
 
 
 def load_hooks(level: str) -> list[Hook]:

@@ -39,7 +39,7 @@ class CudaRecorder(DeviceRecorder):
         begin, site = began
         end = marks.now()
         blocked = max(end - blocked_from, 1) if blocked_from else 0  # where the clock is coarse, too
-        number = self._active.name(name)
+        number = self._active.names[name]
         self._active.append_records(
             "calls", CALL.pack(begin, end, blocked, size, _NO_CORRELATION, self._tid, kind, number, site, _STREAM)
         )

@@ -33,8 +33,8 @@ def wrote(made: recorder.Recorder) -> bool:
     """Whether a record reaches the disk at a moment at which it looks."""
     file = made.directory / "regions.bin"
     before = file.stat().st_size if file.exists() else 0
-    made.regions.write(1, 2, 3, made.name["late"], 0)
-    made._looked = made._flushed = 0
+    made.regions.write(1, 2, 3, made.names["late"], 0)
+    made._run_checked = made._flushed = 0
     made.flush_if_due(recorder.now())
     return file.exists() and file.stat().st_size > before
 

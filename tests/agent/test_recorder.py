@@ -72,7 +72,7 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
 
     at_once(counts, counts, finds, asks)
     recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
-    assert recorder.failed == ""
+    assert recorder.folder.failed == ""
     recorder.flush()
     read = read_source(recorder.directory)
     written: dict[str, float] = {}
@@ -85,15 +85,15 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
 
 
 def test_threads_may_say_what_they_know_at_once(recorder: Recorder) -> None:
-    recorder.make_folder()
+    recorder.folder.make()
 
     def knows() -> None:
         for number in range(100):
             recorder.add_hook_facts(**{f"{threading.get_ident()} {number}": number})
 
     at_once(knows, knows, lambda: [recorder.hook_errors.update({str(number): ""}) for number in range(2000)])
-    recorder.write_meta()
-    assert recorder.failed == ""
+    recorder.write_metadata()
+    assert recorder.folder.failed == ""
     meta = json.loads((recorder.directory / "source.json").read_text())
     assert (len(meta["facts"]), len(meta["hooks"])) == (200, 2000)
     assert [file.name for file in recorder.directory.iterdir() if file.name.endswith(".new")] == []
@@ -104,9 +104,9 @@ def test_a_fact_that_cannot_be_written_does_not_end_the_recording(
 ) -> None:
     circle: dict[str, object] = {}
     circle["itself"] = circle
-    recorder.make_folder()
+    recorder.folder.make()
     recorder.add_hook_facts(circle=circle)
-    assert recorder.failed == ""
+    assert recorder.folder.failed == ""
     assert "ValueError" in capsys.readouterr().err
 
 
@@ -118,7 +118,7 @@ def test_what_goes_wrong_at_a_boundary_is_told_and_the_program_goes_on(
 
     recorder.on_step.append(fails)
     recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
-    assert recorder.failed == "of a device"
+    assert recorder.folder.failed == "of a device"
     assert "recording stopped: of a device" in capsys.readouterr().err
 
 
@@ -131,7 +131,7 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
     done = threading.Event()
 
     def holds() -> None:
-        with recorder.name._adding, recorder._making, recorder._telling:
+        with recorder.names._adding, recorder.folder._making, recorder.folder._writing_metadata:
             held.set()
             done.wait()
 
@@ -142,7 +142,7 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
     if not child:  # with locks that nobody gives back here
         with Region(recorder, "of the child"):
             recorder.add_hook_facts(child=True)
-        recorder.make_folder()
+        recorder.folder.make()
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     done.set()
@@ -154,7 +154,7 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
 def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_CODES", 5)
+    monkeypatch.setattr(module, "_MAX_CODES", 5)
     for number in range(20):
         made: dict[str, object] = {"sys": sys}
         exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)

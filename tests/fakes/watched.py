@@ -36,9 +36,7 @@ def watched(directory: Path, *hooks: tuple[Hook, ModuleType], level: str = "stan
     finally:
         STATE.recorder = None
         unpatch()
-        for stream in recorder._streams.values():
-            if stream._file is not None:
-                stream._file.close()
+        recorder.close()
 
 
 def regions(run: Run) -> list[str]:

@@ -267,7 +267,7 @@ marks.step()
 marks.recorder().flush()
 number = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
 os.write(1, b"to my own file")
-marks.recorder().fail(OSError(28, "No space left on device"))
+marks.recorder().folder.fail(OSError(28, "No space left on device"))
 sys.exit(number + 10)
 """
 

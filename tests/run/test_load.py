@@ -154,7 +154,7 @@ def test_a_process_that_could_not_write_on_says_so(tmp_path: Path, capsys: pytes
     recorder = Recorder(tmp_path, "light")
     recorder.step(1, False)
     recorder.flush()
-    recorder.fail(OSError(28, "No space left on device"))
+    recorder.folder.fail(OSError(28, "No space left on device"))
     recorder.step(1, False)
     recorder.flush()
     assert capsys.readouterr().err.count("the program goes on") == 1

@@ -170,7 +170,7 @@ class _Indices:
         if not self._started:
             self._started = True
             thread = recorder.thread
-            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.name("worker start"), 0)
+            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.names.intern("worker start"), 0)
         if self._queue.empty():
             recorder.flush()  # about 20 µs, of an idle worker's: one that outlives its loader is killed while it waits
         with Region(recorder, "waiting for an index"):

@@ -206,7 +206,7 @@ class Window:
 
     def _own_time(self, recorder: Recorder, began: int) -> None:
         thread = recorder.thread
-        recorder.regions.write(began, now(), thread.tid, recorder.name("recording"), thread.depth)
+        recorder.regions.write(began, now(), thread.tid, recorder.names.intern("recording"), thread.depth)
 
 
 def _capturing(torch: ModuleType) -> bool:

@@ -277,7 +277,7 @@ def test_calls_without_a_python_caller_go_on(recorder: Recorder) -> None:
         _thread.start_new_thread(deque, (work, 0))  # all of it in C
         assert done.acquire(timeout=60), call
     assert recorder.counters == {"would_sync": 4}
-    assert recorder.failed == ""
+    assert recorder.folder.failed == ""
     if recorder.detailed:
         assert (hooks.call_rows(recorder)["site"] == -1).all()
 

@@ -176,7 +176,7 @@ def test_all_records_are_handed_over_where_the_log_wraps(read: int, written: int
     log[:, :4] = np.arange(turn, dtype=np.int32)[:, None].view(np.uint8)
     handed: list[bytes] = []
     recorder = Recorder.__new__(Recorder)
-    recorder._active = SimpleNamespace(raw=lambda table, records: handed.append(bytes(records)))
+    recorder._active = SimpleNamespace(append_records=lambda table, records: handed.append(bytes(records)))
     recorder._hand_over("activities", log, turn + read, turn + written)
     rows = np.frombuffer(b"".join(handed), np.uint8).reshape(-1, queue.ACTIVITY_BYTES)
     found = np.ascontiguousarray(rows[:, :4]).view(np.int32).reshape(-1).tolist()

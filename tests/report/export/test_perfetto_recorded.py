@@ -34,7 +34,7 @@ for step in range({STEPS}):
     optimizer.step()
     profiler.gauge("loss", float("nan") if step == 3 else loss.item())
     # a device of its own: a call, and what it caused
-    begin, name = time.monotonic_ns(), recorder.name("send")
+    begin, name = time.monotonic_ns(), recorder.names["send"]
     row = begin, begin + 900, 0, 64, step + 1, recorder.thread.tid, CallKind.H2D, name, -1, 1
     recorder.append_records("calls", packer("calls").pack(*row))
     row = begin + 500, begin + 2500, 64, step + 1, ActivityKind.H2D, name, 1, 0

@@ -1,0 +1,167 @@
+"""The folder in the run directory that one recorded process writes to, and its files.
+
+A process gets its folder with its first record: many record nothing (a shell tool, a fork). Files survive whatever the
+program does to descriptors that it finds open. A write that fails ends the recording, never the program.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from profiler.agent.bootstrap import warn
+from profiler.run import tables
+
+_FIRST_DESCRIPTOR: Final = 3
+"""Lower numbers are the standard streams, open or closed: never ours."""
+
+
+class SourceFolder:
+    """Folder `run`/source-PID of this process.
+
+    :param describe: returns what source.json says of the process; called in it whenever that file is written.
+    """
+
+    def __init__(self, run: Path, describe: Callable[[], Mapping[str, Any]]) -> None:
+        self.pid = os.getpid()
+        self.path = run / tables.source_name(self.pid)
+        """Final once the folder exists: a process that had our pid before has the first name."""
+        self.failed = ""
+        """Why nothing more is written; empty while recording works."""
+        self._describe = describe
+        self._exists = False
+        # reentrant, since a signal's handler may record in the middle of anything
+        self._making = threading.RLock()
+        self._writing_metadata = threading.RLock()
+        self._metadata_writes = count()
+
+    def is_ours(self) -> bool:
+        """Whether this process owns the folder: a fork inherits its parent's, and may not write to it."""
+        return self.pid == os.getpid()
+
+    def make(self) -> None:
+        """Make the folder and describe the process in it, if that has not been done."""
+        if not self._exists and not self.failed and self.is_ours():
+            with self._making:
+                self._make_once()
+
+    def _make_once(self) -> None:
+        if self._exists or self.failed:  # another thread was first
+            return
+        try:
+            self._make_new()
+        except OSError as error:
+            self.fail(error)
+            return
+        self._replace_metadata()
+
+    def _make_new(self) -> None:
+        """Another process may have had our pid before, or this one may have been another program: skip its folder."""
+        run = self.path.parent
+        for number in count(1):
+            folder = run / tables.source_name(self.pid, number)
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            if self._exists:  # a signal's handler made one meanwhile
+                folder.rmdir()
+            else:
+                self.path, self._exists = folder, True  # now that it exists, other threads may write into it
+            return
+
+    def fail(self, error: Exception) -> None:
+        """Stop recording and report that once a run; the program goes on."""
+        if not self.failed:
+            self.failed = str(error) or type(error).__name__
+            if tables.first_to_stop(self.path):
+                warn(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
+
+    def stop_if_run_ended(self) -> None:
+        """Write no more in a process that outlives its run; one whose recorder was killed goes on writing."""
+        pid = os.environ.get(tables.ENV_RECORDER, "")
+        if not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+            return
+        try:
+            manifest = json.loads((self.path.parent / tables.MANIFEST).read_bytes())
+            ended = manifest["state"] != "running"
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if ended:
+            self.failed = self.failed or "the run has ended"
+
+    def update_metadata(self) -> None:
+        """Write the metadata again if there are any; they are written with the first record anyway."""
+        if self._exists:
+            self._replace_metadata()
+
+    def write_metadata(self) -> None:
+        """Write the metadata now, even if the process has recorded nothing yet."""
+        if self._exists:
+            self._replace_metadata()
+        else:
+            self.make()
+
+    def _replace_metadata(self) -> None:
+        if not self.is_ours() or self.failed:
+            return
+        with self._writing_metadata:
+            try:
+                text = json.dumps(self._describe(), default=str)
+                # the number makes the name unique: a signal's handler may do the same in the middle of this
+                temporary = self.path / f"{tables.SOURCE_META}.{next(self._metadata_writes)}.new"
+                temporary.write_text(text, encoding="utf-8")
+                temporary.replace(self.path / tables.SOURCE_META)
+            except OSError as error:
+                self.fail(error)
+            except Exception as error:  # noqa: BLE001 - a fact of the program cannot be converted; records go on
+                warn(f"facts of this process could not be written: {type(error).__name__}: {error}")
+
+
+class AppendedFile:
+    """A file that is opened when it is first appended to, and stays open: opening takes milliseconds on some disks.
+
+    A program may close every descriptor (as daemons do) and open a file of its own under the same number. So before
+    each write the descriptor is checked (0.5 µs), and a file that is not ours is neither written to nor closed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._descriptor = -1
+        self._identity = (0, 0)
+
+    def append(self, folder: Path, data: memoryview) -> None:
+        """:raises OSError: it cannot be opened, or not all of it could be written."""
+        if not self._is_ours():
+            self._open(folder)
+        written = 0
+        while written < len(data):  # a nearly full disk takes a part, and then fails
+            written += os.write(self._descriptor, data[written:])
+
+    def close(self) -> None:
+        if self._is_ours():
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _is_ours(self) -> bool:
+        if self._descriptor < 0:
+            return False
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def _open(self, folder: Path) -> None:
+        descriptor = os.open(folder / self._name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        if descriptor < _FIRST_DESCRIPTOR:
+            low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+            os.close(low)
+        status = os.fstat(descriptor)
+        self._descriptor, self._identity = descriptor, (status.st_dev, status.st_ino)
