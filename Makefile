@@ -39,10 +39,10 @@ check: $(RUNTIME) ## compare the bundled trainers' counters with .ci/counters-*.
 	done
 
 test: $(DEV) browser ## run the quick tests in two processes (ARGS='-n 0': in one)
-	@$(RUN) -m pytest -n 2 $(ARGS)
+	@$(RUN) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-all: $(DOCS) browser ## run the slow tests too, in one process because many of them measure
-	@quick=0 slow=0; $(RUN) -m pytest -n 2 $(ARGS) || quick=$$?; $(RUN) -m pytest -m 'slow and not gpu' $(ARGS) || slow=$$?; \
+	@quick=0 slow=0; $(RUN) -m pytest -n 2 --dist worksteal $(ARGS) || quick=$$?; $(RUN) -m pytest -m 'slow and not gpu' $(ARGS) || slow=$$?; \
 	case $$quick,$$slow in 0,0 | 0,5 | 5,0) ;; *) exit 1 ;; esac # 5: none of ARGS is one of these
 
 lint: $(DEV) ## ruff (check and format) and mypy

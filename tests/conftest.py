@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.browser import browsing
 from tests.fakes.programs import ROOT
 
 _HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -35,3 +38,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets recorded programs import `profiler.marks` from this checkout."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One headless Chromium for a module: while it is open, Playwright's event loop keeps asyncio.run from working."""
+    pytest.importorskip("playwright.sync_api")
+    with browsing.browser() as started:
+        yield started

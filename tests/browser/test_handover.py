@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,6 @@ addEventListener("message", async (event) => {
 });
 </script>"""
 """Stands for the page of Perfetto: answers as it does, and keeps what it is given."""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pytest.importorskip("playwright.sync_api")
-    with browsing.browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

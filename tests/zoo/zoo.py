@@ -1,8 +1,7 @@
-"""The zoo: unmodified training scripts of many styles, how each is started, and what its recording must say."""
+"""The zoo: unmodified training scripts of many styles, how each is started, and what its recording must contain."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,19 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from profiler.record.launch import record
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 ALONE: Final = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""One thread for the operators: where the machine is busy, threads that wait for each other take ten times as long."""
-_OF_TIME: Final = re.compile(r"'(train_runtime|train_\w+_per_second)': '?[\d.]+'?")
-"""What a program prints of the time that it took."""
-_VARYING: Final = (re.compile(r"\d%\||\dit/s|s/it"),)
-"""Progress bars: as long as the time that has passed."""
-_WARNED: Final = re.compile(r"^\S+:#: (\w*Warning: .*)")
-"""A warning of torch's own names the Python line that called it: where a hook stands between, ours."""
+"""One thread for operators: on a busy machine, threads that wait for each other take ten times as long."""
+_RUNTIME: Final = re.compile(r"'(train_runtime|train_\w+_per_second)': '?[\d.]+'?")
+_PROGRESS: Final = re.compile(r"\d%\||\dit/s|s/it")
+_WARNING: Final = re.compile(r"^\S+:#: (\w*Warning: .*)")
+"""A warning of torch names the Python line that called it, which is ours where a hook wraps the call."""
 _NUMBER: Final = re.compile(r"\b(0x[0-9a-f]+|\d+)")
 
 
@@ -36,19 +35,19 @@ class Animal:
     argv: tuple[str, ...]
     """Behind the interpreter; `{steps}` stands for their number."""
     source: str
-    """Part of what the run says of its steps."""
+    """Part of the description of its steps."""
     few: int = 30
-    """Steps of a run that is to be short."""
+    """Steps of a short run."""
     many: int = 3000
-    """Steps of one that lasts some 10 s."""
+    """Steps of a run of about 10 s."""
     short: int = 1
-    """How many steps fewer are found than the script takes: before the first there is no boundary."""
+    """How many steps are not recorded: nothing marks the begin of the first."""
     exit_code: int = 0
     sources: int = 1
-    """Processes that step."""
+    """Processes that take steps."""
     quick: bool = False
     regions: tuple[str, ...] = ()
-    """Names of regions that must be there."""
+    """Names of regions that the run must have."""
     after: str = ""
     """The user's function that must be named for most of the time after the optimizer."""
     threads: Mapping[str, str] = field(default_factory=lambda: ALONE)
@@ -64,7 +63,7 @@ ZOO: Final = (
            quick=True, regions=("data", "backward"), many=8000),
     Animal("accumulation", ("accumulation.py", "--steps", "{steps}"), "SGD (accumulation.py:16)", regions=("data",),
            many=3000),
-    Animal("gan", ("gan.py", "{steps}"), "Adam (gan.py:12)", quick=True, many=5000),
+    Animal("gan", ("gan.py", "{steps}"), "Adam (gan.py:12)", many=5000),
     Animal("iterable", ("iterable.py", "{steps}"), "Adam (iterable.py:30)", regions=("data", "dataset"), many=3000),
     Animal("workers", ("workers.py", "--steps", "{steps}"), "SGD (workers.py:39)", regions=("data", "dataset"),
            many=2500),
@@ -92,49 +91,46 @@ ZOO: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A run, beside what the program said without us and with us."""
+class RecordedAnimal:
+    """A recorded run and the output of a run of the same script without the profiler."""
 
-    animal: Animal
     steps: int
     run: Run
+    output: tuple[str, ...]
     bare: tuple[str, ...]
     bare_errors: tuple[str, ...]
-    with_us: tuple[str, ...]
     bare_exit: int
 
 
-def recorded(animal: Animal, steps: int, folder: Path, level: str = "standard") -> Recorded:
-    """Run the script as it is, and at the same time record another of it."""
+def record_beside_bare_run(animal: Animal, steps: int, folder: Path, level: str = "standard") -> RecordedAnimal:
+    """Record the script while a second process runs it without the profiler."""
     argv = animal.command(steps)
-    kept = {name: os.environ.get(name) for name in animal.threads}
-    os.environ.update(animal.threads)
-    try:
-        with chdir(SCRIPTS):
-            with open(folder / "alone.log", "wb") as output, open(folder / "alone.err", "wb") as errors:
-                alone = subprocess.Popen(argv, stdout=output, stderr=errors)
-            info = record(RunSpec(argv=argv, out=folder / "run", level=level, quiet=True))
-            bare_exit = alone.wait(timeout=250)
-    finally:
-        for name, value in kept.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    assert info.exit_code == animal.exit_code, (folder / "run" / "output.log").read_text()
-    said = (folder / "run" / "output.log").read_text()
-    alone_said, alone_errors = (_lines((folder / f"alone.{end}").read_text()) for end in ("log", "err"))
-    return Recorded(animal, steps, load(folder / "run"), alone_said, alone_errors, _lines(said), bare_exit)
+    with pytest.MonkeyPatch.context() as patch, chdir(SCRIPTS):
+        for name, value in animal.threads.items():
+            patch.setenv(name, value)
+        with open(folder / "bare.log", "wb") as output, open(folder / "bare.err", "wb") as errors:
+            bare = subprocess.Popen(argv, stdout=output, stderr=errors)
+        info = record(RunSpec(argv=argv, out=folder / "run", level=level, quiet=True))
+        bare_exit = bare.wait(timeout=250)
+    output_text = (folder / "run" / "output.log").read_text()
+    assert info.exit_code == animal.exit_code, output_text
+    bare_lines, bare_errors = (_lines((folder / f"bare.{end}").read_text()) for end in ("log", "err"))
+    return RecordedAnimal(steps, load(folder / "run"), _lines(output_text), bare_lines, bare_errors, bare_exit)
 
 
 def shapes(lines: Iterable[str]) -> set[str]:
-    """The lines with every number as #, without what is different each time; warnings without their place."""
-    found, quoted = set(), False
+    """The lines with every number as #, without progress bars; warnings without their location."""
+    result, in_warning = set(), False
     for line in lines:
         text = _NUMBER.sub("#", line)
-        warned = _WARNED.match(text)
-        if not (quoted and text.startswith("  ")) and not any(varying.search(line) for varying in _VARYING):
-            found.add(warned[1] if warned else text)
-        quoted = warned is not None or (quoted and not text.startswith("  "))  # a message may have several lines
-    return found
+        warning = _WARNING.match(text)
+        if not (in_warning and text.startswith("  ")) and not _PROGRESS.search(line):
+            result.add(warning[1] if warning else text)
+        in_warning = warning is not None or (
+            in_warning and not text.startswith("  ")
+        )  # a message may have several lines
+    return result
 
 
 def _lines(text: str) -> tuple[str, ...]:
-    return tuple(_OF_TIME.sub(r"'\1': ...", line) for line in text.splitlines() if line.strip())
+    return tuple(_RUNTIME.sub(r"'\1': ...", line) for line in text.splitlines() if line.strip())

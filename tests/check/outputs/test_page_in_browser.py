@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,6 @@ FIGURES = """() => [...document.querySelectorAll('svg.plot')].filter((svg) => {
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pytest.importorskip("playwright.sync_api")
-    with browsing.browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, made = tmp_path_factory.mktemp("checks"), {}
     reports = {name: gate_report(result) for name, result in results.everything().items()}
@@ -49,22 +41,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("width", [1440, 420])
-@pytest.mark.parametrize("name", ["failed", "inconclusive", "hostile", "other machine", "with comparison"])
-def test_quiet_alone_and_fitting(chromium: Any, files: dict[str, Path], name: str, width: int) -> None:
-    with browsing.opened(chromium, files[name], width=width) as watched:
+@pytest.mark.parametrize("name", ["passed", "failed", "inconclusive", "hostile", "other machine", "with comparison"])
+def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Path], name: str) -> None:
+    with browsing.opened(chromium, files[name]) as watched:
+        page = watched.page
+        for scheme in ("light", "dark") if name in {"passed", "failed", "inconclusive"} else ():
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            assert page.evaluate(CONTRAST) == [], scheme
+        for width in (1440, 420):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert watched.overflow() <= 0, width
+            assert page.evaluate(BEYOND) == [], f"a column is hidden beyond its table's edge at {width} px"
+            assert name == "hostile" or page.evaluate(FIGURES) == 0, f"a label leaves its figure at {width} px"
         assert watched.complaints == []
         assert len(watched.requests) == 1, watched.requests
-        assert watched.overflow() <= 0
-        assert watched.page.evaluate(BEYOND) == [], "a column is hidden beyond the edge of its table"
-        assert name == "hostile" or watched.page.evaluate(FIGURES) == 0, "a label leaves its figure"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["passed", "failed", "inconclusive"])
-def test_contrast_of_text(chromium: Any, files: dict[str, Path], name: str, scheme: str) -> None:
-    with browsing.opened(chromium, files[name], scheme=scheme) as watched:
-        assert watched.page.evaluate(CONTRAST) == []
 
 
 def test_the_state_is_a_word_in_its_colour(chromium: Any, files: dict[str, Path]) -> None:
