@@ -99,6 +99,7 @@ def test_steps_that_take_far_longer_fail_and_are_confirmed(here: Path, monkeypat
     assert any(path.name == "explained-candidate" for path in Path("out").iterdir())
 
 
+@pytest.mark.slow
 def test_a_stop_while_it_is_looked_where_the_time_goes_costs_no_verdict(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

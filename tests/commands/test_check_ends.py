@@ -118,7 +118,14 @@ def below(process: subprocess.Popen[str], number: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, number: signal.Signals, code: int) -> None:
     committed("train.py")
     process = started("--against", "HEAD", "--out", "out", "--", *train())

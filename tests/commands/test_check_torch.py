@@ -58,6 +58,7 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     assert f"rose by 1 per step at train.py:{LINE}" in said, said
 
 
+@pytest.mark.slow
 def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = TRAIN.replace("while True:", "for _ in range(1):").replace("randn(4000", "randn(400")
     for out, last in (("a", "pass"), ("b", "total += loss.item()")):
@@ -91,6 +92,7 @@ def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
         resident.end()
 
 
+@pytest.mark.slow
 def test_a_revision_that_imports_the_working_tree_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an installation that points into the checkout does: both sides would run the same code."""
     named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]

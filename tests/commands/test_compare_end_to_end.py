@@ -203,6 +203,7 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     assert report["verdict"] in " ".join(printed.split())
 
 
+@pytest.mark.slow
 def test_a_ladder_of_fixes(tmp_path: Path) -> None:
     package = tmp_path / "reference_trainer" / "lm"
     package.mkdir(parents=True)

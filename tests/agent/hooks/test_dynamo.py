@@ -52,7 +52,7 @@ def capturable(x, y):
     return rows + torch.masked_select(y, y > 1).sum() + torch.Tensor.nonzero(y).sum() + y.sum().item() + y[0]
 
 result = []
-ways = [("eager", False, waiting), ("eager", True, capturable)]
+ways = [] if sys.argv[3] == "none" else [("eager", False, waiting), ("eager", True, capturable)]
 if sys.argv[3] == "more":
     ways = [("eager", False, capturable), ("aot_eager", True, waiting), ("aot_eager", False, waiting)]
 for backend, capture, function in ways:
@@ -90,8 +90,8 @@ print(json.dumps(result))
 """
 
 
-def said(folder: Path, *, ways: str) -> tuple[list[Any], list[Any]]:
-    """What the program says without us, and with us."""
+def said(folder: Path, *, ways: str, runs: tuple[str, ...] = ("bare", "hooked")) -> list[list[Any]]:
+    """Results of the program without the hooks and with them."""
     program = folder / "compiled.py"
     program.write_text(PROGRAM, encoding="utf-8")
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
@@ -103,22 +103,28 @@ def said(folder: Path, *, ways: str) -> tuple[list[Any], list[Any]]:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for how in ("bare", "hooked")
+        for how in runs
     ]
     both = []
     for process in running:
         out, errors = process.communicate()
         assert process.returncode == 0, errors[-4000:]
         both.append(json.loads(out))
-    return both[0], both[1]
+    return both
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], list[Any]]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     return said(tmp_path_factory.mktemp("compiled"), ways="few")
 
 
-def test_graphs_breaks_results_and_warnings_are_the_same(both: tuple[list[Any], list[Any]]) -> None:
+def test_recompilations_are_counted(tmp_path: Path) -> None:
+    """The quick one of those that compile."""
+    assert said(tmp_path, ways="none", runs=("hooked",))[0][-1] == 2, "three shapes: neither the first nor one again"
+
+
+@pytest.mark.slow
+def test_graphs_breaks_results_and_warnings_are_the_same(both: list[list[Any]]) -> None:
     bare, hooked = both
     assert bare[0]["breaks"] > 3, "the program is one that breaks graphs"
     assert bare[1]["breaks"] == 0, "and one that can be captured as a whole"
@@ -174,10 +180,7 @@ def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
     assert module.work is str
 
 
-def test_what_runs_between_the_graphs_is_still_counted(both: tuple[list[Any], list[Any]]) -> None:
+@pytest.mark.slow
+def test_what_runs_between_the_graphs_is_still_counted(both: list[list[Any]]) -> None:
     calls, least = 4, 6  # item, any, nonzero, float, int, tolist at the least, each time that `waiting` ran
     assert both[1][-2] >= calls * least
-
-
-def test_code_that_is_compiled_once_more_is_counted(both: tuple[list[Any], list[Any]]) -> None:
-    assert both[1][-1] == 2, "three shapes: the first time is none, and neither is a shape that was seen"

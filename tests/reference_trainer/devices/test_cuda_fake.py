@@ -315,7 +315,10 @@ def test_layouts_and_kinds_are_those_of_the_tables() -> None:
     assert (cuda_records.ALLOC_CALL, cuda_records.SYNC_CALL) == (call.ALLOC, call.SYNC)
 
 
-@pytest.mark.parametrize("options", ["_torch_device='cpu'", "_torch_device='cpu', blocking_wait=True"])
+@pytest.mark.parametrize(
+    "options",
+    ["_torch_device='cpu'", pytest.param("_torch_device='cpu', blocking_wait=True", marks=pytest.mark.slow)],
+)
 def test_records(tmp_path: Path, options: str) -> None:
     script = sequences.RECORDED.format(module="cuda", name="CudaDevice", options=options, steps=60)
     recording = recordings.record(script, tmp_path)
@@ -327,6 +330,7 @@ def test_records(tmp_path: Path, options: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_light_records_counters_only(tmp_path: Path) -> None:
     options = "_torch_device='cpu'"
     script = sequences.RECORDED.format(module="cuda", name="CudaDevice", options=options, steps=3)

@@ -119,6 +119,8 @@ def unwritten(shape: int, dtype: type) -> np.ndarray:
 
 
 def report(name: str, work: Callable[[], object]) -> None:
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     error = ""
     try:
         work()

@@ -10,10 +10,10 @@ import sys
 from tests.fakes.programs import ROOT
 
 
-def errors_of(module: str) -> dict[str, str]:
-    """Of every check of a module its error, empty where it passed."""
+def errors_of(module: str, *names: str) -> dict[str, str]:
+    """Name of each check of a module, or of the named ones -> its error, empty where it passed."""
     done = subprocess.run(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *names],
         cwd=ROOT,
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,

@@ -29,6 +29,13 @@ def errors() -> dict[str, str]:
     return errors_of("tests.reference_trainer.kernels.simulate")
 
 
+def test_a_smoke_test_in_the_simulator() -> None:
+    """The whole takes half a minute and is slow."""
+    names = (checks.name(cases.FEW[0]), "empty")
+    assert errors_of("tests.reference_trainer.kernels.simulate", *names) == dict.fromkeys(names, "")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_in_the_simulator(errors: dict[str, str], name: str) -> None:
     assert name in errors, f"not run; these were: {', '.join(errors)}"

@@ -146,6 +146,7 @@ def recorded(folder: Path, settings: Settings) -> Run:
     return load(folder)
 
 
+@pytest.mark.slow
 def test_what_a_recording_shows(corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at held-out text are in no step, their values gauges of the step after; a forward run is other work."""
     settings = learner(corpus_file, max_chunks=25, fixes=AHEAD, checkpoint=tmp_path / "it", checkpoint_every=8)

@@ -42,6 +42,7 @@ def errors() -> dict[str, str]:
     return errors_of("tests.reference_trainer.ssm.simulate")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_in_the_simulator(errors: dict[str, str], name: str) -> None:
     assert name in errors, f"not run; these were: {', '.join(errors)}"

@@ -289,8 +289,17 @@ def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> No
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize(
+    ("flat", "end"),
+    [
+        (True, signal.SIGINT),
+        (False, signal.SIGKILL),
+        pytest.param(True, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(True, signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(False, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(False, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: signal.Signals, flat: bool) -> None:
     """Two workers are in a job without an end, or the sweep itself is; all others before it are done."""
     process = program(tmp_path, "endless", f"fixes={('flat-sweep',) if flat else ()!r}")
