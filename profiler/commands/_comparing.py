@@ -13,7 +13,7 @@ from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Comparison, Extension
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
-from profiler.record.pairs import Recorded, SideCommand
+from profiler.record.schedule import Recorded, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.render.console import print_comparison
 from profiler.report.text import describe, mismatches

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
-    from profiler.record.pairs import Recorded, SideCommand
+    from profiler.record.schedule import Recorded, SideCommand
     from profiler.record.trainers import Experiment, Trainer, TrainerOption
 
 RUNS = Path("reports") / "runs"
@@ -49,7 +49,7 @@ class Compare:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.commands._comparing import compare_recorded, compare_runs
-        from profiler.commands._recording import record_with_progress
+        from profiler.record.schedule import record_with_progress
         from profiler.record.trainers import trainers
 
         known = trainers()
@@ -124,7 +124,7 @@ def _trainer_experiment(args: argparse.Namespace, known: Mapping[str, Trainer], 
 
 
 def _commands(args: argparse.Namespace) -> Experiment:
-    from profiler.record.pairs import schedule
+    from profiler.record.schedule import schedule
     from profiler.record.trainers import Experiment
 
     sides = (_command("before", args.before), _command("after", args.after))
@@ -133,7 +133,7 @@ def _commands(args: argparse.Namespace) -> Experiment:
 
 def _command(label: str, text: str) -> SideCommand:
     """A side given as one text; raises where its program is missing, before anything is recorded."""
-    from profiler.record.pairs import SideCommand
+    from profiler.record.schedule import SideCommand
     from profiler.record.target import find_program
 
     try:

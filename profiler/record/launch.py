@@ -23,6 +23,10 @@ from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec
 
 _NO_PYTHON: Final = "no Python was started, or one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
 
+_TAIL_BYTES: Final = 4096
+_MAX_LINE: Final = 300
+"""Characters of the target's last line that are quoted."""
+
 
 def record(
     spec: RunSpec,
@@ -149,6 +153,19 @@ def _isolating_flag(argv: tuple[str, ...]) -> str:
                 if flag in word.partition("=")[0]:
                     return flag
     return ""
+
+
+def last_output_line(path: Path) -> str:
+    """The last line that the target of the run in `path` printed, safe to print; '' where there is none."""
+    log = path / store.OUTPUT_LOG
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    line = "".join(char if char.isprintable() else "\ufffd" for char in lines[-1]) if lines else ""
+    return line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + "..."
 
 
 def _remove(path: Path, *, keep_folder: bool) -> None:

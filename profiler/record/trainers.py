@@ -13,7 +13,7 @@ from profiler.core.plugins import entry_points
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
-    from profiler.record.pairs import Recorded, SideCommand, Task
+    from profiler.record.schedule import Recorded, SideCommand, Task
 
 
 @dataclass(frozen=True, slots=True)

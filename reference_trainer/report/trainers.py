@@ -15,7 +15,7 @@ from profiler.record.trainers import Experiment, TrainerOption
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
-    from profiler.record.pairs import Recorded, SideCommand
+    from profiler.record.schedule import Recorded, SideCommand
     from reference_trainer.report.ladder_plan import LadderPlan, Program
 
 FLOOR_LABEL: Final = "the same calls with empty kernels"
@@ -44,7 +44,7 @@ class BundledTrainer:
 
         :raises ProfilerError: the trainer is not installed beside the profiler, or an option means nothing to it.
         """
-        from profiler.record.pairs import schedule
+        from profiler.record.schedule import schedule
 
         given = self._checked(given)
         sides = self._variants(given, self._size(given, ladder=False))
@@ -56,7 +56,7 @@ class BundledTrainer:
 
         :raises ProfilerError: as of `pair`, or the trainer does not list its fixes.
         """
-        from profiler.record.pairs import shuffled_schedule
+        from profiler.record.schedule import shuffled_schedule
         from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
 
         given = self._checked(given)
@@ -130,7 +130,7 @@ class BundledTrainer:
         size: Sequence[str],
         program: Program | None = None,
     ) -> SideCommand:
-        from profiler.record.pairs import SideCommand
+        from profiler.record.schedule import SideCommand
 
         argv = (*self._start(given), *variant)
         return SideCommand(

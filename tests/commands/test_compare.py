@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from profiler.__main__ import main
-from profiler.record import pairs
+from profiler.record import schedule
 from profiler.run.tables import SCHEMA
 from reference_trainer.report import trainers
 from tests.fakes.ladders import document
@@ -49,7 +49,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
     """Instead of recording: steps of 40 ms before and of 10 ms after."""
     made = FakeRecord(step_ms={"before": 40, "after": 10})
-    monkeypatch.setattr(pairs, "record", made)
+    monkeypatch.setattr(schedule, "record", made)
     return made
 
 

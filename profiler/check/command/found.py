@@ -16,7 +16,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
-from profiler.record.pairs import STEPS_FILES
+from profiler.record.schedule import STEPS_FILES
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec, StepKind
 

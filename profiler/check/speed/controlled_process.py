@@ -23,8 +23,7 @@ from profiler.check.speed.process_tree import ProcessTree, die_with_parent
 from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import Watchdog, watchdog_process
 from profiler.core.errors import ProfilerError
-from profiler.record.failures import last_line
-from profiler.record.launch import hook_statuses, new_manifest, write_final_manifest
+from profiler.record.launch import hook_statuses, last_output_line, new_manifest, write_final_manifest
 from profiler.record.target import find_program, target_environment
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
@@ -270,7 +269,7 @@ class ControlledProcess:
 
     def last_output(self) -> str:
         """The last line of its output; empty if it printed nothing."""
-        return last_line(self.spec.out)
+        return last_output_line(self.spec.out)
 
     def not_aligned_message(self, seconds: float) -> str:
         """Why it cannot be driven after it had `seconds` to reach the end of a step."""

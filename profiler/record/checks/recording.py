@@ -15,8 +15,7 @@ from profiler.record.checks._programs import ProgramError, output_of, waiting_py
 from profiler.record.collectors._pyspy import find_py_spy, may_preempt
 from profiler.record.collectors.gpu import GpuReader
 from profiler.record.doctor import Setup, check
-from profiler.record.failures import last_line
-from profiler.record.launch import record
+from profiler.record.launch import last_output_line, record
 from profiler.run.model import HOOKS, RunSpec
 
 _RECORDING_S: Final = 10.0
@@ -44,7 +43,7 @@ def hooks(setup: Setup) -> Answer:
             info = record(spec)
         except ProfilerError as error:
             return Answer(NO, str(error))
-        printed = last_line(spec.out)
+        printed = last_output_line(spec.out)
     if info.exit_code:
         return Answer(NO, f"a recorded Python exits with {info.exit_code}: {printed or 'it printed nothing'}")
     processes = info.python_processes
