@@ -12,13 +12,11 @@ from pathlib import Path
 
 from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import sample_chars
 from reference_trainer.lm.corpus import Samples, load_corpus
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.shard_check import finished_shards
-from reference_trainer.lm.shard_index import Index, Origin, counted
-from reference_trainer.lm.shard_writer import SHARD_TOKENS, locked, write_shards
+from reference_trainer.lm.shard_writer import finished_shards, locked, write_shards
+from reference_trainer.lm.shards import SHARD_TOKENS, planned_index, with_number
 from reference_trainer.lm.tokenizer import train_or_load
 from reference_trainer.options import Parser
 
@@ -49,20 +47,20 @@ def run(arguments: argparse.Namespace) -> int:
     if corpus.skipped:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
     tokenizer = train_or_load(corpus, vocabulary)
-    chars = sample_chars(tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
-    samples = Samples(corpus, chars, arguments.samples_per_chunk)
-    origin = Origin(tokenizer.fingerprint, corpus.sha256, chars)
-    wanted = Index(origin, corpus.name, vocabulary, arguments.shard_tokens)
+    planned = planned_index(
+        corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk, arguments.shard_tokens
+    )
+    samples = Samples(corpus, planned.sample_chars, arguments.samples_per_chunk)
     finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
     with locked(arguments.out):
         kept = finished_shards(arguments.out)
         began = time.perf_counter()
         with _bar(samples.epoch_length) as bar:
-            index = write_shards(arguments.out, wanted, samples, tokenizer, workers=arguments.workers, progress=bar)
+            index = write_shards(arguments.out, planned, samples, tokenizer, workers=arguments.workers, progress=bar)
         took = time.perf_counter() - began
     print(
-        f"{corpus.name}: {counted(index.tokens, 'token')} in {counted(index.samples, 'sample')}, "
-        f"{counted(len(index.shards), 'shard')} of {index.dtype.name} in {arguments.out}"
+        f"{corpus.name}: {with_number(index.tokens, 'token')} in {with_number(index.samples, 'sample')}, "
+        f"{with_number(len(index.shards), 'shard')} of {index.dtype} in {arguments.out}"
         f"{f' ({kept:,} kept, {len(index.shards) - kept:,} made)' if kept else ''}; {took:.2f} s"
     )
     return 0

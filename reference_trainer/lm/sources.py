@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_trainer.lm.chunks import Chunks, Source, sample_chars
+from reference_trainer.lm.chunks import Chunks, Source
 from reference_trainer.lm.corpus import Corpus
 from reference_trainer.lm.plan import Plan
 from reference_trainer.lm.settings import Settings
@@ -16,17 +16,12 @@ def open_source(settings: Settings, chosen: Plan, corpus: Corpus, tokenizer: Tok
     """
     tokens, samples = settings.tokens_per_chunk, settings.samples_per_chunk
     if chosen.tokenize == "shards":
-        from reference_trainer.lm.shards import ShardChunks, ensure_shards
+        from reference_trainer.lm.shard_writer import ensure_shards
+        from reference_trainer.lm.shards import ShardChunks, planned_index
 
-        return ShardChunks(
-            ensure_shards(corpus, tokenizer, tokens, samples, settings.shards),
-            tokenizer_fingerprint=tokenizer.fingerprint,
-            corpus_sha256=corpus.sha256,
-            sample_chars=sample_chars(tokenizer, tokens, samples),
-            tokens_per_chunk=tokens,
-            samples_per_chunk=samples,
-            verbose=settings.verbose,
-        )
+        directory = ensure_shards(corpus, tokenizer, tokens, samples, settings.shards)
+        planned = planned_index(corpus, tokenizer, tokens, samples)
+        return ShardChunks(directory, planned, tokens, samples, verbose=settings.verbose)
     if chosen.parallel_tokenize:
         from reference_trainer.lm.parallel_tokenize import ParallelChunks
 

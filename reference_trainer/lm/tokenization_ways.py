@@ -12,7 +12,8 @@ from reference_trainer.lm import huggingface
 from reference_trainer.lm.chunks import Chunks, Source, sample_chars
 from reference_trainer.lm.corpus import Corpus, Samples
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
-from reference_trainer.lm.shards import ShardChunks, ensure_shards
+from reference_trainer.lm.shard_writer import ensure_shards
+from reference_trainer.lm.shards import ShardChunks, planned_index
 from reference_trainer.lm.tokenizer import Tokenizer
 
 OURS: Final = "SentencePiece"
@@ -84,14 +85,8 @@ def ways(case: Case) -> Iterator[Way]:
 
 def _open_shards(case: Case) -> ShardChunks:
     tokens, samples = case.tokens_per_chunk, case.samples_per_chunk
-    return ShardChunks(
-        ensure_shards(case.corpus, case.tokenizer, tokens, samples),
-        tokenizer_fingerprint=case.tokenizer.fingerprint,
-        corpus_sha256=case.corpus.sha256,
-        sample_chars=case.sample_chars,
-        tokens_per_chunk=tokens,
-        samples_per_chunk=samples,
-    )
+    directory = ensure_shards(case.corpus, case.tokenizer, tokens, samples)
+    return ShardChunks(directory, planned_index(case.corpus, case.tokenizer, tokens, samples), tokens, samples)
 
 
 def _theirs(case: Case, ours: Chunks) -> Iterator[Way]:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from reference_trainer.lm.chunks import Chunks, sample_chars
+from reference_trainer.lm.chunks import Chunks
 from reference_trainer.lm.corpus import Corpus, Samples, load_corpus
 from reference_trainer.lm.model import PRESETS
-from reference_trainer.lm.shard_index import Index, Origin
-from reference_trainer.lm.shard_writer import SHARD_TOKENS, locked, write_shards
-from reference_trainer.lm.shards import ShardChunks, ensure_shards
+from reference_trainer.lm.shard_writer import ensure_shards, locked, write_shards
+from reference_trainer.lm.shards import ShardChunks, planned_index
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from tests.benchmarks.measure import ratio
 
@@ -50,11 +49,9 @@ def _busy() -> float:
 def written(folder: Path, corpus: Corpus, tokenizer: Tokenizer, workers: int) -> float:
     """Tokens/s of cutting, tokenizing and writing the corpus."""
     began = time.perf_counter()
-    chars = sample_chars(tokenizer, TOKENS, SAMPLES)
-    origin = Origin(tokenizer.fingerprint, corpus.sha256, chars)
-    wanted = Index(origin, corpus.name, tokenizer.vocab_size, SHARD_TOKENS)
+    planned = planned_index(corpus, tokenizer, TOKENS, SAMPLES)
     with locked(folder):
-        index = write_shards(folder, wanted, Samples(corpus, chars), tokenizer, workers=workers)
+        index = write_shards(folder, planned, Samples(corpus, planned.sample_chars), tokenizer, workers=workers)
     return index.tokens / (time.perf_counter() - began)
 
 
@@ -112,14 +109,8 @@ def test_chunk_from_shards_over_tokenized(tmp_path: Path, monkeypatch: pytest.Mo
     corpus = load_corpus()
     tokenizer = train_or_load(corpus, PRESETS["tiny"].vocabulary)
     chunks = Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True)
-    shards = ShardChunks(
-        ensure_shards(corpus, tokenizer, TOKENS, SAMPLES),
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        corpus_sha256=corpus.sha256,
-        sample_chars=chunks.chars_per_sample,
-        tokens_per_chunk=TOKENS,
-        samples_per_chunk=SAMPLES,
-    )
+    directory = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    shards = ShardChunks(directory, planned_index(corpus, tokenizer, TOKENS, SAMPLES), TOKENS, SAMPLES)
     times: dict[str, list[float]] = {"tokenized": [], "shards": []}
     for _ in range(PAIRS):
         for name, source in (("tokenized", chunks), ("shards", shards)):

@@ -20,7 +20,7 @@ from reference_trainer.lm import shard_writer
 from reference_trainer.lm.chunks import Chunks, sample_chars
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.pretokenize import main
-from reference_trainer.lm.shards import ShardChunks
+from reference_trainer.lm.shards import ShardChunks, planned_index
 from reference_trainer.lm.tokenizer import train_or_load
 from tests.fakes.programs import ROOT
 
@@ -119,15 +119,7 @@ def test_default_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr()
     corpus = load_corpus()
     tokenizer = train_or_load(corpus, 4096)
-    chars = sample_chars(tokenizer, 3000, 8)
-    shards = ShardChunks(
-        tmp_path / "new" / "shards",
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        corpus_sha256=corpus.sha256,
-        sample_chars=chars,
-        tokens_per_chunk=3000,
-        samples_per_chunk=8,
-    )
+    shards = ShardChunks(tmp_path / "new" / "shards", planned_index(corpus, tokenizer, 3000, 8), 3000, 8)
     chunks = Chunks(corpus, tokenizer, 3000, 8, batch=True)
     assert all(np.array_equal(chunks.ids(number), shards.ids(number)) for number in range(40))
     assert printed.err == "", "a progress bar is for terminals"
