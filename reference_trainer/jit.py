@@ -62,8 +62,8 @@ def _save(file: Any, key: Any, data: Any) -> None:
     with _alone(Path(file._cache_path)):
         names = file._load_index()
         if key not in names:
-            taken = set(names.values())
-            names[key] = next(name for number in count(1) if (name := file._data_name(number)) not in taken)
+            used = set(names.values())
+            names[key] = next(name for number in count(1) if (name := file._data_name(number)) not in used)
         file._save_data(names[key], data)
         file._save_index(names)
 

@@ -144,12 +144,12 @@ class CudaDevice:
         the largest that was asked for; what it was before is kept, as a captured graph may use it.
         """
         kind = np.dtype(dtype or self.real)
-        taken = self._scratch[kind]
-        if not taken or taken[-1].shape[0] < size:
+        scratch = self._scratch[kind]
+        if not scratch or scratch[-1].shape[0] < size:
             name, began = self._launching
-            taken.append(self._empty((1 << (size - 1).bit_length(),), kind, began))
+            scratch.append(self._empty((1 << (size - 1).bit_length(),), kind, began))
             self._launching = name, (began[0] and _now(), began[1])  # the allocation has a record of its own
-        return taken[-1]
+        return scratch[-1]
 
     def zeros(self, shape: Sequence[int], dtype: str | None = None) -> CudaBuffer:
         began = self._began()
@@ -310,27 +310,27 @@ class CudaDevice:
     def _start(self, function: CudaFunction, blocks: int, threads: int, values: list[Any]) -> None:
         function.compiled[blocks, threads, self._numba_stream](*values)
 
-    def _put(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    def _put(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         """Make a call that puts work into the stream, or into the graph that is captured."""
         if self._capturing is None:
-            call(*arguments, **named)
+            call(*arguments, **options)
         else:
-            self._capturing.put(call, *arguments, **named)
+            self._capturing.put(call, *arguments, **options)
 
     def matrix_product(self, out: CudaBuffer, a: CudaBuffer, b: CudaBuffer, rows: int, flags: int) -> None:
         """`matmul` by cuBLAS; for the `cuda` half of a Kernel."""
         from reference_trainer.kernels import matmul
 
-        left, right, target = a.tensor[:rows], b.tensor, out.tensor
+        first, second, target = a.tensor[:rows], b.tensor, out.tensor
         if flags & matmul.TRANSPOSE_A:
-            left, right = left.t(), right[:rows]
+            first, second = first.t(), second[:rows]
         else:
             target = target[:rows]
-            right = right.t() if flags & matmul.TRANSPOSE_B else right
+            second = second.t() if flags & matmul.TRANSPOSE_B else second
         if flags & matmul.ACCUMULATE:
-            self._put(target.addmm_, left, right)
+            self._put(target.addmm_, first, second)
         else:
-            self._put(self._torch.mm, left, right, out=target)
+            self._put(self._torch.mm, first, second, out=target)
         self._launched()
 
     def vector_matrix(self, out: Any, vector: Any, matrix: CudaBuffer, block: int = 0) -> None:

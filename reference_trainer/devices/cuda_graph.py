@@ -32,9 +32,9 @@ class CudaGraph:
         with self._torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             yield stream
 
-    def put(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    def put(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         """Call while recording."""
-        call(*arguments, **named)
+        call(*arguments, **options)
 
     def replay(self) -> None:
         """Put all of it into the current stream."""
@@ -53,8 +53,8 @@ class KeptCalls(CudaGraph):
     def recording(self) -> Iterator[Any]:
         yield None
 
-    def put(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        self._calls.append(partial(call, *arguments, **named))
+    def put(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        self._calls.append(partial(call, *arguments, **options))
 
     def replay(self) -> None:
         for call in self._calls:

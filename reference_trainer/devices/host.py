@@ -275,8 +275,8 @@ class HostDevice:
         records = self._records
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
         sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
-        rest = matmul_kernel.host_arguments(self.real.itemsize, flags)
-        self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *rest), begin, site)
+        scalars = matmul_kernel.host_arguments(self.real.itemsize, flags)
+        self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *scalars), begin, site)
 
     def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]

@@ -26,11 +26,11 @@ class Recorder(DeviceRecorder):
     """
 
     def __init__(
-        self, active: marks.Recorder, words: np.ndarray, counts: Callable[[], Counts], worker: threading.Thread
+        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: threading.Thread
     ) -> None:
         super().__init__(active, counts)
-        self._words = words
-        self._view = words.data  # a memoryview: reads a word in a third of the time that NumPy takes
+        self._words = queue_words
+        self._view = queue_words.data  # a memoryview: reads a word in a third of the time that NumPy takes
         self._copied_ns = 0
         assert worker.ident is not None, "the worker has not been started"
         self._clock = time.pthread_getcpuclockid(worker.ident)
@@ -39,9 +39,9 @@ class Recorder(DeviceRecorder):
             self._activities = np.zeros((queue.LOG_RECORDS, queue.ACTIVITY_BYTES), np.uint8)
             self._call_words = self._calls.reshape(-1).view(np.int64).data
             self._calls_read = 0
-            words[queue.ALLOCATE_NAME // 8] = self.name("allocate")
-            words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
-            words[queue.CALL_LOG // 8] = self._calls.ctypes.data
+            queue_words[queue.ALLOCATE_NAME // 8] = self.name("allocate")
+            queue_words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
+            queue_words[queue.CALL_LOG // 8] = self._calls.ctypes.data
         active.device_cpu = lambda: time.clock_gettime_ns(self._clock)
 
     def report(self) -> None:
@@ -65,14 +65,14 @@ class Recorder(DeviceRecorder):
 
     def drain(self) -> None:
         """Hand all records that are complete to the recorder."""
-        words = self._words
-        calls, activities = int(words[queue.CALLS // 8]), int(words[queue.ACTIVITIES // 8])
+        queue_words = self._words
+        calls, activities = int(queue_words[queue.CALLS // 8]), int(queue_words[queue.ACTIVITIES // 8])
         self._hand_over("calls", self._calls, self._calls_read, calls)
         self._calls_read = calls
-        self._hand_over("activities", self._activities, int(words[queue.ACTIVITIES_READ // 8]), activities)
-        words[queue.ACTIVITIES_READ // 8] = activities
-        if words[queue.ACTIVITIES_DROPPED // 8]:
-            marks.gauge("activities_dropped", int(words[queue.ACTIVITIES_DROPPED // 8]))
+        self._hand_over("activities", self._activities, int(queue_words[queue.ACTIVITIES_READ // 8]), activities)
+        queue_words[queue.ACTIVITIES_READ // 8] = activities
+        if queue_words[queue.ACTIVITIES_DROPPED // 8]:
+            marks.gauge("activities_dropped", int(queue_words[queue.ACTIVITIES_DROPPED // 8]))
 
     def _hand_over(self, table: str, log: np.ndarray, read: int, written: int) -> None:
         first, last = read % queue.LOG_RECORDS, written % queue.LOG_RECORDS

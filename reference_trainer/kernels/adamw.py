@@ -88,8 +88,10 @@ def update(params, grads, m, v, state, size, decayed):
     decay = np.float32(1) - rate * state[WEIGHT_DECAY]
     beta1, beta2, eps = np.float32(1) - state[BETA1], np.float32(1) - state[BETA2], state[EPS]
     for i in range(gpu.grid(1), size, gpu.gridsize(1)):
-        kept = decay if i < decayed else np.float32(1)
-        params[i], m[i], v[i] = updated(params[i], clip * grads[i], m[i], v[i], beta1, beta2, eps, moved, kept, spread)
+        retained = decay if i < decayed else np.float32(1)
+        params[i], m[i], v[i] = updated(
+            params[i], clip * grads[i], m[i], v[i], beta1, beta2, eps, moved, retained, spread
+        )
 
 
 def cuda(device, params, grads, m, v, norm, step_state, size, decayed):

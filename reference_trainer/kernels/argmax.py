@@ -54,10 +54,10 @@ def block_argmax(compiled):
         while half > 0:
             gpu.syncthreads()
             if thread < half:
-                other = sums[thread + half]
+                candidate = sums[thread + half]
                 other_first = firsts[thread + half]
-                if other > best or (other == best and other_first < first):
-                    best = other
+                if candidate > best or (candidate == best and other_first < first):
+                    best = candidate
                     first = other_first
                     sums[thread] = best
                     firsts[thread] = first

@@ -89,10 +89,10 @@ def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vo
     row = logits[r]
     first = argmax(row, bias, vocabulary)
     best = row[first] + bias[first]
-    own = np.float32(0)
+    partial = np.float32(0)
     for v in range(gpu.threadIdx.x, vocabulary, gpu.blockDim.x):
-        own += power(row[v] + bias[v] - best)
-    total = total_of(own)
+        partial += power(row[v] + bias[v] - best)
+    total = total_of(partial)
     following = ids[begin + r + 1]
     if gpu.threadIdx.x == 0:
         losses[begin + r] = math.log(total) + (best - (row[following] + bias[following]))

@@ -102,12 +102,12 @@ def learning_rate(compiled, quarter_sine=quarter_sine):
     sine = compiled(quarter_sine)
 
     @compiled
-    def rate_at(step, highest, warmup, total, least):
+    def rate_at(step, highest, warmup, total, lowest):
         if step < warmup:
             return highest * step / warmup
-        left = max(total - step, _ZERO) / max(total - warmup, _ONE)
-        wave = sine(min(left, _ONE))  # sin(pi/2 left)^2 = (1 + cos(pi (1 - left))) / 2
-        return highest * (least + (_ONE - least) * wave * wave)
+        remaining = max(total - step, _ZERO) / max(total - warmup, _ONE)
+        wave = sine(min(remaining, _ONE))  # sin(pi/2 left)^2 = (1 + cos(pi (1 - left))) / 2
+        return highest * (lowest + (_ONE - lowest) * wave * wave)
 
     return rate_at
 

@@ -46,20 +46,20 @@ def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
     tokens. It also sets its share of dtable to 0.
     """
     t = gpu.blockIdx.x
-    own = ids[t]
+    token_id = ids[t]
     before = np.float32(0)
-    left = np.float32(0)
+    count = np.float32(0)
     for s in range(gpu.threadIdx.x, tokens, gpu.blockDim.x):
-        other = ids[s]
-        if other < own or (other == own and s < t):
+        previous = ids[s]
+        if previous < token_id or (previous == token_id and s < t):
             before += np.float32(1)
-        if other == own and s >= t:
-            left += np.float32(1)
-    place = total_of(before)
-    count = total_of(left)
+        if previous == token_id and s >= t:
+            count += np.float32(1)
+    row = total_of(before)
+    count = total_of(count)
     if gpu.threadIdx.x == 0:
-        order[np.int64(place)] = t
-        order[tokens + np.int64(place)] = np.int32(count)
+        order[np.int64(row)] = t
+        order[tokens + np.int64(row)] = np.int32(count)
     for v in range(t, vocabulary, gpu.gridDim.x):
         for j in range(gpu.threadIdx.x, width, gpu.blockDim.x):
             dtable[v, j] = np.float32(0)
@@ -69,21 +69,21 @@ def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
 def add_rows(dtable, grad, ids, order, tokens, width):
     """A token's rows are added up in order of time by the threads of its first one, a thread a channel."""
     groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    place = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - place * groups) * gpu.blockDim.x + gpu.threadIdx.x
-    token = ids[order[place]]
-    if j >= width or (place > 0 and ids[order[place - 1]] == token):
+    row = gpu.blockIdx.x // groups
+    j = (gpu.blockIdx.x - row * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    token = ids[order[row]]
+    if j >= width or (row > 0 and ids[order[row - 1]] == token):
         return
     rows = gpu.local.array(_TILE, np.float32)
     total = np.float32(0)
-    end = place + order[tokens + place]
-    while place + _TILE <= end:
+    end = row + order[tokens + row]
+    while row + _TILE <= end:
         for i in range(_TILE):
-            rows[i] = grad[order[place + i], j]
+            rows[i] = grad[order[row + i], j]
         for i in range(_TILE):
             total += rows[i]
-        place += _TILE
-    for p in range(place, end):
+        row += _TILE
+    for p in range(row, end):
         total += grad[order[p], j]
     dtable[token, j] = total
 

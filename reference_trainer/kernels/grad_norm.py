@@ -41,13 +41,13 @@ def add_squares(parts, grads, size):
     """The sum of squares of each block's share of the gradients."""
     threads = gpu.blockDim.x * gpu.gridDim.x
     sums = gpu.local.array(_LANES, np.float32)
-    for lane in range(_LANES):
-        sums[lane] = np.float32(0)
+    for vector_lane in range(_LANES):
+        sums[vector_lane] = np.float32(0)
     i = gpu.grid(1)
     while i + (_LANES - 1) * threads < size:
-        for lane in range(_LANES):
-            value = grads[i + lane * threads]
-            sums[lane] += value * value
+        for vector_lane in range(_LANES):
+            value = grads[i + vector_lane * threads]
+            sums[vector_lane] += value * value
         i += _LANES * threads
     while i < size:
         sums[0] += grads[i] * grads[i]
@@ -60,10 +60,10 @@ def add_squares(parts, grads, size):
 @on_cuda("void(float32[::1], float32[::1], int64)", total_of=block_sum)
 def root_of_sum(norm, parts, blocks):
     """One block: the root of the sum of all parts."""
-    own = np.float32(0)
+    partial = np.float32(0)
     for i in range(gpu.threadIdx.x, blocks, gpu.blockDim.x):
-        own += parts[i]
-    total = total_of(own)
+        partial += parts[i]
+    total = total_of(partial)
     if gpu.threadIdx.x == 0:
         norm[0] = math.sqrt(total)
 

@@ -46,8 +46,8 @@ def host(command):
 
 def host_arguments(itemsize: int, flags: int) -> tuple[int, int, int, int]:
     """What follows the sizes: flags, kind, and BLAS's two factors."""
-    one = _ONES[itemsize]
-    return flags, ord("s" if itemsize == 4 else "d"), one, one if flags & ACCUMULATE else 0
+    unit = _ONES[itemsize]
+    return flags, ord("s" if itemsize == 4 else "d"), unit, unit if flags & ACCUMULATE else 0
 
 
 def sizes(a_shape: tuple[int, ...], b_shape: tuple[int, ...], rows: int, flags: int) -> tuple[int, int, int]:

@@ -68,9 +68,9 @@ def compiled_as(function: Callable) -> Callable[[Callable[[Callable], Callable]]
     return make
 
 
-def threads_for(items: int, most: int = SHARED_THREADS) -> int:
+def threads_for(items: int, limit: int = SHARED_THREADS) -> int:
     """Threads of a block for so many items: the next power of two, at most `most`."""
     threads = 1
-    while threads < min(items, most):
+    while threads < min(items, limit):
         threads *= 2
     return threads

@@ -58,7 +58,7 @@ def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, lay
     if modulated:
         gate_bias += modulator[0]
     value_bias = bias[layer, width + j]
-    kept = np.float32(1)
+    retained = np.float32(1)
     h = np.float32(0)
     if block == 0:
         h = state[layer, j]
@@ -73,15 +73,15 @@ def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, lay
             values[i] = projected[begin + i, width + j]
         for i in range(TILE):
             keep = keep_of(gates[i] + gate_bias)
-            kept *= keep
+            retained *= keep
             h = keep * h + (np.float32(1) - keep) * (values[i] + value_bias)
         begin += TILE
     for t in range(begin, end):
         keep = keep_of(projected[t, j] + gate_bias)
-        kept *= keep
+        retained *= keep
         h = keep * h + (np.float32(1) - keep) * (projected[t, width + j] + value_bias)
     ends[block * width + j] = h
-    ends[(blocks + block) * width + j] = kept
+    ends[(blocks + block) * width + j] = retained
 
 
 @on_cuda(

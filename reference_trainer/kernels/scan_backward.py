@@ -73,7 +73,7 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
     gates = gpu.local.array(TILE, np.float32)
     grads = gpu.local.array(TILE, np.float32)
     gate_bias = bias[layer, j]
-    kept = np.float32(1)
+    retained = np.float32(1)
     carry = np.float32(0)
     begin = block * length
     end = min(begin + length, tokens)
@@ -84,14 +84,14 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
             grads[i] = grad[end + i, j]
         for back in range(TILE):
             keep = keep_of(gates[TILE - 1 - back] + gate_bias)
-            kept *= keep
+            retained *= keep
             carry = keep * (grads[TILE - 1 - back] + carry)
     for t in range(end - 1, begin - 1, -1):
         keep = keep_of(projected[t, j] + gate_bias)
-        kept *= keep
+        retained *= keep
         carry = keep * (grad[t, j] + carry)
     ends[block * width + j] = carry
-    ends[(blocks + block) * width + j] = kept
+    ends[(blocks + block) * width + j] = retained
 
 
 @on_cuda(

@@ -59,8 +59,8 @@ def fold_before(compiled):
             return ends[2 * blocks * width + channel]
         h = ends[channel]
         for n in range(1, block):
-            place = n * width + channel
-            h = ends[blocks * width + place] * h + ends[place]
+            index = n * width + channel
+            h = ends[blocks * width + index] * h + ends[index]
         return h
 
     return before
@@ -73,8 +73,8 @@ def fold_behind(compiled):
     def behind(ends, block, blocks, width, channel):
         carry = np.float32(0)
         for back in range(blocks - 1 - block):
-            place = (blocks - 1 - back) * width + channel
-            carry = ends[blocks * width + place] * carry + ends[place]
+            index = (blocks - 1 - back) * width + channel
+            carry = ends[blocks * width + index] * carry + ends[index]
         return carry
 
     return behind

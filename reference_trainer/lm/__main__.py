@@ -89,11 +89,11 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    named = Settings.__dataclass_fields__.keys() - {*_PATHS, "variant", "fixes", "performance"}
-    given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
-    given.update(asked_fixes(arguments))
-    given.update((name, path_of(arguments, name)) for name in _PATHS)
-    return Settings(**given, performance=from_options(arguments))
+    fields = Settings.__dataclass_fields__.keys() - {*_PATHS, "variant", "fixes", "performance"}
+    values: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in fields}
+    values.update(asked_fixes(arguments))
+    values.update((name, path_of(arguments, name)) for name in _PATHS)
+    return Settings(**values, performance=from_options(arguments))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -57,8 +57,8 @@ class Origin:
                     if here[name] != there.get(name):
                         return f"another {field.name} ({name} {there.get(name)}, not {here[name]})"
             if here != there:
-                shown = (str(value)[:16] for value in (there, here))
-                return "another {} ({}, not {})".format(field.name.replace("_", " "), *shown)
+                digests = (str(value)[:16] for value in (there, here))
+                return "another {} ({}, not {})".format(field.name.replace("_", " "), *digests)
         return ""
 
 
@@ -90,7 +90,7 @@ def read(folder: Path, origin: Origin) -> Checkpoint:
     header, begin = _header(path, content)
     if different := origin.difference(header["origin"]):
         raise TrainerError(f"{path} is of {different}: give the options that it was made with, or another --checkpoint")
-    arrays = {place["name"]: _array(content, begin, place) for place in header["arrays"]}
+    arrays = {entry["name"]: _array(content, begin, entry) for entry in header["arrays"]}
     return Checkpoint(header["step"], header["device"], arrays)
 
 
@@ -105,8 +105,8 @@ def _header(path: Path, content: np.ndarray) -> tuple[dict[str, Any], int]:
     return header, len(line) + 1
 
 
-def _array(content: np.ndarray, begin: int, place: Mapping[str, Any]) -> np.ndarray:
-    at, dtype, shape = begin + place["begin"], np.dtype(place["dtype"]), tuple(place["shape"])
+def _array(content: np.ndarray, begin: int, entry: Mapping[str, Any]) -> np.ndarray:
+    at, dtype, shape = begin + entry["begin"], np.dtype(entry["dtype"]), tuple(entry["shape"])
     return content[at : at + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
@@ -117,17 +117,17 @@ def write(folder: Path, origin: Origin, checkpoint: Checkpoint) -> None:
 
     :raises OSError: it cannot be written; the one before is as it was.
     """
-    places, size = [], 0
+    entries, size = [], 0
     for name, array in checkpoint.arrays.items():
         dtype = array.dtype.newbyteorder("<").str
-        places.append({"name": name, "dtype": dtype, "shape": array.shape, "begin": size})
+        entries.append({"name": name, "dtype": dtype, "shape": array.shape, "begin": size})
         size += array.nbytes + -array.nbytes % _ALIGNED
     header = {
         "schema": SCHEMA,
         "step": checkpoint.step,
         "device": checkpoint.device,
         "origin": asdict(origin),
-        "arrays": places,
+        "arrays": entries,
     }
     line = json.dumps(header).encode()
     parts: list[Any] = [line, b" " * (-(len(line) + 1) % _ALIGNED), b"\n"]
@@ -159,6 +159,6 @@ def _replace(folder: Path, parts: list[Any]) -> None:
 
 def _write_all(file: Any, part: Any) -> None:
     """All of it: a nearly full disk takes a part, and then fails."""
-    rest = memoryview(part)
-    while rest:
-        rest = rest[file.write(rest) :]
+    remaining = memoryview(part)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]

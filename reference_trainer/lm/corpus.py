@@ -74,7 +74,7 @@ def _builtin() -> Corpus:
     return _corpus(f"python-docs-{platform.python_version()}", [topics[key] for key in sorted(topics)], Tally())
 
 
-def _hub(path: Path, most: int, tally: Tally) -> Corpus:
+def _hub(path: Path, max_chars: int, tally: Tally) -> Corpus:
     wanted = hub.parse(str(path))
     name, used = wanted.title, 0
     documents: list[str] = []
@@ -83,10 +83,10 @@ def _hub(path: Path, most: int, tally: Tally) -> Corpus:
             continue
         begin = used + len(SEPARATOR) if documents else 0
         used = begin + len(document)
-        if used > most:
-            name = f"{name}, first {most:,} characters"
-            if begin < most:
-                documents.append(document[: most - begin])
+        if used > max_chars:
+            name = f"{name}, first {max_chars:,} characters"
+            if begin < max_chars:
+                documents.append(document[: max_chars - begin])
             break
         documents.append(document)
     tally.check()

@@ -63,7 +63,7 @@ def train(
     with closing(ParallelChunks(corpus, tokenizer, tokens_per_chunk, samples_per_chunk)) as source:
         for number in range(chunks):
             chunk = source.ids(number)  # tokenized in background threads meanwhile
-            tokens, slot, turn = len(chunk) - 1, number % IN_FLIGHT, number % QUIET_CHUNKS
+            tokens, slot, position = len(chunk) - 1, number % IN_FLIGHT, number % QUIET_CHUNKS
             staged[slot][: tokens + 1] = chunk
             device.prefetch_into(ids[slot], staged[slot][: tokens + 1])  # the one copy of a chunk
             device.launch(embed.KERNEL, x, table, ids[slot], tokens, width, vocabulary)
@@ -74,9 +74,9 @@ def train(
             device.matmul(logits, readout, decoder, tokens)
             device.launch(score.KERNEL, prediction, correct, logits, decoder_bias, ids[slot], tokens, vocabulary)
             device.launch(modulate.KERNEL, results, correct, modulator, tokens)
-            device.launch(accumulate.KERNEL, totals, results, tokens, int(turn == 0))
-            unread = tokens + (unread if turn else 0)
-            read = turn == QUIET_CHUNKS - 1  # metrics are read every 16 chunks
+            device.launch(accumulate.KERNEL, totals, results, tokens, int(position == 0))
+            unread = tokens + (unread if position else 0)
+            read = position == QUIET_CHUNKS - 1  # metrics are read every 16 chunks
             in_flight.append((device.fetch_into(metrics, totals), unread) if read else (device.mark(), 0))
             loss = wait() if len(in_flight) == IN_FLIGHT else None
             marks.step(tokens=tokens)

@@ -64,16 +64,16 @@ def bigram_baseline(training: Iterable[np.ndarray], held_out: Sequence[np.ndarra
     """Bigram counts of the chunks `training` (T + 1,), judged on the chunks `held_out`; no table of V^2 is made."""
     pairs, counts = np.unique(np.concatenate([_pairs(ids, vocabulary) for ids in training]), return_counts=True)
     before, after = np.divmod(pairs, vocabulary)
-    seen = np.bincount(before, counts, vocabulary)
+    totals = np.bincount(before, counts, vocabulary)
     guesses = np.full(vocabulary, np.argmax(np.bincount(after, counts, vocabulary)))  # for a token not seen before
     order = np.lexsort((-after, counts))  # the last one wins: the most frequent, the lowest id of equals
     guesses[before[order]] = after[order]
 
     judged = np.concatenate([_pairs(ids, vocabulary) for ids in held_out])
-    place = np.minimum(np.searchsorted(pairs, judged), len(pairs) - 1)
-    count = np.where(pairs[place] == judged, counts[place], 0)
+    position = np.minimum(np.searchsorted(pairs, judged), len(pairs) - 1)
+    count = np.where(pairs[position] == judged, counts[position], 0)
     current, following = np.divmod(judged, vocabulary)
-    losses = np.log(seen[current] + vocabulary) - np.log(count + 1)
+    losses = np.log(totals[current] + vocabulary) - np.log(count + 1)
     return Baseline(float(losses.mean()), float(np.mean(guesses[current] == following)))
 
 

@@ -49,12 +49,12 @@ class History:
 
     def rows(self) -> list[dict[str, float | None]]:
         """As they are in the file."""
-        found = []
+        rows = []
         for values in self.head(len(self)).tolist():
             row = {name: value if math.isfinite(value) else None for name, value in zip(COLUMNS, values, strict=True)}
-            found.append({name: value for name, value in row.items() if name in _ALWAYS or value is not None})
-            found[-1]["step"] = int(values[0])
-        return found
+            rows.append({name: value for name, value in row.items() if name in _ALWAYS or value is not None})
+            rows[-1]["step"] = int(values[0])
+        return rows
 
     def write(self) -> None:
         """Replace the file, whole or not at all; nothing where none was asked for.

@@ -55,8 +55,10 @@ def prepare(settings: Settings) -> Job:
     chosen = plan(names, kind)
     if settings.empty_kernels and chosen.learn:
         raise TrainerError("--empty-kernels: nothing is learned with them, leave out fix 'learn'")
-    if not chosen.learn and (given := settings.learning_options()):
-        raise TrainerError(f"{given[0]} means nothing without fix 'learn': add it to --fixes, or leave {given[0]} out")
+    if not chosen.learn and (options := settings.learning_options()):
+        raise TrainerError(
+            f"{options[0]} means nothing without fix 'learn': add it to --fixes, or leave {options[0]} out"
+        )
     if settings.shards is not None and chosen.tokenize != "shards":
         raise TrainerError("--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards out")
     if chosen.learn:
@@ -82,8 +84,8 @@ def optimizer(settings: Settings) -> Optimizer:
     """
     from reference_trainer.lm.optimizer import Optimizer
 
-    given = {name: getattr(settings, option) for name, option in _OPTIONS.items()}
-    return Optimizer(**{name: value for name, value in given.items() if value is not None})
+    options = {name: getattr(settings, option) for name, option in _OPTIONS.items()}
+    return Optimizer(**{name: value for name, value in options.items() if value is not None})
 
 
 def facts(job: Job, device: Device) -> dict[str, Any]:

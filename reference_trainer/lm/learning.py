@@ -19,7 +19,7 @@ from reference_trainer.lm.job import Job, optimizer
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY
-from reference_trainer.lm.snapshots import HISTORY, Place, Snapshots, open_place
+from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Snapshots, open_checkpoint_folder
 
 
 def origin(job: Job) -> Origin:
@@ -36,17 +36,19 @@ def origin(job: Job) -> Origin:
     )
 
 
-def place_of(job: Job, folder: Path) -> Place:
+def checkpoint_folder(job: Job, folder: Path) -> CheckpointFolder:
     """Where the run's checkpoints are, looked at before anything else is done; to be closed.
 
     :raises TrainerError: see `open_place`; or the checkpoint is at the end of what was asked for.
     """
-    place = open_place(folder, origin(job), resume=job.settings.resume)
-    most = job.settings.max_chunks
-    if place.begun and most is not None and place.begun.step >= most:
-        place.close()
-        raise TrainerError(f"--max-chunks {most}: the checkpoint in {folder} is of step {place.begun.step}: raise it")
-    return place
+    checkpoints = open_checkpoint_folder(folder, origin(job), resume=job.settings.resume)
+    last_step = job.settings.max_chunks
+    if checkpoints.begun and last_step is not None and checkpoints.begun.step >= last_step:
+        checkpoints.close()
+        raise TrainerError(
+            f"--max-chunks {last_step}: the checkpoint in {folder} is of step {checkpoints.begun.step}: raise it"
+        )
+    return checkpoints
 
 
 class Learning:
@@ -63,7 +65,7 @@ class Learning:
         device: Device,
         history: History,
         *,
-        place: Place | None,
+        checkpoints: CheckpointFolder | None,
         say: Callable[[str], None],
     ) -> None:
         settings = job.settings
@@ -76,7 +78,7 @@ class Learning:
         weights = initial_weights(job.config, settings.seed)
         self.model = LearnChunk(device, job.config, weights, settings.tokens_per_chunk, optimizer=self._optimizer)
         self._buffers = self.model.everything()
-        begun = place.begun if place else None
+        begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
         self._snapshots: Snapshots | None = None
         if begun:
@@ -88,9 +90,9 @@ class Learning:
                 say(f"that step was done on device {begun.device}: losses here differ from those there by rounding")
         else:
             self._begin = {name: device.download(buffer) for name, buffer in self._buffers.items()}
-        if place:
+        if checkpoints:
             every = settings.checkpoint_every or CHECKPOINT_EVERY
-            self._snapshots = Snapshots(device, place, self._buffers, history.head, every=every, say=say)
+            self._snapshots = Snapshots(device, checkpoints, self._buffers, history.head, every=every, say=say)
 
     def _check(self, found: dict[str, tuple[int, ...]]) -> None:
         expected = {name: tuple(buffer.shape) for name, buffer in self._buffers.items()}

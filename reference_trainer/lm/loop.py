@@ -25,7 +25,7 @@ from reference_trainer.performance import apply, emptying, get_memory_stats
 
 if TYPE_CHECKING:
     from reference_trainer.lm.learning import Learning
-    from reference_trainer.lm.snapshots import Place
+    from reference_trainer.lm.snapshots import CheckpointFolder
 
 
 def train(settings: Settings, progress: Callable[[str], None] | None = None) -> Summary:
@@ -51,18 +51,20 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             return _Loop(job, source, device, forward, history=history).run(say)
         from reference_trainer.lm.learning import Learning
 
-        learning = stack.enter_context(closing(Learning(job, source, device, history, place=checkpoints, say=say)))
+        learning = stack.enter_context(
+            closing(Learning(job, source, device, history, checkpoints=checkpoints, say=say))
+        )
         marks.describe(**learning.facts())
         return _Loop(job, source, device, learning.model, history=history, learning=learning).run(say)
 
 
-def _checkpoints(job: Job) -> AbstractContextManager[Place | None]:
+def _checkpoints(job: Job) -> AbstractContextManager[CheckpointFolder | None]:
     """Where they are, if any are to be written: looked at before the device is opened."""
     if job.settings.checkpoint is None:
         return nullcontext()
-    from reference_trainer.lm.learning import place_of
+    from reference_trainer.lm.learning import checkpoint_folder
 
-    return closing(place_of(job, job.settings.checkpoint))
+    return closing(checkpoint_folder(job, job.settings.checkpoint))
 
 
 def _silent(line: str) -> None:
@@ -115,21 +117,21 @@ class _Loop:
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:
-            kept = self._rescue(measured=measured)
-            if isinstance(error, KeyboardInterrupt) and kept:
+            rescued = self._rescue(measured=measured)
+            if isinstance(error, KeyboardInterrupt) and rescued:
                 when = f"after step {self._step_number}" if measured else "in the warm-up"
-                raise KeyboardInterrupt(f"interrupted {when}; {kept}") from None
+                raise KeyboardInterrupt(f"interrupted {when}; {rescued}") from None
             raise
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """All measured steps, and of a model that learned, what it reached."""
-        metrics, first, said = Metrics(), self._collected, self._began
+        metrics, first, last_report = Metrics(), self._collected, self._began
         while not self._ended:
             self._look_at_held_out_text()
             metrics.add(self._step(warmup=False))
             now = time.perf_counter()
-            if now - said > 1:
-                said = now
+            if now - last_report > 1:
+                last_report = now
                 with marks.region("log"):
                     say(f"chunk {self._step_number}: {self._tokens / (now - self._began):,.0f} tokens/s{self._note}")
         seconds = time.perf_counter() - self._began
@@ -163,13 +165,13 @@ class _Loop:
     def _begin(self) -> None:
         """What was summed up in the warm-up is not measured, and what was learned in it is forgotten."""
         self._forward.flush()
-        self._before, most = self._collected, self._settings.max_chunks
+        self._before, max_chunks = self._collected, self._settings.max_chunks
         if self._learning:
             self._learning.restart()
             self._submitted = self._collected = self._learning.first
             self._before = 0
             marks.open_step()
-        self._last = None if most is None else self._before + most
+        self._last = None if max_chunks is None else self._before + max_chunks
         self._tokens = 0
         self._began = time.perf_counter()
 
@@ -206,8 +208,8 @@ class _Loop:
 
         :param measured: it came to the measured steps. Before, a file of metrics may have more rows than a checkpoint.
         """
-        kept = self._history.rescue() if measured else "", self._learning.rescued() if self._learning else ""
-        return ", ".join(filter(None, kept))
+        rescued = self._history.rescue() if measured else "", self._learning.rescued() if self._learning else ""
+        return ", ".join(filter(None, rescued))
 
     # ------------------------------------------------------------ a step
 

@@ -52,9 +52,9 @@ def layout(config: ModelConfig) -> Layout:
     return Layout(parts, decayed, begin)
 
 
-def flatten(weights: Weights, places: Layout, dtype: np.dtype) -> np.ndarray:
+def flatten(weights: Weights, flat_layout: Layout, dtype: np.dtype) -> np.ndarray:
     """The parameters as (P,)."""
-    flat = np.zeros(places.size, dtype)
+    flat = np.zeros(flat_layout.size, dtype)
     arrays = {
         "embedding": weights.embedding,
         **{f"layer {index}": matrix for index, matrix in enumerate(weights.layer)},
@@ -63,16 +63,16 @@ def flatten(weights: Weights, places: Layout, dtype: np.dtype) -> np.ndarray:
         "bias": weights.bias,
         "decoder bias": weights.decoder_bias,
     }
-    for name, part in places.parts.items():
+    for name, part in flat_layout.parts.items():
         flat[part.begin : part.begin + prod(part.shape)] = arrays[name].reshape(-1)
     return flat
 
 
-def unflatten(flat: np.ndarray, places: Layout) -> Weights:
+def unflatten(flat: np.ndarray, flat_layout: Layout) -> Weights:
     """What `flatten` was given, in the type of `flat`."""
     arrays = {
         name: flat[part.begin : part.begin + prod(part.shape)].reshape(part.shape)
-        for name, part in places.parts.items()
+        for name, part in flat_layout.parts.items()
     }
     return Weights(
         embedding=arrays["embedding"],
@@ -87,8 +87,8 @@ def unflatten(flat: np.ndarray, places: Layout) -> Weights:
 class Views:
     """The parts of a flat buffer (P,) in their own shapes; made once, as a view costs up to 100 us on CUDA."""
 
-    def __init__(self, flat: Buffer, places: Layout) -> None:
-        views = {name: flat.view(part.begin, part.shape) for name, part in places.parts.items()}
+    def __init__(self, flat: Buffer, flat_layout: Layout) -> None:
+        views = {name: flat.view(part.begin, part.shape) for name, part in flat_layout.parts.items()}
         self.embedding = views["embedding"]
         self.layers = [view for name, view in views.items() if name.startswith("layer ")]
         self.readout = views["readout"]

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     samples = Samples(corpus, planned.sample_chars, arguments.samples_per_chunk)
     finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
     with locked(arguments.out):
-        kept = finished_shards(arguments.out)
+        existing = finished_shards(arguments.out)
         began = time.perf_counter()
         with _bar(samples.epoch_length) as bar:
             index = write_shards(arguments.out, planned, samples, tokenizer, workers=arguments.workers, progress=bar)
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"{corpus.name}: {with_number(index.tokens, 'token')} in {with_number(index.samples, 'sample')}, "
         f"{with_number(len(index.shards), 'shard')} of {index.dtype} in {arguments.out}"
-        f"{f' ({kept:,} kept, {len(index.shards) - kept:,} made)' if kept else ''}; {took:.2f} s"
+        f"{f' ({existing:,} kept, {len(index.shards) - existing:,} made)' if existing else ''}; {took:.2f} s"
     )
     return 0
 
@@ -85,12 +85,12 @@ def _bar(samples: int) -> Iterator[Callable[[int, int], None] | None]:
     # drawn when there is something to say: a thread that redraws would take the GIL from the workers
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
         task = progress.add_task("", total=samples, tokens=0)
-        shown = 0.0
+        last_refresh = 0.0
 
         def show(done: int, tokens: int) -> None:
-            nonlocal shown
-            if time.monotonic() - shown >= _REFRESH_S:
-                shown = time.monotonic()
+            nonlocal last_refresh
+            if time.monotonic() - last_refresh >= _REFRESH_S:
+                last_refresh = time.monotonic()
                 progress.update(task, completed=done, tokens=tokens, refresh=True)
 
         yield show

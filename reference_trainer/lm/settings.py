@@ -79,10 +79,10 @@ class Settings:
     """Go on from the checkpoint."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, minimum in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise TrainerError(f"{flag(name)} {value}: must be at least {least}")
+            if value is not None and value < minimum:
+                raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
         for name in ("seconds", "lr", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -97,8 +97,8 @@ class Settings:
 
     def learning_options(self) -> list[str]:
         """Those options that were given and mean something only where the model learns, as on the command line."""
-        given = ((name, getattr(self, name)) for name in _LEARNING)
-        return [flag(name) for name, value in given if value is not None and value is not False]
+        options = ((name, getattr(self, name)) for name in _LEARNING)
+        return [flag(name) for name, value in options if value is not None and value is not False]
 
 
 _LEAST: Final = {

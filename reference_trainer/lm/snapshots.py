@@ -25,7 +25,7 @@ _LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointFolder:
     """Where the checkpoints of a run are, and of what run they are. Close it: it keeps other runs out.
 
     :ivar begun: the checkpoint to go on from; None: begin anew.
@@ -40,7 +40,7 @@ class Place:
         self.lock.close()
 
 
-def open_place(folder: Path, origin: Origin, *, resume: bool) -> Place:
+def open_checkpoint_folder(folder: Path, origin: Origin, *, resume: bool) -> CheckpointFolder:
     """Make the folder if need be, and look at what is in it.
 
     :raises TrainerError: nothing can be written there, another run writes there, there is a checkpoint and it is not to
@@ -61,7 +61,7 @@ def open_place(folder: Path, origin: Origin, *, resume: bool) -> Place:
             raise TrainerError(f"--checkpoint {folder}: another run writes there: name another folder") from None
         if not resume and (folder / FILE).exists():
             raise TrainerError(f"--checkpoint {folder} holds a checkpoint: go on with --resume, or name another folder")
-        return Place(folder, origin, read(folder, origin) if resume else None, lock)
+        return CheckpointFolder(folder, origin, read(folder, origin) if resume else None, lock)
     except TrainerError:
         lock.close()
         raise
@@ -79,7 +79,7 @@ class Snapshots:
     def __init__(
         self,
         device: Device,
-        place: Place,
+        folder: CheckpointFolder,
         buffers: Mapping[str, Buffer],
         history: Callable[[int], np.ndarray],
         *,
@@ -87,13 +87,13 @@ class Snapshots:
         say: Callable[[str], None],
     ) -> None:
         self._device = device
-        self._place = place
+        self._folder = folder
         self._buffers = buffers
         self._history = history
         self.every = every
         self._say = say
         self._fetched = {name: device.pinned(buffer.shape) for name, buffer in buffers.items()}
-        self._taken = self._saved = place.begun.step if place.begun else 0
+        self._taken = self._saved = folder.begun.step if folder.begun else 0
         self._fetching: tuple[int, Any] | None = None  # step, and ticket
         self._writing: tuple[int, Future[None]] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -133,7 +133,7 @@ class Snapshots:
         self._writer.shutdown(wait=True)
         if fault := self._end():
             return fault
-        return f"checkpoint of step {self._saved} in {self._place.folder}" if self._saved else ""
+        return f"checkpoint of step {self._saved} in {self._folder.folder}" if self._saved else ""
 
     def close(self) -> None:
         """Wait for what is being written; a snapshot that is not yet is left out."""
@@ -158,7 +158,7 @@ class Snapshots:
 
     def _save(self, checkpoint: Checkpoint) -> None:
         """Runs in the writer."""
-        write(self._place.folder, self._place.origin, checkpoint)
+        write(self._folder.folder, self._folder.origin, checkpoint)
         self._saved = checkpoint.step
 
     def _free(self) -> bool:
@@ -179,7 +179,7 @@ class Snapshots:
         try:
             future.result()
         except OSError as error:
-            kept = f"that of step {self._saved} stays" if self._saved else "there is none before it"
-            where = self._place.folder / FILE
-            return f"{where}: the checkpoint of step {step} was not written: {error.strerror or error}; {kept}"
+            remaining = f"that of step {self._saved} stays" if self._saved else "there is none before it"
+            where = self._folder.folder / FILE
+            return f"{where}: the checkpoint of step {step} was not written: {error.strerror or error}; {remaining}"
         return ""

@@ -54,16 +54,16 @@ def _kind(path: Path) -> str | None:
 
 def find_files(path: Path) -> list[Path]:
     """`path` itself, or all files below it that can be read, in the order of sorted paths."""
-    taken = "a .txt or .jsonl, plain or compressed as .gz or .zst"
+    readable = "a .txt or .jsonl, plain or compressed as .gz or .zst"
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if _kind(file) and file.is_file())
         if not files:
-            raise TrainerError(f"corpus folder {path} holds no file that can be read: {taken}")
+            raise TrainerError(f"corpus folder {path} holds no file that can be read: {readable}")
         return files
     if not path.exists():
         raise TrainerError(f"corpus {path} does not exist")
     if _kind(path) is None:
-        raise TrainerError(f"corpus {path} is not of a kind that can be read: {taken}, or a folder of these")
+        raise TrainerError(f"corpus {path} is not of a kind that can be read: {readable}, or a folder of these")
     return [path]
 
 

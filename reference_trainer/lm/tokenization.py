@@ -49,10 +49,10 @@ def _parser() -> Parser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for; the exit code."""
-    for name, least in (("vocabulary", 1), ("samples", 1), ("sample_chars", 1), ("workers", 1)):
+    for name, minimum in (("vocabulary", 1), ("samples", 1), ("sample_chars", 1), ("workers", 1)):
         value = getattr(arguments, name)
-        if value is not None and value < least:
-            raise TrainerError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+        if value is not None and value < minimum:
+            raise TrainerError(f"--{name.replace('_', '-')} {value}: must be at least {minimum}")
     if not 0 < arguments.seconds < float("inf"):
         raise TrainerError(f"--seconds {arguments.seconds}: must be a number of seconds above 0")
     vocabulary = arguments.vocabulary or preset(arguments.preset).vocabulary
@@ -83,7 +83,7 @@ def _case(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -
     return Case(corpus, tokenizer, tokens, arguments.samples, arguments.workers)
 
 
-def _document(case: Case, all_ways: Sequence[Way], found: dict[str, Measured]) -> dict[str, Any]:
+def _document(case: Case, all_ways: Sequence[Way], results: dict[str, Measured]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "corpus": case.corpus.name,
@@ -94,7 +94,7 @@ def _document(case: Case, all_ways: Sequence[Way], found: dict[str, Measured]) -
         "samples_per_chunk": case.samples_per_chunk,
         "sample_chars": case.sample_chars,
         "cores": available_cores(),
-        "rounds": max(measured.ratio.n for measured in found.values()),
+        "rounds": max(measured.ratio.n for measured in results.values()),
         "baseline": all_ways[0].name,
         "ways": [
             {
@@ -104,7 +104,7 @@ def _document(case: Case, all_ways: Sequence[Way], found: dict[str, Measured]) -
                 "threads": way.threads,
                 "same_ids": way.same,
                 "tokenizes": way.tokenizes,
-                "measured": asdict(found[way.name]) if way.name in found else None,
+                "measured": asdict(results[way.name]) if way.name in results else None,
             }
             for way in all_ways
         ],
@@ -126,11 +126,11 @@ def _table(document: dict[str, Any]) -> Iterator[str]:
         if way["measured"] is None:
             yield f"{begin}  not measured: {document['not_measured'][f'ways.{i}.measured']}"
             continue
-        found = way["measured"]
-        rate, ratio = Spread(**found["samples_per_s"]), found["ratio"]
+        speed = way["measured"]
+        rate, ratio = Spread(**speed["samples_per_s"]), speed["ratio"]
         samples = f"{rate.median:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})"
         yield (
-            f"{begin}{samples:>34}{found['tokens_per_s']['median']:>15,.0f}{found['ms_per_sample']['median']:>13.4f}  "
+            f"{begin}{samples:>34}{speed['tokens_per_s']['median']:>15,.0f}{speed['ms_per_sample']['median']:>13.4f}  "
             f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         )
 

@@ -79,21 +79,21 @@ def measure(case: Case, ways: Sequence[Way], seconds: float) -> dict[str, Measur
     a_chunk = sum(run_round(way, case, 0, CHECKED).seconds for way in there) / CHECKED
     chunks = max(LEAST_CHUNKS, int(seconds / ROUNDS / a_chunk))
     until = time.perf_counter() + seconds
-    found: dict[str, list[Round]] = {way.name: [] for way in there}
+    by_way: dict[str, list[Round]] = {way.name: [] for way in there}
     done = 0
     while done < LEAST_ROUNDS or time.perf_counter() < until:
         for way in there if done % 2 == 0 else reversed(there):  # so that none always comes first
-            found[way.name].append(run_round(way, case, done * chunks, chunks))
+            by_way[way.name].append(run_round(way, case, done * chunks, chunks))
         done += 1
-    first = found[there[0].name]
-    return {name: summary(rounds, first) for name, rounds in found.items()}
+    first = by_way[there[0].name]
+    return {name: summary(rounds, first) for name, rounds in by_way.items()}
 
 
 def _check(ways: Sequence[Way]) -> None:
     expected = _first_chunks(ways[0])
     for way in ways[1:]:
-        for index, (one, other) in enumerate(zip(expected, _first_chunks(way), strict=True)):
-            if way.same and not np.array_equal(one, other):
+        for index, (expected_ids, ids) in enumerate(zip(expected, _first_chunks(way), strict=True)):
+            if way.same and not np.array_equal(expected_ids, ids):
                 raise TrainerError(f"{way.name} and {ways[0].name} give other ids for chunk {index}: report this")
 
 

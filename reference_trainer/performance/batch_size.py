@@ -43,7 +43,7 @@ def get_optimal_batch_size(
     run: Callable[[int], object],
     device: str | torch.device = "cpu",
     *,
-    most: int,
+    largest: int,
     config: PerformanceConfig | None = None,
 ) -> int:
     """The smallest of the sizes tried that does at least 95% of the most items a second, within the memory allowed.
@@ -53,7 +53,7 @@ def get_optimal_batch_size(
     :param config: `max_memory` is heeded.
     :raises TrainerError: not even a batch of 1 fits.
     """
-    probes = probe_batch_sizes(run, device, most=most, config=config)
+    probes = probe_batch_sizes(run, device, largest=largest, config=config)
     fitting = {probe.size: probe.per_s for probe in probes if probe.per_s is not None}
     if not fitting:
         raise TrainerError(f"not even a batch of 1 fits device {device}: {probes[0].why}")
@@ -65,12 +65,12 @@ def probe_batch_sizes(
     run: Callable[[int], object],
     device: str | torch.device = "cpu",
     *,
-    most: int,
+    largest: int,
     config: PerformanceConfig | None = None,
 ) -> tuple[Probe, ...]:
     """All sizes that were tried, in that order: doubled until one does not fit or no more is gained, then bisected."""
-    if most < 1:
-        raise TrainerError(f"batch size: at most {most}, it must be at least 1")
+    if largest < 1:
+        raise TrainerError(f"batch size: at most {largest}, it must be at least 1")
     prober = _Prober(run, str(device), (config or PerformanceConfig()).max_memory)
     size, best, waited = 1, 0.0, 0
     while True:
@@ -80,9 +80,9 @@ def probe_batch_sizes(
             break
         waited = 0 if probe.per_s * _ENOUGH > best else waited + 1
         best = max(best, probe.per_s)
-        if size == most or waited >= _PATIENCE:
+        if size == largest or waited >= _PATIENCE:
             break
-        size = min(2 * size, most)
+        size = min(2 * size, largest)
     return tuple(prober.probes)
 
 
@@ -119,7 +119,7 @@ class _Prober:
             # On a CPU the kernel kills who takes too much, no error is raised: this one is not tried.
             return Probe(size, None, None, f"it would take some {expected:,} bytes, {allowed:,} are left")
         stats = get_memory_stats(self._device)
-        before, known = stats.allocated, reset_peak(self._device)
+        before, resettable = stats.allocated, reset_peak(self._device)
         try:
             seconds = self._seconds(size)
         except Exception as error:
@@ -128,7 +128,7 @@ class _Prober:
             why = " ".join(str(error).split()) or type(error).__name__
         else:
             after = get_memory_stats(self._device)
-            now = after.peak if known else after.allocated
+            now = after.peak if resettable else after.allocated
             took = None if now is None or before is None else max(now - before, 0)
             if took is None or allowed is None or took <= allowed:
                 return Probe(size, size / seconds, took)
@@ -140,13 +140,13 @@ class _Prober:
         """Of one run, the median of some, after one that is not counted: kernels are compiled, memory is taken."""
         self._run(size)
         self._wait()
-        taken: list[float] = []
-        while len(taken) < _RUNS and (not taken or taken[0] < _LONG):
+        peaks: list[float] = []
+        while len(peaks) < _RUNS and (not peaks or peaks[0] < _LONG):
             began = time.perf_counter()
             self._run(size)
             self._wait()
-            taken.append(time.perf_counter() - began)
-        return max(median(taken), 1e-9)
+            peaks.append(time.perf_counter() - began)
+        return max(median(peaks), 1e-9)
 
     def _allowed(self) -> int | None:
         """Bytes that may be taken beside what is in use now; torch's store counts as free, for it is this process'."""

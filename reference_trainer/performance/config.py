@@ -84,10 +84,10 @@ def read_section(path: Path) -> dict[str, Any]:
     section = document.get(SECTION)
     if not isinstance(section, dict):
         raise TrainerError(f"--performance {path}: there is no section [{SECTION}] in it")
-    known = [field.name for field in fields(PerformanceConfig)]
+    names = [field.name for field in fields(PerformanceConfig)]
     for name in section:
-        if name not in known:
-            raise TrainerError(f"--performance {path}: unknown setting {name!r}, choose from {', '.join(known)}")
+        if name not in names:
+            raise TrainerError(f"--performance {path}: unknown setting {name!r}, choose from {', '.join(names)}")
     try:
         PerformanceConfig(**section)
     except TrainerError as error:  # of the command line's values it is said without the file
@@ -124,6 +124,6 @@ _TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 def _check_type(name: str, value: object) -> None:
     """A file may hold anything; and to Python true is a number."""
-    kinds, said = _TYPES[name]
+    kinds, description = _TYPES[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise _wrong(name, repr(value), said)
+        raise _wrong(name, repr(value), description)

@@ -89,21 +89,21 @@ def _of_cpu(proc: Path) -> MemoryStats:
     for limit, used in _groups(proc):
         if values["total"] is None or limit < values["total"]:
             values["total"] = limit
-        left = max(limit - used, 0)
-        values["free"] = left if values["free"] is None else min(values["free"], left)
+        available = max(limit - used, 0)
+        values["free"] = available if values["free"] is None else min(values["free"], available)
     missing = {name: f"{proc} does not say" for name, value in values.items() if value is None}
     return MemoryStats("cpu", **values, reasons={**missing, "reserved": _NO_STORE})
 
 
 def _kilobytes(file: Path) -> dict[str, int]:
     """`Name:  123 kB` lines, in bytes."""
-    found = {}
+    sizes = {}
     for line in _text(file).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
-            found[name] = int(words[0]) * 1024
-    return found
+        name, _, value = line.partition(":")
+        fields = value.split()
+        if len(fields) == 2 and fields[0].isdecimal() and fields[1] == "kB":
+            sizes[name] = int(fields[0]) * 1024
+    return sizes
 
 
 def _groups(proc: Path) -> Iterator[tuple[int, int]]:
@@ -113,8 +113,8 @@ def _groups(proc: Path) -> Iterator[tuple[int, int]]:
     """
     root = proc.parent / "sys" / "fs" / "cgroup"
     for line in _text(proc / "self" / "cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        number, _, value = line.partition(":")
+        controllers, _, path = value.partition(":")
         if number != "0" and "memory" not in controllers.split(","):
             continue
         top = root if number == "0" else root / "memory"
@@ -122,12 +122,12 @@ def _groups(proc: Path) -> Iterator[tuple[int, int]]:
             ("memory.max", "memory.current") if number == "0" else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         )
         folder = top / path.lstrip("/")
-        for one in (folder, *folder.parents):
-            if one != top and top not in one.parents:
+        for level in (folder, *folder.parents):
+            if level != top and top not in level.parents:
                 break
-            limit, used = _text(one / names[0]).strip(), _text(one / names[1]).strip()
+            limit, used = _text(level / names[0]).strip(), _text(level / names[1]).strip()
             if limit.isdecimal() and used.isdecimal() and int(limit) < _UNLIMITED:
-                yield int(limit), max(int(used) - _droppable(one / "memory.stat"), 0)
+                yield int(limit), max(int(used) - _droppable(level / "memory.stat"), 0)
 
 
 def _droppable(stat: Path) -> int:

@@ -57,5 +57,5 @@ def from_options(arguments: argparse.Namespace) -> PerformanceConfig:
     if arguments.performance == "":
         raise TrainerError("--performance is empty: name a file, or leave --performance out")
     values: dict[str, Any] = read_section(Path(arguments.performance)) if arguments.performance else {}
-    given = {name: getattr(arguments, name) for name in _NAMES}
-    return PerformanceConfig(**(values | {name: value for name, value in given.items() if value is not None}))
+    options = {name: getattr(arguments, name) for name in _NAMES}
+    return PerformanceConfig(**(values | {name: value for name, value in options.items() if value is not None}))

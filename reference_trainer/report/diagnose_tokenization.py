@@ -52,8 +52,8 @@ class DiagnoseTokenizationCommand:
 
         if args.out and args.out.exists():
             raise ProfilerError(f"--out {args.out} exists already: choose another file")
-        given = {f"--{name.replace('_', '-')}": getattr(args, name) for name in _PASSED_ON}
-        arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+        options = {f"--{name.replace('_', '-')}": getattr(args, name) for name in _PASSED_ON}
+        arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
         document = measure_tokenization(arguments)
         print_report(tokenization_report(document))
         if args.out:

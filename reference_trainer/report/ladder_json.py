@@ -71,7 +71,7 @@ def _row(row: LadderRow, path: str, gaps: Gaps) -> dict[str, Any]:
         "removes": row.removes,
         "rule": row.rule,
         "tokens_per_chunk": row.tokens_per_chunk,
-        **{name: gaps.number(f"{path}.{name}", one.value, one.reason) for name, one in measures.items()},
+        **{name: gaps.number(f"{path}.{name}", value.value, value.reason) for name, value in measures.items()},
         "ranges": ranges_json(measures),
         "gain": {**ratio_json(row.gain, f"{path}.gain", gaps), "reason": describe(row.gain.reason)},
         "against": row.against,

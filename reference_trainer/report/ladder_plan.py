@@ -56,28 +56,28 @@ class FixList:
 
     def with_needs(self, name: str) -> tuple[str, ...]:
         """`name`, what it requires, and what that requires."""
-        found, before = {name}, 0
-        while len(found) > before:
-            before = len(found)
-            found |= {other for one in found for other in self.fix(one).requires}
-        return self.ordered(found)
+        names_so_far, before = {name}, 0
+        while len(names_so_far) > before:
+            before = len(names_so_far)
+            names_so_far |= {related for name_ in names_so_far for related in self.fix(name_).requires}
+        return self.ordered(names_so_far)
 
     def with_dependents(self, names: Iterable[str]) -> tuple[str, ...]:
         """`names` and all that mean nothing without one of them."""
-        found, before = set(names), 0
-        while len(found) > before:
-            before = len(found)
-            found |= {fix.name for fix in self.fixes if found & {*fix.requires}}
-        return self.ordered(found)
+        names_so_far, before = set(names), 0
+        while len(names_so_far) > before:
+            before = len(names_so_far)
+            names_so_far |= {fix.name for fix in self.fixes if names_so_far & {*fix.requires}}
+        return self.ordered(names_so_far)
 
     def excluded_by(self, name: str) -> tuple[str, ...]:
         """What cannot be together with `name`, whichever of the two says so."""
-        own = self.fix(name).excludes
-        return tuple(fix.name for fix in self.fixes if fix.name in own or name in fix.excludes)
+        size_option = self.fix(name).excludes
+        return tuple(fix.name for fix in self.fixes if fix.name in size_option or name in fix.excludes)
 
     def displaced_by(self, name: str) -> tuple[str, ...]:
         """What has to go where `name` comes in: what it and its needs exclude, and all that require that."""
-        return self.with_dependents(other for one in self.with_needs(name) for other in self.excluded_by(one))
+        return self.with_dependents(related for name_ in self.with_needs(name) for related in self.excluded_by(name_))
 
 
 def read_fixes(text: str) -> FixList:
@@ -127,42 +127,42 @@ def _texts(values: Iterable[Any]) -> tuple[str, ...]:
 
 def _faults(listed: FixList) -> Iterator[str]:
     """What contradicts itself; only the first is looked at."""
-    known = {fix.name: fix for fix in listed.fixes}
-    if len(known) < len(listed.fixes):
+    by_name = {fix.name: fix for fix in listed.fixes}
+    if len(by_name) < len(listed.fixes):
         yield "two fixes have the same name"
     for fix in listed.fixes:
         if not _NAME.fullmatch(fix.name) or fix.name in _TAKEN:
             yield f"{fix.name!r} is no name of a fix"
         if fix.kind not in KINDS:
             yield f"{fix.name} is of the unknown kind {fix.kind!r}"
-        for other in (*fix.requires, *fix.excludes):
-            if other not in known:
-                yield f"{fix.name} speaks of {other!r}, which is not in it"
-            elif fix.available and other in fix.requires and not known[other].available:
-                yield f"{fix.name} is available, and {other}, which it requires, is not"
+        for related in (*fix.requires, *fix.excludes):
+            if related not in by_name:
+                yield f"{fix.name} speaks of {related!r}, which is not in it"
+            elif fix.available and related in fix.requires and not by_name[related].available:
+                yield f"{fix.name} is available, and {related}, which it requires, is not"
     for fix in listed.fixes:
-        if both := {*listed.with_needs(fix.name)} & {*listed.displaced_by(fix.name)}:
-            yield f"{fix.name} requires and excludes {', '.join(sorted(both))}"
+        if conflict := {*listed.with_needs(fix.name)} & {*listed.displaced_by(fix.name)}:
+            yield f"{fix.name} requires and excludes {', '.join(sorted(conflict))}"
     if any(size < 1 for size in listed.sweep):
         yield "a chunk of its sweep holds no token"
-    yield from _faults_of_full_set(listed, known)
+    yield from _faults_of_full_set(listed, by_name)
 
 
-def _faults_of_full_set(listed: FixList, known: Mapping[str, ListedFix]) -> Iterator[str]:
+def _faults_of_full_set(listed: FixList, by_name: Mapping[str, ListedFix]) -> Iterator[str]:
     if not listed.fixed:
         yield "its full set is empty"
     if len({*listed.fixed}) < len(listed.fixed):
         yield "its full set names a fix twice"
     for number, name in enumerate(listed.fixed):
-        if name not in known or known[name].kind != "cure" or not known[name].available:
+        if name not in by_name or by_name[name].kind != "cure" or not by_name[name].available:
             yield f"its full set has {name!r}, which is no cure that can run here"
             return
-        for other in known[name].requires:
-            if other not in listed.fixed[:number]:
-                yield f"{name} comes before {other}, which it requires"
-        for other in listed.excluded_by(name):
-            if other in listed.fixed:
-                yield f"its full set has both {name} and {other}, which exclude each other"
+        for related in by_name[name].requires:
+            if related not in listed.fixed[:number]:
+                yield f"{name} comes before {related}, which it requires"
+        for related in listed.excluded_by(name):
+            if related in listed.fixed:
+                yield f"its full set has both {name} and {related}, which exclude each other"
 
 
 BASELINE = "as-found"
@@ -256,9 +256,9 @@ class _Planner:
 
     def chunk_sizes(self) -> None:
         for size in self.listed.sweep:
-            own = None if size == self.listed.tokens_per_chunk else size
+            size_option = None if size == self.listed.tokens_per_chunk else size
             label = f"{size:,} tokens a chunk"
-            program = self._program(label, f"chunk-{size}", frozenset(), own, warm=False)
+            program = self._program(label, f"chunk-{size}", frozenset(), size_option, warm=False)
             self.rows.append(PlannedRow(label, "chunk size", program.label, BASELINE, tokens_per_chunk=size))
 
     def _row(

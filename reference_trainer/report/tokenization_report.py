@@ -80,16 +80,16 @@ def _how(document: Mapping[str, Any], library: str) -> str:
 
 def _row(way: Mapping[str, Any], why: str, baseline: str) -> tuple[Cell, ...]:
     begin = (Cell(way["name"]), Cell(str(way["threads"]), sort=way["threads"]))
-    found = way["measured"]
-    if not found:
+    measured = way["measured"]
+    if not measured:
         return (*begin, *(missing_cell(why) for _ in _COLUMNS[2:]))
-    rate, tokens, each = (found[key] for key in ("samples_per_s", "tokens_per_s", "ms_per_sample"))
+    rate, tokens, each = (measured[key] for key in ("samples_per_s", "tokens_per_s", "ms_per_sample"))
     return (
         *begin,
         Cell(_rate(rate["median"]), sort=rate["median"], note=f"{_rate(rate['low'])} to {_rate(rate['high'])}"),
         Cell(_rate(tokens["median"]), sort=tokens["median"]),
         Cell(units.significant(each["median"]), sort=each["median"]),
-        Cell("baseline", sort=1.0) if way["name"] == baseline else _over(found["ratio"]),
+        Cell("baseline", sort=1.0) if way["name"] == baseline else _over(measured["ratio"]),
     )
 
 

@@ -39,19 +39,19 @@ class BundledTrainer:
     is_default: bool = False
     marks_everything: bool = True
 
-    def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
+    def pair(self, values: Mapping[str, str], rounds: int) -> Experiment:
         """As found and fixed, and the floor where the trainer has one.
 
         :raises ProfilerError: the trainer is not installed beside the profiler, or an option means nothing to it.
         """
         from profiler.record.schedule import schedule
 
-        given = self._checked(given)
-        sides = self._variants(given, self._size(given, ladder=False))
-        floor = self._floor(given, self._size(given, ladder=False))
+        values = self._checked(values)
+        sides = self._variants(values, self._size(values, ladder=False))
+        floor = self._floor(values, self._size(values, ladder=False))
         return Experiment(sides, list(schedule(sides, rounds, floor)))
 
-    def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
+    def ladder(self, values: Mapping[str, str], rounds: int) -> Experiment:
         """The programs that the rows of the ladder need, as found and fixed first, and the floor.
 
         :raises ProfilerError: as of `pair`, or the trainer does not list its fixes.
@@ -59,12 +59,12 @@ class BundledTrainer:
         from profiler.record.schedule import shuffled_schedule
         from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
 
-        given = self._checked(given)
-        plan = plan_ladder(read_fixes(_printed_by((*self._start(given), "--list-fixes"))))
-        size = self._size(given, ladder=True)
-        sides = self._variants(given, size)
+        values = self._checked(values)
+        plan = plan_ladder(read_fixes(_printed_by((*self._start(values), "--list-fixes"))))
+        size = self._size(values, ladder=True)
+        sides = self._variants(values, size)
         others = (
-            self._side(program.label, given, _fix_arguments(program), size, program)
+            self._side(program.label, values, _fix_arguments(program), size, program)
             for program in plan.programs[len(sides) :]
         )
         programs = (*sides, *others)
@@ -72,7 +72,7 @@ class BundledTrainer:
         tasks = shuffled_schedule(
             programs,
             rounds,
-            self._floor(given, size),
+            self._floor(values, size),
             warmed=[program.label for program in plan.programs if program.warm],
             detailed={side.label for side in sides} | {first_cure},
             twice=sides[1].label,  # all gains of fixes that were left out share its runs
@@ -83,8 +83,8 @@ class BundledTrainer:
 
         return Experiment(programs, list(tasks), len(sides), "round", extensions)
 
-    def _checked(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        for name in given:
+    def _checked(self, values: Mapping[str, str]) -> Mapping[str, str]:
+        for name in values:
             if name not in self.options:
                 understood = ", ".join(f"--{option}" for option in self.options)
                 raise ProfilerError(
@@ -93,46 +93,46 @@ class BundledTrainer:
                 )
         if importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
-        return given
+        return values
 
-    def _start(self, given: Mapping[str, str]) -> tuple[str, ...]:
+    def _start(self, values: Mapping[str, str]) -> tuple[str, ...]:
         """The command that every run of it begins with."""
-        always = {name: value for name, value in given.items() if not self.options[name].default}
+        always = {name: value for name, value in values.items() if not self.options[name].default}
         return (sys.executable, "-m", self.module, *_arguments(always))
 
-    def _size(self, given: Mapping[str, str], *, ladder: bool) -> tuple[str, ...]:
+    def _size(self, values: Mapping[str, str], *, ladder: bool) -> tuple[str, ...]:
         """Arguments that say how much a measured run does."""
         defaults = {
             name: option.ladder_default if ladder else option.default
             for name, option in self.options.items()
             if option.default
         }
-        return _arguments({name: given.get(name, default) for name, default in defaults.items()})
+        return _arguments({name: values.get(name, default) for name, default in defaults.items()})
 
-    def _variants(self, given: Mapping[str, str], size: Sequence[str]) -> tuple[SideCommand, SideCommand]:
+    def _variants(self, values: Mapping[str, str], size: Sequence[str]) -> tuple[SideCommand, SideCommand]:
         from reference_trainer.report.ladder_plan import BASELINE, FIXED
 
         return (
-            self._side(BASELINE, given, ("--variant", "as-found"), size),
-            self._side(FIXED, given, ("--variant", "fixed"), size),
+            self._side(BASELINE, values, ("--variant", "as-found"), size),
+            self._side(FIXED, values, ("--variant", "fixed"), size),
         )
 
-    def _floor(self, given: Mapping[str, str], size: Sequence[str]) -> SideCommand | None:
+    def _floor(self, values: Mapping[str, str], size: Sequence[str]) -> SideCommand | None:
         if not self.floor:
             return None
-        return self._side(FLOOR_LABEL, given, ("--variant", "as-found", *self.floor), size)
+        return self._side(FLOOR_LABEL, values, ("--variant", "as-found", *self.floor), size)
 
     def _side(
         self,
         label: str,
-        given: Mapping[str, str],
+        values: Mapping[str, str],
         variant: Sequence[str],
         size: Sequence[str],
         program: Program | None = None,
     ) -> SideCommand:
         from profiler.record.schedule import SideCommand
 
-        argv = (*self._start(given), *variant)
+        argv = (*self._start(values), *variant)
         return SideCommand(
             label,
             (*argv, *size),

@@ -66,8 +66,14 @@ def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None
 
     def numbers(name: str, help: str) -> None:  # noqa: A002
         values = getattr(defaults, name)
-        said = " ".join(map(str, values))
-        add(flag(name), nargs="+", default=values, metavar="N", help=f"{help}, by spaces or commas (default: {said})")
+        shown_default = " ".join(map(str, values))
+        add(
+            flag(name),
+            nargs="+",
+            default=values,
+            metavar="N",
+            help=f"{help}, by spaces or commas (default: {shown_default})",
+        )
 
     number("num_seeds", "seeds of every combination")
     number("first_seed", "the first of them")
@@ -97,16 +103,16 @@ def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
 def _settings(arguments: argparse.Namespace) -> Settings:
     from reference_trainer.ssm.sweep import chosen
 
-    named = Settings.__dataclass_fields__.keys() - {*_PATHS, *_OF_ENGINE, "variant", "fixes"}
-    given: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in named}
-    given.update(asked_fixes(arguments))
+    fields = Settings.__dataclass_fields__.keys() - {*_PATHS, *_OF_ENGINE, "variant", "fixes"}
+    values: dict[str, Any] = {name: value for name, value in vars(arguments).items() if name in fields}
+    values.update(asked_fixes(arguments))
     gd, gnc = arguments.gd, arguments.gnc
-    given["gd"], given["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
+    values["gd"], values["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
     for name in ("teacher_ranks", "student_dims"):
-        given[name] = _numbers(name, getattr(arguments, name))
+        values[name] = _numbers(name, getattr(arguments, name))
     of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}
-    given.update((name, path_of(arguments, name)) for name in _PATHS)
-    settings = Settings(**given, **of_engine)
+    values.update((name, path_of(arguments, name)) for name in _PATHS)
+    settings = Settings(**values, **of_engine)
     _, plan = chosen(settings)
     if not plan.flat and {**of_engine, "engine": of_engine.get("engine", "inline")} != {"engine": "inline"}:
         name = next(name for name in of_engine if (name, of_engine[name]) != ("engine", "inline"))
@@ -135,14 +141,14 @@ def _keep_results(settings: Settings, result: Path | None) -> None:
             raise TrainerError(f"{option} {path}: there are results of a sweep in it (--results): name another")
 
 
-def _numbers(name: str, words: tuple[int, ...] | list[str]) -> tuple[int, ...]:
-    found = []
-    for word in (part for whole in words for part in str(whole).split(",") if part):
+def _numbers(name: str, texts: tuple[int, ...] | list[str]) -> tuple[int, ...]:
+    result = []
+    for word in (part for text in texts for part in str(text).split(",") if part):
         try:
-            found.append(int(word))
+            result.append(int(word))
         except ValueError:
             raise TrainerError(f"{flag(name)} {word!r}: must be a whole number") from None
-    return tuple(found)
+    return tuple(result)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -174,46 +180,47 @@ def _test_optimizations(settings: Settings, config: PerformanceConfig, result: P
 
     refuse(config, UNUSED)
     placement = look_around(settings.device, config, 1)
-    [place] = placement.first()
-    apply(config, place.device)
+    [slot] = placement.first()
+    apply(config, slot.device)
     names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
-    return optimization.run(settings, plan(names, placement.kind), device=place.device, result=result, config=config)
+    return optimization.run(settings, plan(names, placement.kind), device=slot.device, result=result, config=config)
 
 
 def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
     from reference_trainer.ssm.sweep import sweep
 
-    found = sweep(settings, config, progress=lambda line: print(line, flush=True))
-    _print_cells(found)
-    for line in _lines(found):
+    summary = sweep(settings, config, progress=lambda line: print(line, flush=True))
+    _print_cells(summary)
+    for line in _lines(summary):
         print(line)
     if result:
-        write_output("--result", result, json.dumps(found.as_json()) + "\n")
-    for name, reason in [*found.failures.items()][:_MOST_SAID]:
+        write_output("--result", result, json.dumps(summary.as_json()) + "\n")
+    for name, reason in [*summary.failures.items()][:_MOST_SAID]:
         print(f"error: {name}: {reason}", file=sys.stderr)
-    if len(found.failures) > _MOST_SAID:
-        print(f"error: and {len(found.failures) - _MOST_SAID} more", file=sys.stderr)
-    return _FAILED if found.failures else 0
+    if len(summary.failures) > _MOST_SAID:
+        print(f"error: and {len(summary.failures) - _MOST_SAID} more", file=sys.stderr)
+    return _FAILED if summary.failures else 0
 
 
-def _lines(found: Statistics) -> Iterator[str]:
+def _lines(summary: Statistics) -> Iterator[str]:
     """What is printed at the end."""
-    before = f", {found.kept} of them before" if found.kept else ""
-    rate = "" if found.success_rate is None else f"; success rate {found.success_rate:.1%}"
-    yield f"{found.jobs} jobs: {found.done} done{before}, {len(found.failures)} failed, {found.retried} retried{rate}"
-    if found.jobs_per_s is None:
+    before = f", {summary.kept} of them before" if summary.kept else ""
+    rate = "" if summary.success_rate is None else f"; success rate {summary.success_rate:.1%}"
+    failed = f"{len(summary.failures)} failed, {summary.retried} retried"
+    yield f"{summary.jobs} jobs: {summary.done} done{before}, {failed}{rate}"
+    if summary.jobs_per_s is None:
         return
     yield (
-        f"{found.wall_s:.2f} s, {found.jobs_per_s:,.1f} jobs/s, workers: {found.workers}; "
-        f"with their start {found.total_s:.2f} s, {found.total_jobs_per_s or 0:,.1f} jobs/s"
+        f"{summary.wall_s:.2f} s, {summary.jobs_per_s:,.1f} jobs/s, workers: {summary.workers}; "
+        f"with their start {summary.total_s:.2f} s, {summary.total_jobs_per_s or 0:,.1f} jobs/s"
     )
-    for name, used in found.devices.items():
+    for name, used in summary.devices.items():
         share = f"utilisation not known, {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
         yield f"{name}: {used.jobs} jobs, workers busy {used.busy:.0%} of the time, {share}"
-    yield f"memory: {(found.memory_per_job or 0) / 2**20:.2f} MiB a job beyond what its process held"
+    yield f"memory: {(summary.memory_per_job or 0) / 2**20:.2f} MiB a job beyond what its process held"
 
 
-def _print_cells(found: Statistics) -> None:
+def _print_cells(summary: Statistics) -> None:
     """Losses by combination: medians over seeds."""
     from rich import box
     from rich.console import Console
@@ -225,7 +232,7 @@ def _print_cells(found: Statistics) -> None:
     table.padding = (0, 1, 0, 0)
     for name in ("method", "rank", "dim", "jobs", "fitted", "train loss", "gen. loss", "quartiles", "passes"):
         table.add_column(name, justify="left" if name == "method" else "right")
-    for cell in found.cells:
+    for cell in summary.cells:
         low, high = cell.generalization_quartiles
         numbers = map(str, (cell.rank, cell.dim, cell.jobs, cell.fitted))
         losses = (f"{cell.train_loss:.3g}", f"{cell.generalization_loss:.3g}", f"{low:.3g} – {high:.3g}")

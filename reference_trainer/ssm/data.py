@@ -19,8 +19,8 @@ def measure(jobs: Sequence[Job], settings: Settings, *, device_data: bool, devic
     """
     if device_data:
         return _on_device(jobs, settings, device)
-    made = [_on_host(job, settings.measurements, settings.sequence_length) for job in jobs]
-    inputs, targets, responses = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*made, strict=True))
+    arrays = [_on_host(job, settings.measurements, settings.sequence_length) for job in jobs]
+    inputs, targets, responses = (torch.from_numpy(np.stack(part)).to(device) for part in zip(*arrays, strict=True))
     return Data(inputs, targets, responses)
 
 

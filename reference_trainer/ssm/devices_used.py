@@ -13,15 +13,15 @@ from reference_trainer.ssm.utilisation import Utilisation
 
 def used(worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
     """By device."""
-    found: dict[str, Used] = {}
-    names = dict.fromkeys([*engine.places, *(one.place for one in worked)])
+    result: dict[str, Used] = {}
+    names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked)])
     for name in names:
-        here = [one for one in worked if one.place == name]
-        workers = engine.places.count(name) or len({one.process for one in here})
+        here = [group for group in worked if group.slot == name]
+        workers = engine.device_names.count(name) or len({group.process for group in here})
         share, why_not = _utilisation(name, here, engine, utilisation, wall)
-        jobs = sum(len(one.outcomes) for one in here)
-        found[name] = Used(jobs, sum(one.seconds for one in here) / (wall * workers), share, why_not)
-    return found
+        jobs = sum(len(group.outcomes) for group in here)
+        result[name] = Used(jobs, sum(group.seconds for group in here) / (wall * workers), share, why_not)
+    return result
 
 
 def _utilisation(
@@ -29,8 +29,8 @@ def _utilisation(
 ) -> tuple[float | None, str]:
     if name.endswith(CPU):
         there = worked[0].cores if worked else cores()
-        return sum(one.cpu_seconds for one in worked) / (wall * there), ""
-    if name not in engine.places:
+        return sum(group.cpu_seconds for group in worked) / (wall * there), ""
+    if name not in engine.device_names:
         return None, "it is of a cluster, and is not sampled from here"
     share = utilisation.mean(name)
     return share, "" if share is not None else utilisation.why or "no sample was taken"

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.placement import Place, Placement, Taken
+from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,11 +45,11 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """What was raised; plain text, since not every error survives the way between processes."""
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         if isinstance(error, TrainerError):
-            return cls(said, refused=True)
+            return cls(message, refused=True)
         kind = type(error).__name__
-        return cls(f"{kind}: {said}" if said else kind, "".join(traceback.format_exception(error)))
+        return cls(f"{kind}: {message}" if message else kind, "".join(traceback.format_exception(error)))
 
     @classmethod
     def death(cls) -> Self:
@@ -73,9 +73,9 @@ class Lost(Enum):
 
 
 LOST: Final = Lost.LOST
-Work = Callable[[T, Place], R]
+Work = Callable[[T, WorkerSlot], R]
 Learned = tuple[Any, ...]
-Prepare = Callable[[Place, Learned], Taken]
+Prepare = Callable[[WorkerSlot, Learned], MemoryUse]
 """The first work of a worker; it is given the `Taken.learned` of workers of the same machine that were before it."""
 
 
@@ -87,14 +87,14 @@ class Engine(Protocol):
         """How many there are."""
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def device_names(self) -> tuple[str, ...]:
         """Of each worker the device by name; empty where they are not of this machine."""
 
     @property
     def redone(self) -> int:
         """How often a task was begun again so far, because the worker that had it died."""
 
-    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+    def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """What is there to work on.
 
         :param device: as the user names it.
@@ -125,43 +125,43 @@ class EnginePlugin:
     """Takes the address of a cluster."""
 
 
-def attempt(work: Work[T, R], task: T, place: Place) -> R | Failure:
+def attempt(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
     """Do a task: the edge of its process."""
     try:
-        return work(task, place)
+        return work(task, slot)
     except Exception as error:  # noqa: BLE001 - whatever it is: it is reported, and the other tasks go on
         return Failure.of(error)
 
 
-def prepared(prepare: Prepare, place: Place, learned: Learned = ()) -> Taken:
+def prepared(prepare: Prepare, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """The first work of a worker in this process.
 
     :raises TrainerError: it failed.
     """
-    return accepted(attempt(_prepare, (prepare, learned), place))
+    return accepted(attempt(_prepare, (prepare, learned), slot))
 
 
-def accepted(found: Taken | Failure) -> Taken:
+def accepted(result: MemoryUse | Failure) -> MemoryUse:
     """What the first work of a worker gave.
 
     :raises TrainerError: it failed.
     """
-    if isinstance(found, Failure):
-        raise TrainerError(found.reason if found.refused else f"the workers cannot be used: {found.reason}")
-    return found
+    if isinstance(result, Failure):
+        raise TrainerError(result.reason if result.refused else f"the workers cannot be used: {result.reason}")
+    return result
 
 
-def _prepare(first: tuple[Prepare, Learned], place: Place) -> Taken:
+def _prepare(first: tuple[Prepare, Learned], slot: WorkerSlot) -> MemoryUse:
     prepare, learned = first
-    return prepare(place, learned)
+    return prepare(slot, learned)
 
 
 def engines() -> dict[str, EnginePlugin]:
     """All of them by name."""
     package: Any = importlib.import_module(_PACKAGE)
     names = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
-    found = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
-    return {plugin.name: plugin for plugin in found}
+    result = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
+    return {plugin.name: plugin for plugin in result}
 
 
 def open_engine(name: str, address: str | None = None) -> Engine:
@@ -169,7 +169,7 @@ def open_engine(name: str, address: str | None = None) -> Engine:
 
     :raises TrainerError: there is none, it is not installed, or cannot be reached.
     """
-    known = engines()
-    if name not in known:
-        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(known)}")
-    return known[name].open(address)
+    plugins = engines()
+    if name not in plugins:
+        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(plugins)}")
+    return plugins[name].open(address)

@@ -59,9 +59,9 @@ def choices() -> Choices:
     return dict(_chosen)
 
 
-def choose(made: Choices) -> None:
+def choose(others: Choices) -> None:
     """Take over what another process of this machine has chosen, and measure none of that again."""
-    _chosen.update(made)
+    _chosen.update(others)
 
 
 def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
@@ -73,8 +73,8 @@ def _candidates(shape: Shape, device: torch.device) -> list[str]:
     from reference_trainer.ssm.kernels import launch
 
     ways = [SCAN] if device.type == "cpu" or launch.available() else []
-    kept = 4 * shape.students * shape.length * shape.dim
-    return [*ways, POWERS, FFT] if kept <= LARGEST_POWERS or not ways else ways
+    bytes_of_powers = 4 * shape.students * shape.length * shape.dim
+    return [*ways, POWERS, FFT] if bytes_of_powers <= LARGEST_POWERS or not ways else ways
 
 
 def seconds(
@@ -130,8 +130,8 @@ def _whole_products(device: torch.device) -> Iterator[None]:
 def _agree(results: Mapping[str, torch.Tensor], shape: Shape, device: torch.device) -> None:
     ways = list(results)
     first = results[ways[0]]
-    for way, found in results.items():
-        off = float((found - first).abs().max() / first.abs().max())
+    for way, result in results.items():
+        off = float((result - first).abs().max() / first.abs().max())
         if not off <= AGREE:
             raise RuntimeError(f"{way} and {ways[0]} differ by {off:.1e} of the largest value at {shape} on {device}")
 

@@ -49,9 +49,9 @@ def respond(
         return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
     inputs = inputs.to(students.a.dtype)
     if way == SCAN:
-        given = students.a, students.b, students.c, inputs
-        graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given[:3])
-        outputs, responses = _Scan.apply(*given) if graph else _scan(*given)
+        arguments = students.a, students.b, students.c, inputs
+        graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments[:3])
+        outputs, responses = _Scan.apply(*arguments) if graph else _scan(*arguments)
     else:
         responses = _response(students, inputs.shape[2])
         outputs = (_convolve if way == FFT else _weigh)(inputs, responses)
@@ -172,8 +172,8 @@ def _fused(
     gradient = torch.empty_like(parameters)
     if launch.on_host(parameters.device):
         losses, outputs = parameters.new_empty(len(targets)), torch.empty_like(targets)
-        given = losses, outputs, gradient, parameters, inputs.contiguous(), targets.contiguous()
-        scan.host_losses(*host.arrays(*given))
+        arguments = losses, outputs, gradient, parameters, inputs.contiguous(), targets.contiguous()
+        scan.host_losses(*host.arrays(*arguments))
         return losses, outputs, gradient
     a, b, c = parameters.unbind()
     outputs, _ = _scan(a, b, c, inputs)
@@ -221,8 +221,8 @@ class _Scan(torch.autograd.Function):
         gradient = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device)
         da, db, dc = gradient.unbind()
         if launch.on_host(a.device):
-            given = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
-            scan.host_gradients(*host.arrays(*given))
+            arguments = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
+            scan.host_gradients(*host.arrays(*arguments))
         else:
             _gradients_on_gpu(gradient, (a, b, c), dresponses + _turned(doutputs, inputs))
         return da, db, dc, None

@@ -117,8 +117,8 @@ class _Together:
         count = len(jobs)
         self._rows = list(range(count))
         """Those that are still computed, by their place in the group; the tensors below have a row for each of them."""
-        kept = data.inputs.dtype if way == "loop" else self._parameters.dtype
-        self._inputs, self._targets = data.inputs.to(kept), data.targets.to(kept)
+        dtype = data.inputs.dtype if way == "loop" else self._parameters.dtype
+        self._inputs, self._targets = data.inputs.to(dtype), data.targets.to(dtype)
         self._running = torch.ones(count, dtype=torch.bool, device=device)
         self._epochs = torch.zeros(count, dtype=torch.int64, device=device)
         self._losses = torch.full((count,), torch.nan, dtype=self._targets.dtype, device=device)
@@ -148,8 +148,8 @@ class _Together:
         from reference_trainer.ssm.forward import losses_and_gradient
 
         with marks.region("forward and backward"):
-            given = self._parameters, self._inputs, self._targets
-            losses, outputs, gradient = losses_and_gradient(*given, self._way)
+            arguments = self._parameters, self._inputs, self._targets
+            losses, outputs, gradient = losses_and_gradient(*arguments, self._way)
         if self._log.due(epoch):
             self._report(epoch, reported(losses, outputs, Students(*self._parameters.unbind())))
         with marks.region("update"):
@@ -163,8 +163,8 @@ class _Together:
         """Of those that came to this epoch, which is before its loss stops some."""
         with marks.region("log"):
             self._readouts += 1
-            came = [place for place, running in enumerate(self._running.tolist()) if running]
-            jobs = [self._jobs[self._rows[place]] for place in came]
+            came = [index for index, running in enumerate(self._running.tolist()) if running]
+            jobs = [self._jobs[self._rows[index]] for index in came]
             if jobs:
                 self._log.report(jobs, [epoch] * len(jobs), {name: values[came] for name, values in tensors.items()})
 
@@ -173,28 +173,28 @@ class _Together:
         with marks.region("results"):
             self._readouts += 1
             running = self._running.tolist()
-        stopped = [place for place, still in enumerate(running) if not still]
+        stopped = [index for index, still in enumerate(running) if not still]
         if not stopped:
             return
         self._leave(stopped)
-        places = [place for place, still in enumerate(running) if still]
-        self._rows = [self._rows[place] for place in places]
-        if places:
-            self._keep(places)
+        indices = [index for index, still in enumerate(running) if still]
+        self._rows = [self._rows[index] for index in indices]
+        if indices:
+            self._keep(indices)
 
-    def _leave(self, places: list[int]) -> None:
-        if not places:
+    def _leave(self, indices: list[int]) -> None:
+        if not indices:
             return
         self._readouts += 2
-        self._ended[:, [self._rows[place] for place in places]] = self._parameters[:, places]
+        self._ended[:, [self._rows[index] for index in indices]] = self._parameters[:, indices]
         epochs, losses = self._epochs.tolist(), self._losses.tolist()
-        for place in places:
-            self._found[self._rows[place]] = epochs[place], losses[place] < self._settings.gd_loss
+        for index in indices:
+            self._found[self._rows[index]] = epochs[index], losses[index] < self._settings.gd_loss
 
-    def _keep(self, places: list[int]) -> None:
+    def _keep(self, indices: list[int]) -> None:
         import torch
 
-        rows = torch.tensor(places, device=self._running.device)
+        rows = torch.tensor(indices, device=self._running.device)
         self._parameters = self._parameters.index_select(1, rows)
         self._updates.keep(rows)
         self._inputs, self._targets = self._inputs[rows], self._targets[rows]

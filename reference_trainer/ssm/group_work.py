@@ -11,7 +11,7 @@ from typing import NamedTuple
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
 from reference_trainer.ssm.engine import Learned
-from reference_trainer.ssm.placement import Place, Taken, cores, taken
+from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import Job, Outcome
 from reference_trainer.ssm.settings import Settings
@@ -44,7 +44,7 @@ class Worked(NamedTuple):
     """A group that was done."""
 
     outcomes: list[Outcome]
-    place: str
+    slot: str
     process: int
     seconds: float
     cpu_seconds: float
@@ -53,40 +53,40 @@ class Worked(NamedTuple):
     """That it might have used."""
 
 
-def prepare(orders: Orders, place: Place, learned: Learned = ()) -> Taken:
+def prepare(orders: Orders, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled.
 
     :param learned: the ways of the forward pass that workers before this one have chosen.
     """
     from reference_trainer.ssm import fastest
 
-    _divide(orders, place)
+    _divide(orders, slot)
     for choices in learned:
         fastest.choose(choices)
-    _emptying[place.device] = emptying(orders.config, place.device)
+    _emptying[slot.device] = emptying(orders.config, slot.device)
     for group in orders.samples:
-        _work(orders)(group, orders.short or orders.settings, orders.plan, place.device)
+        _work(orders)(group, orders.short or orders.settings, orders.plan, slot.device)
     marks.worked()
-    return replace(taken(place.device), learned=fastest.choices())
+    return replace(memory_use(slot.device), learned=fastest.choices())
 
 
-def do(orders: Orders, group: Group, place: Place) -> Worked:
+def do(orders: Orders, group: Group, slot: WorkerSlot) -> Worked:
     """The jobs of a group."""
-    if _sharing.get(place.device) != place.sharing:  # the first worker of a device begins before there are others
-        _divide(orders, place)
+    if _sharing.get(slot.device) != slot.sharing:  # the first worker of a device begins before there are others
+        _divide(orders, slot)
     began, cpu = time.perf_counter(), time.process_time()
-    outcomes = _work(orders)(group, orders.settings, orders.plan, place.device)
+    outcomes = _work(orders)(group, orders.settings, orders.plan, slot.device)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    if after := _emptying.get(place.device):
+    if after := _emptying.get(slot.device):
         for _ in group:
             after()
     marks.worked()
-    return Worked(outcomes, place.name, os.getpid(), seconds, cpu, cores())
+    return Worked(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
 
 
-def _divide(orders: Orders, place: Place) -> None:
-    apply(orders.config, place.device, sharing=place.sharing)
-    _sharing[place.device] = place.sharing
+def _divide(orders: Orders, slot: WorkerSlot) -> None:
+    apply(orders.config, slot.device, sharing=slot.sharing)
+    _sharing[slot.device] = slot.sharing
 
 
 def _work(orders: Orders) -> JobWork:

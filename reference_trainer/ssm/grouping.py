@@ -25,13 +25,13 @@ def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, 
         together: dict[tuple[str, int, int], list[Job]] = {}
         for job in jobs:
             together.setdefault(job[:3], []).append(job)
-        found = [tuple(group) for group in together.values()]
+        grouped = [tuple(group) for group in together.values()]
     else:
-        found = [(job,) for job in jobs]
+        grouped = [(job,) for job in jobs]
     if plan.flat:
-        most = {GD: _PASSES_OF_AN_UPDATE * settings.epochs, GNC: settings.max_guesses}
-        found.sort(key=lambda group: -most[group[0].method] * group[0].dim)
-    return tuple(found)
+        passes = {GD: _PASSES_OF_AN_UPDATE * settings.epochs, GNC: settings.max_guesses}
+        grouped.sort(key=lambda group: -passes[group[0].method] * group[0].dim)
+    return tuple(grouped)
 
 
 def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:

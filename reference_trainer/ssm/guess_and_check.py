@@ -44,15 +44,15 @@ def search(
 
     with marks.region("search"), torch.no_grad():
         together = [list(range(len(jobs)))] if plan.batched_seeds else [[row] for row in range(len(jobs))]
-        found: list[Fit] = []
+        fits: list[Fit] = []
         for rows in together:
             part = Data(data.inputs[rows], data.targets[rows], data.responses[rows])
             chosen = [jobs[row] for row in rows]
             if plan.batched_seeds or plan.batched_draws:
-                found += _Search(chosen, part, settings, plan, device=device, log=log).run()
+                fits += _Search(chosen, part, settings, plan, device=device, log=log).run()
             else:
-                found.append(_alone(chosen[0], part, settings, plan, device=device, log=log))
-        return found
+                fits.append(_alone(chosen[0], part, settings, plan, device=device, log=log))
+        return fits
 
 
 def _way(plan: Plan, data: Data, *, students: int, dim: int, device: torch.device) -> str:
@@ -126,9 +126,9 @@ class _Search:
     def run(self) -> list[Fit]:
         import torch
 
-        first, most = 0, self._settings.max_guesses
-        while self._open and first < most:
-            count = min(self._batches.size(len(self._open)) if self._batches else 1, most - first)
+        first, max_guesses = 0, self._settings.max_guesses
+        while self._open and first < max_guesses:
+            count = min(self._batches.size(len(self._open)) if self._batches else 1, max_guesses - first)
             began = time.perf_counter()
             drawn = len(self._open) * count
             try:
@@ -146,8 +146,8 @@ class _Search:
         judged = evaluate(students, self._data, self._way)
         wanted = self._settings.gnc_loss
         return [
-            Fit(*losses, one.loss < wanted, guesses=one.number + 1 if one.loss < wanted else most)
-            for losses, one in zip(judged, best, strict=True)
+            Fit(*losses, guess.loss < wanted, guesses=guess.number + 1 if guess.loss < wanted else max_guesses)
+            for losses, guess in zip(judged, best, strict=True)
         ]
 
     def _batch(self, first: int, count: int) -> None:
@@ -164,10 +164,10 @@ class _Search:
         marks.count("readouts", 1)
         ends = [at if loss < self._settings.gnc_loss else count - 1 for at, loss in read]
         self._report(jobs, first, count, ends, losses=losses, outputs=outputs, students=students)
-        for row, (place, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
+        for row, (index, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
             if row in self._best and not loss < self._best[row].loss:
                 continue
-            rows = slice(place * count + at, place * count + at + 1)
+            rows = slice(index * count + at, index * count + at + 1)
             # copies: a view would keep the whole batch
             student = Students(students.a[rows].clone(), students.b[rows].clone(), students.c[rows].clone())
             self._best[row] = _Best(loss, first + at, student)
@@ -198,14 +198,16 @@ class _Search:
         :param ends: of each job, the last guess of the batch that is looked at.
         """
         due = [number - 1 - first for number in self._log.due_in(first + 1, first + count)]
-        seen = [(place, at) for place, end in enumerate(ends) for at in due if at <= end]
-        if not seen:
+        reported_at = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]
+        if not reported_at:
             return
         with marks.region("log"):
-            rows = [place * count + at for place, at in seen]
+            rows = [index * count + at for index, at in reported_at]
             chosen = Students(students.a[rows], students.b[rows], students.c[rows])
             tensors = reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
-            self._log.report([jobs[place] for place, _ in seen], [first + at + 1 for _, at in seen], tensors)
+            self._log.report(
+                [jobs[index] for index, _ in reported_at], [first + at + 1 for _, at in reported_at], tensors
+            )
 
 
 class _Batches:
@@ -257,4 +259,4 @@ def _look(losses: torch.Tensor, wanted: float) -> list[tuple[int, float]]:
 def _rows(best: Sequence[_Best], name: str) -> torch.Tensor:
     import torch
 
-    return torch.cat([getattr(one.student, name) for one in best])
+    return torch.cat([getattr(guess.student, name) for guess in best])

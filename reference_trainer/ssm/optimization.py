@@ -61,7 +61,7 @@ class Part:
     """One thing that both do, for all seeds of a combination."""
 
     name: str
-    found: Callable[[], object]
+    as_found: Callable[[], object]
     cured: Callable[[], object]
 
 
@@ -87,8 +87,8 @@ def run(
 
     if result:
         check_output("--result", result)
-    least = f"some {SECONDS:g} s a part and {LEAST_ROUNDS} turns at least, then the memory of both"
-    print(f"as found and cured in turns, {least}", flush=True)
+    duration = f"some {SECONDS:g} s a part and {LEAST_ROUNDS} turns at least, then the memory of both"
+    print(f"as found and cured in turns, {duration}", flush=True)
     try:
         document = measured(settings, cured, device=device, seconds=SECONDS, config=config)
     except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
@@ -112,37 +112,37 @@ def measured(
     """
     import torch
 
-    one = replace(
+    smaller = replace(
         settings,
         num_seeds=min(settings.num_seeds, MOST_SEEDS),
         teacher_ranks=settings.teacher_ranks[:1],
         student_dims=(max(settings.student_dims),),
     )
     where = torch.device(device)
-    found, fixed = _Side(one, Plan(), where), _Side(one, cured, where)
+    as_found, fixed = _Side(smaller, Plan(), where), _Side(smaller, cured, where)
     parts = [
-        Part("data generation", found.data, fixed.data),
-        Part("forward", found.forward, fixed.forward),
-        Part("training", found.descend, fixed.descend),
-        Part("guess and check", found.check, fixed.check),
+        Part("data generation", as_found.data, fixed.data),
+        Part("forward", as_found.forward, fixed.forward),
+        Part("training", as_found.descend, fixed.descend),
+        Part("guess and check", as_found.check, fixed.check),
     ]
-    wanted = {"training": one.gd, "guess and check": one.gnc}
+    wanted = {"training": smaller.gd, "guess and check": smaller.gnc}
     rows = [_times(part, where, seconds) for part in parts if wanted.get(part.name, True)]
     config = config or PerformanceConfig()
-    rows.append(_memory(one, cured, device, config))
+    rows.append(_memory(smaller, cured, device, config))
     return {
         "schema": SCHEMA,
         "device": device,
         "torch": torch.__version__,
-        "seeds": one.num_seeds,
-        "rank": one.teacher_ranks[0],
-        "dim": one.student_dims[0],
-        "measurements": one.measurements,
-        "sequence_length": one.sequence_length,
+        "seeds": smaller.num_seeds,
+        "rank": smaller.teacher_ranks[0],
+        "dim": smaller.student_dims[0],
+        "measurements": smaller.measurements,
+        "sequence_length": smaller.sequence_length,
         "cured": asdict(cured),
         "performance": asdict(config),
         "rows": rows,
-        "results": _agreement(found, fixed),
+        "results": _agreement(as_found, fixed),
     }
 
 
@@ -214,7 +214,7 @@ def _all_jobs(settings: Settings) -> tuple[Job, ...]:
 
 def _times(part: Part, device: torch.device, seconds: float) -> dict[str, Any]:
     """A row of seconds: all seeds of the combination."""
-    sides = {"found": part.found, "cured": part.cured}
+    sides = {"found": part.as_found, "cured": part.cured}
     times: dict[str, list[float]] = {name: [] for name in sides}
     for side in sides.values():  # compiles, and measures the ways
         side()
@@ -241,15 +241,15 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _row(name: str, unit: str, found: Sequence[float], cured: Sequence[float]) -> dict[str, Any]:
+def _row(name: str, unit: str, as_found: Sequence[float], cured: Sequence[float]) -> dict[str, Any]:
     """Medians of both, and their ratio; it is None where as found took nothing."""
     ratio = None
-    if all(found):
-        ratio = asdict(median_ratio([after / before for before, after in zip(found, cured, strict=True)]))
+    if all(as_found):
+        ratio = asdict(median_ratio([after / before for before, after in zip(as_found, cured, strict=True)]))
     return {
         "name": name,
         "unit": unit,
-        "as_found": statistics.median(found),
+        "as_found": statistics.median(as_found),
         "cured": statistics.median(cured),
         "ratio": ratio,
         "promised_saving": PROMISED.get(name),
@@ -280,12 +280,12 @@ def _memory(settings: Settings, cured: Plan, device: str, config: PerformanceCon
 
     plans = {"found": Plan(), "cured": cured}
     chosen = fastest.choices()
-    taken: dict[str, list[float]] = {name: [] for name in plans}
+    peaks: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
         for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
             with ProcessPoolExecutor(1, get_context("spawn"), apply, (config, device)) as pool:
-                taken[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
-    return _row("memory", "bytes", taken["found"], taken["cured"])
+                peaks[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
+    return _row("memory", "bytes", peaks["found"], peaks["cured"])
 
 
 def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> int:
@@ -308,11 +308,14 @@ def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> i
     return peak.bytes
 
 
-def _agreement(found: _Side, cured: _Side) -> dict[str, Any]:
+def _agreement(as_found: _Side, cured: _Side) -> dict[str, Any]:
     """Whether both came to the same: numbers of epochs and guesses, and how far losses are apart."""
-    pairs = [pair for method in found.fits for pair in zip(found.fits[method], cured.fits[method], strict=True)]
-    apart = [abs(one.train_loss - other.train_loss) / max(abs(one.train_loss), 1e-9) for one, other in pairs]
-    same = [(one.epochs, one.guesses) == (other.epochs, other.guesses) for one, other in pairs]
+    pairs = [pair for method in as_found.fits for pair in zip(as_found.fits[method], cured.fits[method], strict=True)]
+    apart = [
+        abs(smaller.train_loss - cured_fit.train_loss) / max(abs(smaller.train_loss), 1e-9)
+        for smaller, cured_fit in pairs
+    ]
+    same = [(smaller.epochs, smaller.guesses) == (cured_fit.epochs, cured_fit.guesses) for smaller, cured_fit in pairs]
     return {"jobs": len(pairs), "same_epochs_and_guesses": sum(same), "largest_difference_of_losses": max(apart)}
 
 
@@ -331,14 +334,14 @@ def table(document: dict[str, Any]) -> Table:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    shown = [_shown(row[side], row["unit"]) for side in ("as_found", "cured")]
+    texts = [_shown(row[side], row["unit"]) for side in ("as_found", "cured")]
     promised = "{:.0%} to {:.0%}".format(*row["promised_saving"]) if row["promised_saving"] else "-"
     ratio = row["ratio"]
     if ratio is None:
-        return row["name"], *shown, "none as found", "-", promised
+        return row["name"], *texts, "none as found", "-", promised
     interval = "{} ({} to {})".format(*(_short(ratio[name]) for name in ("value", "low", "high")))
     saved = f"{1 - ratio['value']:.1%}" if ratio["value"] < 1 else "none"
-    return row["name"], *shown, interval, saved, promised
+    return row["name"], *texts, interval, saved, promised
 
 
 def _shown(value: float, unit: str) -> str:

@@ -16,7 +16,7 @@ CUDA: Final = "cuda"
 AUTO: Final = "auto"
 
 
-class Place(NamedTuple):
+class WorkerSlot(NamedTuple):
     """Where a worker works."""
 
     device: str
@@ -28,10 +28,10 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class MemoryUse:
     """What the first work of a worker left: memory of its device in bytes, None: not known; and what it found out."""
 
-    own: int | None
+    used: int | None
     """What that worker holds."""
     total: int | None
     free: int | None = None
@@ -81,7 +81,7 @@ def look_around(name: str, config: PerformanceConfig, workers: int | None = None
     :raises TrainerError: none is.
     """
     kind, _ = kind_of(name)
-    looks = [look(CPU)] if kind == CPU else [look(one) for one in _gpus(name)]
+    looks = [look(CPU)] if kind == CPU else [look(gpu) for gpu in _gpus(name)]
     why_not = {device: _too_busy(device, config) for device in looks}
     left_out = tuple(why for why in why_not.values() if why)
     if len(left_out) == len(looks):
@@ -113,7 +113,7 @@ class Placement:
     """That were asked for."""
     left_out: tuple[str, ...] = ()
     """Devices that get no work, and why."""
-    most: int | None = None
+    limit: int | None = None
     """Workers that would have work; more are not started."""
 
     @property
@@ -121,63 +121,63 @@ class Placement:
         """cpu or cuda."""
         return CPU if self.devices[0].name == CPU else CUDA
 
-    def first(self) -> list[Place]:
+    def first(self) -> list[WorkerSlot]:
         """One worker a device: what it takes is not known yet."""
-        return [Place(device.name, device.name) for device in self.devices[: self._at_most(self.workers)]]
+        return [WorkerSlot(device.name, device.name) for device in self.devices[: self._at_most(self.workers)]]
 
-    def rest(self, taken: Sequence[Taken]) -> list[Place]:
+    def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
         """The other workers, device by device in turn.
 
         :param taken: by the first worker of each device.
         """
         if self.workers is not None:
-            more = (self._at_most(self.workers) or 0) - len(taken)
-            names = (self.devices[number % len(taken)].name for number in range(more))
-            return [Place(name, name) for name in names]
-        left = [self._fit(device, one) - 1 for device, one in zip(self.devices, taken, strict=False)]
-        places: list[Place] = []
+            more = (self._at_most(self.workers) or 0) - len(memory_use)
+            names = (self.devices[number % len(memory_use)].name for number in range(more))
+            return [WorkerSlot(name, name) for name in names]
+        remaining = [self._fit(device, use) - 1 for device, use in zip(self.devices, memory_use, strict=False)]
+        slots: list[WorkerSlot] = []
         # each worker takes a core to launch from, on whichever device
         room = self._at_most(cores()) or 0
-        while len(places) + len(taken) < room and any(count > 0 for count in left):
-            for number, device in enumerate(self.devices[: len(taken)]):
-                if left[number] > 0 and len(places) + len(taken) < room:
-                    left[number] -= 1
-                    places.append(Place(device.name, device.name))
-        return places
+        while len(slots) + len(memory_use) < room and any(count > 0 for count in remaining):
+            for number, device in enumerate(self.devices[: len(memory_use)]):
+                if remaining[number] > 0 and len(slots) + len(memory_use) < room:
+                    remaining[number] -= 1
+                    slots.append(WorkerSlot(device.name, device.name))
+        return slots
 
     def _at_most(self, workers: int | None) -> int | None:
-        known = [count for count in (workers, self.most) if count is not None]
-        return min(known) if known else None
+        limits = [count for count in (workers, self.limit) if count is not None]
+        return min(limits) if limits else None
 
-    def share(self, taken: Taken) -> float:
+    def share(self, memory_use: MemoryUse) -> float:
         """Of a device that a worker gets by its memory, above 0 and at most 1."""
-        if not taken.own or not taken.total:
+        if not memory_use.used or not memory_use.total:
             return 1.0
-        return min(1.0, taken.own / (self.max_memory * taken.total))
+        return min(1.0, memory_use.used / (self.max_memory * memory_use.total))
 
-    def _fit(self, device: Device, taken: Taken) -> int:
+    def _fit(self, device: Device, memory_use: MemoryUse) -> int:
         """Workers that the device's memory holds, one at least: it is there already."""
-        before, after = device.free, taken.free
-        own = taken.own or 0
+        before, after = device.free, memory_use.free
+        used = memory_use.used or 0
         if device.name != CPU and before is not None and after is not None:
-            own = max(own, before - after)  # what the allocator does not know: CUDA itself takes some hundred MB
-        if not own or device.total is None or before is None:
+            used = max(used, before - after)  # what the allocator does not know: CUDA itself takes some hundred MB
+        if not used or device.total is None or before is None:
             return 1 if device.name != CPU else cores()
         allowed = self.max_memory * device.total - (device.total - before)
-        return max(1, int(allowed / own))
+        return max(1, int(allowed / used))
 
 
-def shared(places: Sequence[Place]) -> list[Place]:
+def shared(slots: Sequence[WorkerSlot]) -> list[WorkerSlot]:
     """The same, each with the number of them that are on its device."""
-    counts = Counter(place.name for place in places)
-    return [place._replace(sharing=counts[place.name]) for place in places]
+    counts = Counter(slot.name for slot in slots)
+    return [slot._replace(sharing=counts[slot.name]) for slot in slots]
 
 
-def taken(name: str) -> Taken:
+def memory_use(name: str) -> MemoryUse:
     """What this process takes of a device now."""
     stats = get_memory_stats(name)
-    own = stats.allocated if name == CPU else stats.reserved
-    return Taken(own, stats.total, stats.free)
+    used = stats.allocated if name == CPU else stats.reserved
+    return MemoryUse(used, stats.total, stats.free)
 
 
 def _gpus(name: str) -> list[str]:

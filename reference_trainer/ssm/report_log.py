@@ -49,8 +49,8 @@ class ReportLog:
 
     def due(self, number: int) -> bool:
         """Whether there is a report after so many updates or guesses."""
-        times, rest = divmod(number, self._every)
-        return times > 0 and rest == 0 and not (self._quiet and times & (times - 1))
+        times, remainder = divmod(number, self._every)
+        return times > 0 and remainder == 0 and not (self._quiet and times & (times - 1))
 
     def due_in(self, first: int, last: int) -> list[int]:
         """All numbers from `first` to `last` after which there is one."""
@@ -66,10 +66,10 @@ class ReportLog:
         with marks.region("log"):
             lists = {name: self._read(tensor) for name, tensor in tensors.items()}
             for row, (job, number) in enumerate(zip(jobs, numbers, strict=True)):
-                values = " ".join(f"{name} {whole[row]}" for name, whole in lists.items())
+                values = " ".join(f"{name} {column[row]}" for name, column in lists.items())
                 self._write(f"{job.name} {number}: {values}\n".encode())
             marks.count("reports", len(jobs))
-            marks.count("logged_values", sum(_values(whole) for whole in lists.values()))
+            marks.count("logged_values", sum(_values(column) for column in lists.values()))
 
     def _read(self, tensor: torch.Tensor) -> list:
         if not self._quiet:
@@ -92,4 +92,4 @@ def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) ->
 
 
 def _values(nested: list) -> int:
-    return sum(_values(one) if isinstance(one, list) else 1 for one in nested)
+    return sum(_values(value) if isinstance(value, list) else 1 for value in nested)

@@ -63,10 +63,10 @@ class Settings:
     """File that reports are written to; None: they are made and thrown away (/dev/null)."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, minimum in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise TrainerError(f"{flag(name)} {value}: must be at least {least}")
+            if value is not None and value < minimum:
+                raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
         for name in ("lr", "init_scale", "gd_loss", "gnc_loss"):
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
@@ -88,9 +88,9 @@ class Settings:
     def _check_size(self) -> None:
         if self.seeds.stop > SEEDS:
             raise TrainerError(f"{flag('num_seeds')} {self.num_seeds}: the last seed must be below {SEEDS:,}")
-        for name, most in (("teacher_ranks", RANKS), ("student_dims", DIMS)):
-            if max(getattr(self, name)) >= most:
-                raise TrainerError(f"{flag(name)} {max(getattr(self, name))}: must be below {most:,}")
+        for name, limit in (("teacher_ranks", RANKS), ("student_dims", DIMS)):
+            if max(getattr(self, name)) >= limit:
+                raise TrainerError(f"{flag(name)} {max(getattr(self, name))}: must be below {limit:,}")
         count = self.num_seeds * len(self.teacher_ranks) * len(self.student_dims)
         if count > MOST_JOBS:
             raise TrainerError(

@@ -92,9 +92,9 @@ class Statistics:
 def plain(value: Any) -> Any:
     """The same in values that JSON has words for: what is not finite is null."""
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
@@ -125,12 +125,12 @@ def _cell(job: Job, outcomes: Sequence[Outcome]) -> Cell:
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Of values that may be infinite; one that is no number (a training that diverged) is the largest."""
-    known = sorted(value if value == value else float("inf") for value in values)
-    if len(known) == 1:
-        return (known[0],) * 3
-    if not isfinite(known[-1]):  # no interpolation with what is infinite
-        return tuple(known[round(share * (len(known) - 1))] for share in (0.25, 0.5, 0.75))  # type: ignore[return-value]
-    low, middle, high = quantiles(known, n=4, method="inclusive")
+    ordered = sorted(value if value == value else float("inf") for value in values)
+    if len(ordered) == 1:
+        return (ordered[0],) * 3
+    if not isfinite(ordered[-1]):  # no interpolation with what is infinite
+        return tuple(ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))  # type: ignore[return-value]
+    low, middle, high = quantiles(ordered, n=4, method="inclusive")
     return low, middle, high
 
 

@@ -86,7 +86,7 @@ class _Tally:
 
     @property
     def done(self) -> int:
-        return sum(len(one.outcomes) for one in self.worked)
+        return sum(len(work_done.outcomes) for work_done in self.worked)
 
 
 class _Sweep:
@@ -121,29 +121,29 @@ class _Sweep:
     def _run(self, results: ResultFile, stack: ExitStack) -> Statistics:
         if results.note:
             self._say(results.note)
-        kept = sum(job in results.done for job in self._jobs)
+        already_done = sum(job in results.done for job in self._jobs)
         todo = [job for job in self._jobs if job not in results.done]
-        left = groups(todo, self._settings, self._plan)
+        remaining = groups(todo, self._settings, self._plan)
         self._steps = Steps(todo)
-        if kept:
-            self._say(f"{kept} of {len(self._jobs)} jobs are in {results.path}")
+        if already_done:
+            self._say(f"{already_done} of {len(self._jobs)} jobs are in {results.path}")
         engine = stack.enter_context(closing(open_engine(self._engine_name, self._settings.address)))
         workers = self._settings.workers if self._plan.flat else None
-        placement = engine.place(self._settings.device, self._config, workers)
-        placement = replace(placement, most=len(left))
+        placement = engine.find_devices(self._settings.device, self._config, workers)
+        placement = replace(placement, limit=len(remaining))
         self._kind = placement.kind
         for why in placement.left_out:
             self._say(f"left out: {why}")
-        samples, short = first_work(left, self._settings, self._plan)
+        samples, short = first_work(remaining, self._settings, self._plan)
         orders = Orders(self._settings, self._plan, self._config, samples, short, self._work)
-        if left:
+        if remaining:
             engine.start(placement, partial(group_work.prepare, orders))
         orders = replace(orders, samples=(), short=None)  # it goes to a worker with every group
         start_s = time.perf_counter() - self._began
         about = {
             "variant": self._label,
             "jobs": len(self._jobs),
-            "jobs_kept": kept,
+            "jobs_kept": already_done,
             "jobs_to_do": len(todo),
             "engine": self._engine_name,
             "workers": engine.workers,
@@ -151,39 +151,41 @@ class _Sweep:
         }
         marks.describe(**facts(self._settings, self._config, placement, fixes=self._names, **about))
         self._say(
-            f"{self._label} on {placement.kind}: {sum(map(len, left))} jobs in {len(left)} groups, "
+            f"{self._label} on {placement.kind}: {sum(map(len, remaining))} jobs in {len(remaining)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
-        utilisation = Utilisation(engine.places)
+        utilisation = Utilisation(engine.device_names)
         self._measured = self._said = time.perf_counter()
         marks.open_step()
         try:
-            if left:
+            if remaining:
                 with utilisation:
-                    self._do(engine, partial(group_work.do, orders), left, results)
+                    self._do(engine, partial(group_work.do, orders), remaining, results)
         except (KeyboardInterrupt, TrainerError):
             with suppress(TrainerError):  # no room: the outcomes before it are there
-                results.conclude(self._statistics(results, kept, engine, utilisation, interrupted=True).as_json())
+                results.conclude(
+                    self._statistics(results, already_done, engine, utilisation, interrupted=True).as_json()
+                )
             raise
-        found = self._statistics(results, kept, engine, utilisation)
-        results.conclude(found.as_json())
-        return found
+        result = self._statistics(results, already_done, engine, utilisation)
+        results.conclude(result.as_json())
+        return result
 
     # ------------------------------------------------------------ the measured part
 
-    def _do(self, engine: Engine, work: Any, left: Sequence[Group], results: ResultFile) -> None:
-        again = list(self._pass(engine, work, left, results, last=False))
-        self._tally.retried = len(again)
-        if again:
+    def _do(self, engine: Engine, work: Any, remaining: Sequence[Group], results: ResultFile) -> None:
+        retries = list(self._pass(engine, work, remaining, results, last=False))
+        self._tally.retried = len(retries)
+        if retries:
             # each by itself: not all of a group need share the fault of one
-            for _ in self._pass(engine, work, [(job,) for job in again], results, last=True):
+            for _ in self._pass(engine, work, [(job,) for job in retries], results, last=True):
                 raise AssertionError("a job is tried twice")
 
     def _pass(
-        self, engine: Engine, work: Any, left: Sequence[Group], results: ResultFile, *, last: bool
+        self, engine: Engine, work: Any, remaining: Sequence[Group], results: ResultFile, *, last: bool
     ) -> Iterator[Job]:
         """Do groups; the jobs that are to be done again."""
-        for group, result in engine.run(work, left):
+        for group, result in engine.run(work, remaining):
             obey()
             if not isinstance(result, Failure):
                 self._keep(result, results)
@@ -206,8 +208,8 @@ class _Sweep:
         )
 
     def _give_up(self, group: Group, failure: Failure, results: ResultFile) -> None:
-        kept = f"in {results.path}" if results.path is not None else "kept where there are --results"
-        where = f"; its traceback is {kept}" if failure.trace else ""
+        already_done = f"in {results.path}" if results.path is not None else "kept where there are --results"
+        where = f"; its traceback is {already_done}" if failure.trace else ""
         self._say(f"{_named(group)} failed for good, {failure.reason}{where}")
         for job in group:
             self._tally.failures[job.name] = failure.reason
@@ -233,10 +235,16 @@ class _Sweep:
         )
 
     def _statistics(
-        self, results: ResultFile, kept: int, engine: Engine, utilisation: Utilisation, *, interrupted: bool = False
+        self,
+        results: ResultFile,
+        already_done: int,
+        engine: Engine,
+        utilisation: Utilisation,
+        *,
+        interrupted: bool = False,
     ) -> Statistics:
         tally, wall = self._tally, time.perf_counter() - self._measured
-        mine = [outcome for one in tally.worked for outcome in one.outcomes]
+        mine = [outcome for work_done in tally.worked for outcome in work_done.outcomes]
         tried = len(mine) + len(tally.failures)
         done = {job: results.done[job] for job in self._jobs if job in results.done}
         return Statistics(
@@ -247,7 +255,7 @@ class _Sweep:
             device=self._kind,
             jobs=len(self._jobs),
             done=len(done),
-            kept=kept,
+            kept=already_done,
             failures=tally.failures,
             retried=tally.retried + engine.redone,
             success_rate=len(mine) / tried if tried else None,

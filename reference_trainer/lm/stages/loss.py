@@ -33,7 +33,7 @@ class LossTokens:
             return self._count()
 
     def _count(self) -> int:
-        return sum(found == target for found, target in zip(self._work.predicted, self._targets, strict=True))
+        return sum(prediction == target for prediction, target in zip(self._work.predicted, self._targets, strict=True))
 
     def token(self, t: int) -> None:
         work = self._work

@@ -59,8 +59,8 @@ class Membership:
         self._knock()
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
-            own = {"num_cpus": workers or cores(), "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1"}
-            options |= {"address": "local", "include_dashboard": False, **own}
+            local = {"num_cpus": workers or cores(), "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1"}
+            options |= {"address": "local", "include_dashboard": False, **local}
         else:
             options["address"] = self._address
         with _uninterrupted():
@@ -106,16 +106,16 @@ def _uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: list[int] = []
-    taken: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-    usual = {number: signal.getsignal(number) for number in taken}
+    signals: list[int] = []
+    handled: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    usual = {number: signal.getsignal(number) for number in handled}
 
     def put_back() -> None:
         for number, handler in usual.items():
             signal.signal(number, handler)
 
     def wait(number: int, _: object) -> None:
-        asked.append(number)
+        signals.append(number)
         put_back()
         print("waiting until Ray has started; once more, and it ends at once", file=sys.stderr)
 
@@ -125,7 +125,7 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         put_back()
-        for number in asked:
+        for number in signals:
             signal.raise_signal(number)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import EnginePlugin, Failure, Prepare, R, T, Work, attempt, prepared
-from reference_trainer.ssm.placement import Place, Placement, look_around
+from reference_trainer.ssm.placement import Placement, WorkerSlot, look_around
 
 
 class Inline:
@@ -18,14 +18,14 @@ class Inline:
     """A worker that dies is the sweep."""
 
     def __init__(self) -> None:
-        self._place = Place("cpu", "cpu")
+        self._place = WorkerSlot("cpu", "cpu")
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def device_names(self) -> tuple[str, ...]:
         """The one device."""
         return (self._place.name,)
 
-    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+    def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """Devices of this machine.
 
         :raises TrainerError: none is free, or workers are asked for.

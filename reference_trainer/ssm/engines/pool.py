@@ -41,7 +41,7 @@ from reference_trainer.ssm.engine import (
     attempt,
     prepared,
 )
-from reference_trainer.ssm.placement import Place, Placement, Taken, look_around, shared
+from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, look_around, shared
 
 _MOST_FALSE_STARTS: Final = 3
 """Processes of a worker that may die, or fail in their first work, in a row."""
@@ -67,16 +67,16 @@ class Pool:
         return len(self._workers)
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def device_names(self) -> tuple[str, ...]:
         """Of each the device."""
-        return tuple(worker.place.name for worker in self._workers)
+        return tuple(worker.slot.name for worker in self._workers)
 
     @property
     def redone(self) -> int:
         """How often a task was begun again, because the process that had it died."""
         return self._redone
 
-    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+    def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """Devices of this machine."""
         return look_around(device, config, workers)
 
@@ -90,12 +90,12 @@ class Pool:
         :raises TrainerError: one could not be started.
         """
         first = placement.first()
-        taken = self._add(first, prepare)
-        learned = tuple(one.learned for one in taken)
-        places = shared([*first, *placement.rest(taken)])
-        for worker, place in zip(self._workers, places, strict=False):
-            worker.place, worker.learned = place, learned
-        self._add(places[len(first) :], prepare, learned)
+        memory_use = self._add(first, prepare)
+        learned = tuple(use.learned for use in memory_use)
+        slots = shared([*first, *placement.rest(memory_use)])
+        for worker, slot in zip(self._workers, slots, strict=False):
+            worker.slot, worker.learned = slot, learned
+        self._add(slots[len(first) :], prepare, learned)
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """A task a worker at a time: who is done first gets the next."""
@@ -141,15 +141,15 @@ class Pool:
             worker.close(kill=self._busy)
         self._workers = []
 
-    def _add(self, places: Sequence[Place], prepare: Prepare, learned: Learned = ()) -> list[Taken]:
+    def _add(self, slots: Sequence[WorkerSlot], prepare: Prepare, learned: Learned = ()) -> list[MemoryUse]:
         added = []
-        for place in places:
-            added.append(_Worker(place, prepare, learned))
+        for slot in slots:
+            added.append(_Worker(slot, prepare, learned))
             self._workers.append(added[-1])
         self._busy = True
-        taken = [worker.started() for worker in added]
+        memory_use = [worker.started() for worker in added]
         self._busy = False
-        return taken
+        return memory_use
 
 
 def _put(
@@ -177,8 +177,8 @@ class _UnpreparedError(Exception):
 class _Worker:
     """A process, and the next one where it died."""
 
-    def __init__(self, place: Place, prepare: Prepare, learned: Learned) -> None:
-        self.place = place
+    def __init__(self, slot: WorkerSlot, prepare: Prepare, learned: Learned) -> None:
+        self.slot = slot
         self.learned = learned
         self._prepare = prepare
         self._false_starts = 0
@@ -187,7 +187,7 @@ class _Worker:
     def _open(self) -> None:
         # What CUDA has loaded does not survive a fork, and a new process need not load torch again where it can.
         context: Any
-        if self.place.device == "cpu":
+        if self.slot.device == "cpu":
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload([_PRELOADED])
         else:
@@ -196,10 +196,10 @@ class _Worker:
             theirs, self._line = context.Pipe(duplex=False)
             with theirs, _environment(ONE_THREAD):
                 self._executor = ProcessPoolExecutor(1, context, _begin, (theirs,))
-                self._hello = self._executor.submit(_hello, self._prepare, self.place, self.learned)
+                self._hello = self._executor.submit(_hello, self._prepare, self.slot, self.learned)
         except (OSError, EOFError) as error:  # of files, of processes, or the server from which they are forked died
-            said = str(error) or type(error).__name__
-            raise TrainerError(f"a worker could not be started: {said}; fewer --workers may do") from None
+            reason = str(error) or type(error).__name__
+            raise TrainerError(f"a worker could not be started: {reason}; fewer --workers may do") from None
 
     @property
     def began(self) -> bool:
@@ -209,33 +209,33 @@ class _Worker:
     @property
     def failed(self) -> Failure | None:
         """What the first work of the process failed by; None: it did not fail, or the process died of it."""
-        found = self._hello.result()[1] if self._greeted else None
-        return found if isinstance(found, Failure) else None
+        result = self._hello.result()[1] if self._greeted else None
+        return result if isinstance(result, Failure) else None
 
     @property
     def _greeted(self) -> bool:
         return self._hello.done() and self._hello.exception() is None
 
-    def started(self) -> Taken:
+    def started(self) -> MemoryUse:
         """Wait for the first work of the process.
 
         :raises TrainerError: it failed, or the process died.
         """
         try:
-            _, found = self._hello.result()
+            _, result = self._hello.result()
         except BrokenProcessPool:
             raise TrainerError(
-                f"a worker on {self.place.name} died while it started: killed, or out of memory; try fewer --workers"
+                f"a worker on {self.slot.name} died while it started: killed, or out of memory; try fewer --workers"
             ) from None
-        return accepted(found)
+        return accepted(result)
 
     def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
         """Have it do a task; of a process that died meanwhile by the next one."""
         try:
-            return self._executor.submit(_attempt, work, task, self.place)
+            return self._executor.submit(_attempt, work, task, self.slot)
         except BrokenProcessPool:
             self._reopen()
-            return self._executor.submit(_attempt, work, task, self.place)
+            return self._executor.submit(_attempt, work, task, self.slot)
 
     def restart(self) -> bool:
         """A new process for one that died, or whose first work failed; False: none comes as far as to have a task."""
@@ -301,22 +301,22 @@ def _end_with(line: Connection) -> None:
     os._exit(1)
 
 
-def _hello(prepare: Prepare, place: Place, learned: Learned) -> tuple[int, Taken | Failure]:
+def _hello(prepare: Prepare, slot: WorkerSlot, learned: Learned) -> tuple[int, MemoryUse | Failure]:
     """The process, and its first work."""
     global _is_prepared
     try:
-        found = prepared(prepare, place, learned)
+        result = prepared(prepare, slot, learned)
     except TrainerError as error:
         return os.getpid(), Failure.of(error)
     _is_prepared = True
-    return os.getpid(), found
+    return os.getpid(), result
 
 
-def _attempt(work: Work[T, R], task: T, place: Place) -> R | Failure:
+def _attempt(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
     """A task."""
     if not _is_prepared:
         raise _UnpreparedError
-    return attempt(work, task, place)
+    return attempt(work, task, slot)
 
 
 def _open(address: str | None) -> Pool:

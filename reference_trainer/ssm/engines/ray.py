@@ -33,7 +33,7 @@ from reference_trainer.ssm.engine import (
     prepared,
 )
 from reference_trainer.ssm.engines._ray_cluster import Membership, imported
-from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, Place, Placement, Taken
+from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, MemoryUse, Placement, WorkerSlot
 
 _MOST_FALSE_STARTS: Final = 3
 _START_S: Final = 120.0
@@ -44,7 +44,7 @@ _OF_RAY: Final = {"max_load": "Ray places work on its cluster by cores and GPUs"
 class Cluster:
     """Workers that are actors."""
 
-    places: tuple[str, ...] = ()
+    device_names: tuple[str, ...] = ()
 
     def __init__(self, address: str | None) -> None:
         """:raises TrainerError: Ray is not installed."""
@@ -68,7 +68,7 @@ class Cluster:
         """How often a task was begun again, because the actor that had it died."""
         return self._redone
 
-    def place(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
+    def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """What the cluster has.
 
         :raises TrainerError: it cannot be reached, or has no such device.
@@ -92,7 +92,7 @@ class Cluster:
         :raises TrainerError: one could not be started, or the cluster has no room for any.
         """
         room = self._cluster.has("CPU")
-        wanted = min(placement.workers or room, placement.most or room, room)
+        wanted = min(placement.workers or room, placement.limit or room, room)
         if placement.kind == CUDA:
             gpus = len(placement.devices)
             a_gpu = max(1, -(-wanted // gpus))  # more would divide its memory among actors that no core is left for
@@ -112,29 +112,29 @@ class Cluster:
         """A task an actor at a time: who is done first gets the next."""
         waiting = deque(enumerate(tasks))
         deaths: Counter[int] = Counter()
-        doing: dict[Any, tuple[_Actor, int, T]] = {}
-        while waiting or doing:
+        running: dict[Any, tuple[_Actor, int, T]] = {}
+        while waiting or running:
             for actor in self._actors:
-                if waiting and actor.ready and actor.doing is None:
+                if waiting and actor.ready and actor.task is None:
                     number, task = waiting.popleft()
-                    actor.doing = actor.handle.attempt.remote(work, task)
-                    doing[actor.doing] = actor, number, task
+                    actor.task = actor.handle.attempt.remote(work, task)
+                    running[actor.task] = actor, number, task
             starting = {actor.hello: actor for actor in self._actors if not actor.ready}
-            if not doing and not starting:
+            if not running and not starting:
                 break
             with marks.region("workers"):
-                found, _ = self._ray.wait([*doing, *starting], num_returns=1, timeout=_START_S)
-            if not found:
-                if doing or self._ray.wait([one.there for one in starting.values()], num_returns=1, timeout=0)[0]:
+                ready, _ = self._ray.wait([*running, *starting], num_returns=1, timeout=_START_S)
+            if not ready:
+                if running or self._ray.wait([actor.there for actor in starting.values()], num_returns=1, timeout=0)[0]:
                     continue
                 self._last = Failure(f"no node of the cluster had room for a new one within {_START_S:.0f} s")
                 break
-            [reference] = found
+            [reference] = ready
             if reference in starting:
                 self._last = self._look_at_start(starting[reference])
                 continue
-            actor, number, task = doing.pop(reference)
-            actor.doing = None
+            actor, number, task = running.pop(reference)
+            actor.task = None
             result = self._result(reference)
             if result is not LOST:
                 yield task, result
@@ -167,17 +167,17 @@ class Cluster:
 
         :raises TrainerError: none.
         """
-        found = {actor.there: actor for actor in actors}
-        there, _ = self._ray.wait([*found], num_returns=len(found), timeout=_START_S)
+        by_reference = {actor.there: actor for actor in actors}
+        there, _ = self._ray.wait([*by_reference], num_returns=len(by_reference), timeout=_START_S)
         if not there:
             what = "a core and a share of a GPU" if "num_gpus" in self._options else "a core"
             raise TrainerError(
                 f"engine ray: no node of the cluster had {what} free for a worker within {_START_S:.0f} s: "
                 "wait until its other work is done, or name another cluster with --address"
             )
-        return [found[reference] for reference in there]
+        return [by_reference[reference] for reference in there]
 
-    def _first(self, actor: _Actor) -> Taken | Failure:
+    def _first(self, actor: _Actor) -> MemoryUse | Failure:
         result = self._result(actor.hello)
         return Failure("an actor died while it started: killed, or out of memory") if result is LOST else result
 
@@ -186,10 +186,10 @@ class Cluster:
         self._options["num_gpus"] = 1
         actor = self._made(prepare)
         try:
-            taken = accepted(self._first(*self._there([actor])))
+            memory_use = accepted(self._first(*self._there([actor])))
         finally:
             self._ray.kill(actor.handle)
-        return max(1, floor(1 / placement.share(taken)))
+        return max(1, floor(1 / placement.share(memory_use)))
 
     def _result(self, reference: Any) -> Any:
         """LOST: the actor died."""
@@ -210,8 +210,8 @@ class Cluster:
 
     def _look_at_start(self, actor: _Actor) -> Failure | None:
         """Whether it is ready; what its first work failed by, if it did and the actor did not die of it."""
-        found = self._result(actor.hello)
-        if found is not LOST and not isinstance(found, Failure):
+        result = self._result(actor.hello)
+        if result is not LOST and not isinstance(result, Failure):
             actor.ready, actor.false_starts = True, 0
             return None
         actor.false_starts += 1
@@ -220,7 +220,7 @@ class Cluster:
         else:
             self._actors.remove(actor)
             self._ray.kill(actor.handle)
-        return found if isinstance(found, Failure) else None
+        return result if isinstance(result, Failure) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -233,7 +233,7 @@ class _Actor:
     hello: Any
     prepare: Prepare = field(repr=False)
     ready: bool = False
-    doing: Any = None
+    task: Any = None
     false_starts: int = 0
 
 
@@ -257,7 +257,7 @@ class _Worker:
     def there(self) -> None:
         """It has its core."""
 
-    def hello(self, prepare: Prepare) -> Taken | Failure:
+    def hello(self, prepare: Prepare) -> MemoryUse | Failure:
         """Its first work."""
         try:
             return prepared(prepare, self._place)
@@ -269,13 +269,13 @@ class _Worker:
         return attempt(work, task, self._place)
 
 
-def _here() -> Place:
+def _here() -> WorkerSlot:
     ray = imported()
     node = ray.get_runtime_context().get_node_id()[:8]
     numbers = ray.get_gpu_ids()
     if not numbers:
-        return Place(CPU, f"{node}/{CPU}")
-    return Place(f"{CUDA}:0", f"{node}/{CUDA}:{numbers[0]}")  # Ray shows an actor its own GPU only
+        return WorkerSlot(CPU, f"{node}/{CPU}")
+    return WorkerSlot(f"{CUDA}:0", f"{node}/{CUDA}:{numbers[0]}")  # Ray shows an actor its own GPU only
 
 
 PLUGIN = EnginePlugin("ray", "a Ray cluster: the one at --address, or one of its own on this machine", Cluster)

@@ -55,10 +55,10 @@ def box_muller(compiled):
     @compiled
     def pair(u, v):
         radius = math.sqrt(-_TWO * logarithm(u))
-        turn = _TWO * v - _ONE  # exact, as all that is made of it: cos(2 pi v) = -cos(pi turn), and so the sine
-        far = abs(turn)
+        revolution = _TWO * v - _ONE  # exact, as all that is made of it: cos(2 pi v) = -cos(pi turn), and so the sine
+        far = abs(revolution)
         rise = sine(_TWO * min(far, _ONE - far))
-        if turn > 0:
+        if revolution > 0:
             rise = -rise
         return -radius * sine(_ONE - _TWO * far), radius * rise
 

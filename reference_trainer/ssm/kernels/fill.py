@@ -91,16 +91,16 @@ def host_students(a, b, c, keys, firsts, count, low, width, b_scale, c_scale):
     bits = np.empty(TILE, np.int32)
     dim = a.shape[1]
     blocks = (dim + WORDS - 1) >> 2
-    words = WORDS * blocks
+    row_words = WORDS * blocks
     for row in range(len(a)):
         job = row // count
         key = keys[job]
         first = (firsts[job] + row - job * count) * 3 * blocks
-        if 3 * words <= TILE:  # all three at once
+        if 3 * row_words <= TILE:  # all three at once
             _draw_bits(bits, key[0], key[1], first, 3 * blocks)
             _uniforms(a[row], bits, low, width)
-            _normals(b[row], bits[words:], b_scale)
-            _normals(c[row], bits[2 * words :], c_scale)
+            _normals(b[row], bits[row_words:], b_scale)
+            _normals(c[row], bits[2 * row_words :], c_scale)
         else:
             _fill_uniforms(a[row], bits, key, first, low, width)
             _fill_normals(b[row], bits, key, first + blocks, b_scale)
@@ -155,17 +155,17 @@ def fill_students(a, b, c, keys, firsts, rows, blocks, count, low, width, b_scal
     row = thread // (3 * blocks)
     if row >= rows:
         return
-    place = thread - row * 3 * blocks  # first those of a, then of b, then of c
+    offset = thread - row * 3 * blocks  # first those of a, then of b, then of c
     job = row // count
-    number = (firsts[job] + row - job * count) * 3 * blocks + place
+    number = (firsts[job] + row - job * count) * 3 * blocks + offset
     w0, w1, w2, w3 = block_of(np.uint64(number), np.uint64(keys[job, 0]), np.uint64(keys[job, 1]))
     u0, u1, u2, u3 = uniform(bits_of(w0)), uniform(bits_of(w1)), uniform(bits_of(w2)), uniform(bits_of(w3))
-    if place < blocks:
-        store(a, row, place, low + width * u0, low + width * u1, low + width * u2, low + width * u3)
+    if offset < blocks:
+        store(a, row, offset, low + width * u0, low + width * u1, low + width * u2, low + width * u3)
         return
     n0, n1 = pair(u0, u1)
     n2, n3 = pair(u2, u3)
-    if place < 2 * blocks:
-        store(b, row, place - blocks, b_scale * n0, b_scale * n1, b_scale * n2, b_scale * n3)
+    if offset < 2 * blocks:
+        store(b, row, offset - blocks, b_scale * n0, b_scale * n1, b_scale * n2, b_scale * n3)
     else:
-        store(c, row, place - 2 * blocks, c_scale * n0, c_scale * n1, c_scale * n2, c_scale * n3)
+        store(c, row, offset - 2 * blocks, c_scale * n0, c_scale * n1, c_scale * n2, c_scale * n3)

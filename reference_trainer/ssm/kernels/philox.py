@@ -50,8 +50,8 @@ def of_halves(compiled):
         a_low, a_high = a & _LOW_HALF, a >> _HALF
         b_low, b_high = b & _LOW_HALF, b >> _HALF
         middle = a_high * b_low + ((a_low * b_low) >> _HALF)
-        other = a_low * b_high + (middle & _LOW_HALF)
-        return a_high * b_high + (middle >> _HALF) + (other >> _HALF), a * b
+        carry = a_low * b_high + (middle & _LOW_HALF)
+        return a_high * b_high + (middle >> _HALF) + (carry >> _HALF), a * b
 
     return product
 

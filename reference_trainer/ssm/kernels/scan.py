@@ -41,8 +41,8 @@ def _respond(response, h, a, b, c):
         total = a.dtype.type(0)
         for j in range(len(a)):
             total = add_to(total, h[j])
-            kept = a[j] * h[j]
-            h[j] = 0 if abs(kept) < _GONE else kept  # a NaN stays one
+            retained = a[j] * h[j]
+            h[j] = 0 if abs(retained) < _GONE else retained  # a NaN stays one
         response[t] = total
 
 
@@ -149,12 +149,12 @@ def response_block(responses, a, b, c, channels, length, tiles):
         keep = a[student, j]
         h = b[student, j] * c[student, j]
         square = keep
-        left = begin
-        while left > 0:
-            if left & 1:
+        remaining = begin
+        while remaining > 0:
+            if remaining & 1:
                 h *= square
             square *= square
-            left >>= 1
+            remaining >>= 1
         for i in range(TILE):
             totals[i] += h
             h = keep * h

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.engine import Learned
-from reference_trainer.ssm.placement import Place, Taken
+from reference_trainer.ssm.placement import MemoryUse, WorkerSlot
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, Fit, Job, Outcome
 from reference_trainer.ssm.settings import Settings
@@ -125,59 +125,59 @@ def gone(process: int) -> bool:
 # ---------------------------------------------------------------- tasks of an engine
 
 
-def ready(place: Place, learned: Learned = ()) -> Taken:
+def ready(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """The first work of a worker that has none."""
-    return Taken(1, 1 << 40, 1 << 40)
+    return MemoryUse(1, 1 << 40, 1 << 40)
 
 
-def dead(place: Place, learned: Learned = ()) -> Taken:
+def dead(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """The first work of a worker that does not survive it."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
-def unlucky(place: Place, learned: Learned = ()) -> Taken:
+def unlucky(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """The first work of a worker that fails."""
     raise RuntimeError("no kernel")
 
 
-def dead_later(folder: Path, place: Place, learned: Learned = ()) -> Taken:
+def dead_later(folder: Path, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """Only the first process of a worker survives its first work."""
     if note(folder, "starts", "") > 1:
-        dead(place)
-    return ready(place)
+        dead(slot)
+    return ready(slot)
 
 
-def unlucky_later(folder: Path, when: Collection[int], place: Place, learned: Learned = ()) -> Taken:
+def unlucky_later(folder: Path, when: Collection[int], slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """Of all the processes of a worker those of these numbers fail in their first work."""
     number = note(folder, "starts", "")
     (folder / "prepared").write_text(f"{number not in when}")
     if number in when:
-        unlucky(place)
-    return ready(place)
+        unlucky(slot)
+    return ready(slot)
 
 
-def learning(folder: Path, place: Place, learned: Learned) -> Taken:
+def learning(folder: Path, slot: WorkerSlot, learned: Learned) -> MemoryUse:
     """Notes what was learned before, and learns who it is."""
     note(folder, "learned", repr(learned))
-    return Taken(1, 1 << 40, 1 << 40, os.getpid())
+    return MemoryUse(1, 1 << 40, 1 << 40, os.getpid())
 
 
-def nothing(task: int, place: Place) -> None:
+def nothing(task: int, slot: WorkerSlot) -> None:
     """A task without a result."""
 
 
-def prepared_only(folder: Path, work: Callable[[int, Place], int], task: int, place: Place) -> int:
+def prepared_only(folder: Path, work: Callable[[int, WorkerSlot], int], task: int, slot: WorkerSlot) -> int:
     """A task that needs the first work of its process; of one worker."""
     assert (folder / "prepared").read_text() == "True", "the first work of this process failed"
-    return work(task, place)
+    return work(task, slot)
 
 
-def squared(task: int, place: Place) -> int:
+def squared(task: int, slot: WorkerSlot) -> int:
     return task * task
 
 
-def picky(task: int, place: Place) -> object:
+def picky(task: int, slot: WorkerSlot) -> object:
     """What goes wrong with some tasks, each in its way."""
     if task == 1:
         raise KeyError("one")
@@ -197,7 +197,7 @@ class Unsendable(Exception):  # noqa: N818
         super().__init__("unsendable")
 
 
-def dying(folder: Path, task: int, place: Place) -> int:
+def dying(folder: Path, task: int, slot: WorkerSlot) -> int:
     """Task 1 kills the first process that has it, task 2 each."""
     times = note(folder, str(task), str(os.getpid()))
     if task == 2 or (task == 1 and times == 1):
@@ -205,19 +205,19 @@ def dying(folder: Path, task: int, place: Place) -> int:
     return task
 
 
-def sharing(task: int, place: Place) -> tuple[int, int]:
+def sharing(task: int, slot: WorkerSlot) -> tuple[int, int]:
     """Which process it is, and how many share its device."""
-    return os.getpid(), place.sharing
+    return os.getpid(), slot.sharing
 
 
-def process(task: int, place: Place) -> tuple[int, str, str, int]:
+def process(task: int, slot: WorkerSlot) -> tuple[int, str, str, int]:
     """Which it is, on what, and how many threads it has for itself."""
     import torch
 
-    return os.getpid(), place.name, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
+    return os.getpid(), slot.name, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
 
 
-def busy(task: int, place: Place) -> int:
+def busy(task: int, slot: WorkerSlot) -> int:
     """Some arithmetic."""
     total = 0
     for number in range(task):

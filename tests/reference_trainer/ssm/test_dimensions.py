@@ -23,14 +23,14 @@ def rows(ranks: tuple[int, ...] = (1, 2)) -> list[dict]:
             "dim": dim,
             "seed": seed,
             "train_loss": 0.01,
-            "generalization_loss": (0.1 + 0.01 * seed) * (2.0**place if method == GNC else 1.0),
+            "generalization_loss": (0.1 + 0.01 * seed) * (2.0**slot if method == GNC else 1.0),
             "fitted": seed > 0,
             "epochs": 40 if method == GD else 0,
             "guesses": 0 if method == GD else 100,
         }
         for method in (GD, GNC)
         for rank in ranks
-        for place, dim in enumerate(DIMS)
+        for slot, dim in enumerate(DIMS)
         for seed in SEEDS
     ]
 

@@ -66,7 +66,7 @@ def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool)
 def test_passes_that_take_long_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
     times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=True)
-    assert [len(taken) for taken in times.values()] == [1, 1]
+    assert [len(memory_use) for memory_use in times.values()] == [1, 1]
 
 
 def test_what_would_take_too_much_memory_is_not_tried(
@@ -117,7 +117,7 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
     monkeypatch.setattr(fastest, "_pass", lambda *given, **named: [seen.append(bool(inside)), run(*given, **named)][1])
     times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=False, rounds=2)
     assert seen == [True] * 2 + [False] * 4
-    assert [len(taken) for taken in times.values()] == [2, 2]
+    assert [len(memory_use) for memory_use in times.values()] == [2, 2]
 
 
 def test_choices_are_plain_values(clock: list[tuple[fastest.Shape, bool]]) -> None:

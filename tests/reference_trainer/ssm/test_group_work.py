@@ -7,7 +7,7 @@ import pytest
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import group_work
 from reference_trainer.ssm.group_work import Orders
-from reference_trainer.ssm.placement import Place
+from reference_trainer.ssm.placement import WorkerSlot
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.ssm import fake_jobs
@@ -19,7 +19,7 @@ def test_memory_is_divided_anew_only_where_others_came(monkeypatch: pytest.Monke
     monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: asked.append(sharing))
     settings = Settings()
     orders = Orders(settings, Plan(), PerformanceConfig(), work=fake_jobs.work)
-    group, alone = settings.jobs()[:1], Place("cpu", "cpu")
+    group, alone = settings.jobs()[:1], WorkerSlot("cpu", "cpu")
     group_work.prepare(orders, alone)
     group_work.do(orders, group, alone)
     assert asked == [1]

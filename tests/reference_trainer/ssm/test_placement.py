@@ -10,7 +10,7 @@ from reference_trainer.devices import cuda_probe
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import placement
-from reference_trainer.ssm.placement import Device, Placement, Taken, cores, kind_of, look_around, shared
+from reference_trainer.ssm.placement import Device, MemoryUse, Placement, cores, kind_of, look_around, shared
 
 GB = 1 << 30
 
@@ -65,9 +65,9 @@ def test_a_cpu_is_looked_at() -> None:
 def test_a_cpu_has_a_worker_a_core_and_fewer_where_memory_is_short() -> None:
     cpu = Device("cpu", 100 * GB, 60 * GB, 0.1)
 
-    def workers(own: int | None, **limits: float) -> int:
+    def workers(used: int | None, **limits: float) -> int:
         here = Placement((cpu,), **limits)
-        return len(here.first()) + len(here.rest([Taken(own, 100 * GB, 59 * GB)]))
+        return len(here.first()) + len(here.rest([MemoryUse(used, 100 * GB, 59 * GB)]))
 
     assert workers(GB) == 8
     assert workers(10 * GB) == 6
@@ -81,36 +81,39 @@ def test_a_cpu_has_a_worker_a_core_and_fewer_where_memory_is_short() -> None:
 def test_gpus_have_workers_in_turn_as_memory_holds_them() -> None:
     devices = (Device("cuda:0", 80 * GB, 80 * GB, 0.0), Device("cuda:1", 80 * GB, 40 * GB, 0.0))
     here = Placement(devices, max_memory=1.0)
-    taken = [Taken(1 * GB, 80 * GB, 60 * GB), Taken(1 * GB, 80 * GB, 20 * GB)]  # 20 GB each: what CUDA holds counts
-    assert [place.name for place in here.first()] == ["cuda:0", "cuda:1"]
-    assert [place.name for place in here.rest(taken)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]
-    small = [Taken(GB, 80 * GB, 79 * GB), Taken(GB, 80 * GB, 39 * GB)]
+    memory_use = [
+        MemoryUse(1 * GB, 80 * GB, 60 * GB),
+        MemoryUse(1 * GB, 80 * GB, 20 * GB),
+    ]  # 20 GB each: what CUDA holds counts
+    assert [slot.name for slot in here.first()] == ["cuda:0", "cuda:1"]
+    assert [slot.name for slot in here.rest(memory_use)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]
+    small = [MemoryUse(GB, 80 * GB, 79 * GB), MemoryUse(GB, 80 * GB, 39 * GB)]
     assert len(here.rest(small)) + 2 == cores() == 8, "a worker launches from a core"
     fixed = Placement(devices, workers=3)
-    places = shared([*fixed.first(), *fixed.rest(taken)])
-    assert places == [("cuda:0", "cuda:0", 2), ("cuda:1", "cuda:1", 1), ("cuda:0", "cuda:0", 2)]
+    slots = shared([*fixed.first(), *fixed.rest(memory_use)])
+    assert slots == [("cuda:0", "cuda:0", 2), ("cuda:1", "cuda:1", 1), ("cuda:0", "cuda:0", 2)]
     assert len(Placement(devices, workers=1).first()) == 1
-    assert here.rest([Taken(None, None), Taken(None, None)]) == [], "one each where nothing is known of it"
+    assert here.rest([MemoryUse(None, None), MemoryUse(None, None)]) == [], "one each where nothing is known of it"
 
 
 @pytest.mark.usefixtures("eight_cores")
 def test_no_more_workers_than_have_work() -> None:
     cpu = Device("cpu", 100 * GB, 60 * GB, 0.1)
-    taken = [Taken(GB, 100 * GB, 59 * GB)]
-    assert len(Placement((cpu,), most=3).rest(taken)) == 2
-    assert len(Placement((cpu,), workers=8, most=3).rest(taken)) == 2
-    assert len(Placement((cpu,), workers=2, most=3).rest(taken)) == 1
-    assert Placement((cpu,), most=1).rest(taken) == []
+    memory_use = [MemoryUse(GB, 100 * GB, 59 * GB)]
+    assert len(Placement((cpu,), limit=3).rest(memory_use)) == 2
+    assert len(Placement((cpu,), workers=8, limit=3).rest(memory_use)) == 2
+    assert len(Placement((cpu,), workers=2, limit=3).rest(memory_use)) == 1
+    assert Placement((cpu,), limit=1).rest(memory_use) == []
     gpus = tuple(Device(f"cuda:{number}", 80 * GB, 80 * GB, 0.0) for number in range(4))
-    here = Placement(gpus, most=2)
-    assert [place.name for place in here.first()] == ["cuda:0", "cuda:1"]
-    assert here.rest([Taken(GB, 80 * GB, 79 * GB)] * 2) == []
+    here = Placement(gpus, limit=2)
+    assert [slot.name for slot in here.first()] == ["cuda:0", "cuda:1"]
+    assert here.rest([MemoryUse(GB, 80 * GB, 79 * GB)] * 2) == []
 
 
 def test_a_share_of_a_gpu() -> None:
     here = Placement((Device("cuda:0", None, None, None),), max_memory=0.5)
-    assert here.share(Taken(10 * GB, 80 * GB)) == 0.25
-    assert here.share(Taken(100 * GB, 80 * GB)) == here.share(Taken(None, None)) == 1.0
+    assert here.share(MemoryUse(10 * GB, 80 * GB)) == 0.25
+    assert here.share(MemoryUse(100 * GB, 80 * GB)) == here.share(MemoryUse(None, None)) == 1.0
 
 
 def test_busy_devices_are_left_out_and_the_freest_come_first(gpus: list[Device]) -> None:

@@ -42,7 +42,7 @@ def test_engines_are_found_by_name() -> None:
 def test_every_task_has_its_result(name: str) -> None:
     with started(name) as engine:
         assert engine.workers == (2 if name == "pool" else 1)
-        assert engine.places == ("cpu",) * engine.workers
+        assert engine.device_names == ("cpu",) * engine.workers
         assert sorted(engine.run(fake_jobs.squared, range(50))) == [(task, task * task) for task in range(50)]
         assert list(engine.run(fake_jobs.squared, ())) == []
         assert [*engine.run(fake_jobs.squared, [3])] == [(3, 9)], "again"
@@ -190,8 +190,8 @@ def test_every_worker_knows_how_many_share_its_device() -> None:
 def test_inline_refuses_workers() -> None:
     engine = open_engine("inline")
     with pytest.raises(TrainerError, match=r"--workers 4 means nothing with engine inline, .*: choose --engine pool"):
-        engine.place("cpu", PerformanceConfig(), 4)
-    assert engine.place("cpu", PerformanceConfig(), 1).kind == "cpu"
+        engine.find_devices("cpu", PerformanceConfig(), 4)
+    assert engine.find_devices("cpu", PerformanceConfig(), 1).kind == "cpu"
     assert engine.redone == 0
 
 

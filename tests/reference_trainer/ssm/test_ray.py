@@ -65,14 +65,14 @@ def cluster() -> Iterator[Any]:
 
 def started(address: str, workers: int) -> Engine:
     engine = open_engine("ray", address)
-    engine.start(engine.place("cpu", PerformanceConfig(), workers), fake_jobs.ready)
+    engine.start(engine.find_devices("cpu", PerformanceConfig(), workers), fake_jobs.ready)
     return engine
 
 
 @pytest.mark.slow
 def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) -> None:
     with closing(started(cluster.address, 1)) as engine:
-        assert (engine.workers, engine.places) == (1, ())
+        assert (engine.workers, engine.device_names) == (1, ())
         assert sorted(engine.run(fake_jobs.squared, range(20))) == [(task, task * task) for task in range(20)]
         found: dict[int, Any] = dict(engine.run(fake_jobs.picky, (0, 1, 4, 5)))
         assert (found[0], found[5]) == (0, 5)
@@ -84,7 +84,7 @@ def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) 
         assert name.endswith("/cpu")
         assert (threads, torch_threads) == ("1", 1)
         with pytest.raises(TrainerError, match="device cuda: no node of the cluster has a GPU"):
-            engine.place("cuda", PerformanceConfig(), None)
+            engine.find_devices("cuda", PerformanceConfig(), None)
 
 
 @pytest.mark.slow
@@ -169,11 +169,11 @@ def test_an_address_at_which_something_else_listens(says: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(TrainerError, match="no cluster could be reached: what listens there is not Ray"):
-            open_engine("ray", f"127.0.0.1:{server.getsockname()[1]}").place("cpu", PerformanceConfig(), 1)
+            open_engine("ray", f"127.0.0.1:{server.getsockname()[1]}").find_devices("cpu", PerformanceConfig(), 1)
         thread.join()
 
 
 def test_an_address_at_which_there_is_none() -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.raises(TrainerError, match=r"--address 127.0.0.1:1: no cluster could be reached: .*refused"):
-        open_engine("ray", "127.0.0.1:1").place("cpu", PerformanceConfig(), None)
+        open_engine("ray", "127.0.0.1:1").find_devices("cpu", PerformanceConfig(), None)

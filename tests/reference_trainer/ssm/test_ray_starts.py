@@ -14,7 +14,7 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import Engine, Prepare, open_engine
-from reference_trainer.ssm.placement import Place, Taken
+from reference_trainer.ssm.placement import MemoryUse, WorkerSlot
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_ray import FakeRay, Killed
 
@@ -37,10 +37,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 def start(engine: Engine, prepare: Prepare, device: str = "cpu", workers: int | None = 1) -> None:
-    engine.start(engine.place(device, PerformanceConfig(), workers), prepare)
+    engine.start(engine.find_devices(device, PerformanceConfig(), workers), prepare)
 
 
-def killing(folder: Path, task: int, place: Place) -> int:
+def killing(folder: Path, task: int, slot: WorkerSlot) -> int:
     """Task 1 takes the first actor that has it along, task 2 each."""
     times = fake_jobs.note(folder, str(task), "")
     if task == 2 or (task == 1 and times == 1):
@@ -53,7 +53,7 @@ def test_ctrl_c_waits_until_the_cluster_is_joined(opened: Opened) -> None:
     engine, ray = opened(actors=2)
     ray.meanwhile = [signal.SIGINT]
     with pytest.raises(KeyboardInterrupt):
-        engine.place("cpu", PerformanceConfig(), 1)
+        engine.find_devices("cpu", PerformanceConfig(), 1)
     assert ray.joined
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is usual
@@ -65,7 +65,7 @@ def test_a_second_ctrl_c_does_not_wait(opened: Opened, capsys: pytest.CaptureFix
     engine, ray = opened(actors=2)
     ray.meanwhile = [signal.SIGINT, signal.SIGINT]
     with pytest.raises(KeyboardInterrupt):
-        engine.place("cpu", PerformanceConfig(), 1)
+        engine.find_devices("cpu", PerformanceConfig(), 1)
     assert not ray.joined
     assert capsys.readouterr().err == "waiting until Ray has started; once more, and it ends at once\n"
     engine.close()
@@ -80,7 +80,7 @@ def test_whatever_ray_raises_is_one_line(opened: Opened, monkeypatch: pytest.Mon
     monkeypatch.setattr(ray, "init", init)
     said = r"^engine ray: no cluster could be reached: The current node timed out during startup\. See its logs\.$"
     with pytest.raises(TrainerError, match=said):
-        engine.place("cpu", PerformanceConfig(), 1)
+        engine.find_devices("cpu", PerformanceConfig(), 1)
     engine.close()
 
 
@@ -144,10 +144,10 @@ def test_actors_whose_first_work_fails_leave_their_tasks_as_failures(opened: Ope
     ("cores", "own", "workers", "sharing"), [(8, 20 * GB, None, 3), (2, GB, None, 2), (4, GB, 4, 4), (4, GB, 1, 1)]
 )
 def test_actors_that_share_a_gpu_know_how_many_they_are(
-    opened: Opened, cores: int, own: int, workers: int | None, sharing: int
+    opened: Opened, cores: int, used: int, workers: int | None, sharing: int
 ) -> None:
     engine, ray = opened(actors=8, gpus=1, cores=cores)
-    start(engine, lambda *_: Taken(own, 80 * GB), "cuda", workers)
+    start(engine, lambda *_: MemoryUse(used, 80 * GB), "cuda", workers)
     assert engine.workers == sharing
     assert ray.asked[-1]["num_gpus"] == pytest.approx(1 / sharing, abs=1e-4)
-    assert {place.sharing for _, place in engine.run(lambda _, place: place, range(5))} == {sharing}
+    assert {slot.sharing for _, slot in engine.run(lambda _, slot: slot, range(5))} == {sharing}
