@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.devices import NAMES
-from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, UNUSED, Settings
-from reference_trainer.options import Parser, asked_fixes, path_of
-from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import add_options, from_options
+from reference_trainer.program import Parser, asked_fixes, check_output, guarded, path_of, write_output
 
 if TYPE_CHECKING:
     from reference_trainer.lm.result import Summary

@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import hub
-from reference_trainer.lm.text_files import Tally, find_files, read_documents
+from reference_trainer.lm.documents import (
+    HUB_MAX_CHARS,
+    HUB_PREFIX,
+    Tally,
+    find_files,
+    parse_hub_name,
+    read_documents,
+    stream_documents,
+)
 
 SEPARATOR: Final = "\n\n"
 """Between two documents."""
@@ -37,7 +44,7 @@ class Corpus:
     """file:line of the first of these and what is wrong with it."""
 
 
-def load_corpus(path: Path | None = None, *, hub_chars: int = hub.MAX_CHARS) -> Corpus:
+def load_corpus(path: Path | None = None, *, hub_chars: int = HUB_MAX_CHARS) -> Corpus:
     """Read a corpus; None: the English language reference that ships inside every CPython (pydoc_data.topics).
 
     `path` is a .txt or a .jsonl (field `text`), either of them plain, .gz or .zst, or a folder of these, which
@@ -51,7 +58,7 @@ def load_corpus(path: Path | None = None, *, hub_chars: int = hub.MAX_CHARS) -> 
     if path is None:
         return _builtin()
     tally = Tally()
-    if str(path).startswith(hub.PREFIX):
+    if str(path).startswith(HUB_PREFIX):
         return _hub(path, hub_chars, tally)
     documents = [text for file in find_files(path) for text in read_documents(file, tally) if text.strip()]
     _must_hold_text(path, documents, tally)
@@ -75,10 +82,10 @@ def _builtin() -> Corpus:
 
 
 def _hub(path: Path, max_chars: int, tally: Tally) -> Corpus:
-    wanted = hub.parse(str(path))
+    wanted = parse_hub_name(str(path))
     name, used = wanted.title, 0
     documents: list[str] = []
-    for document in hub.stream_documents(wanted, tally):
+    for document in stream_documents(wanted, tally):
         if not document.strip():
             continue
         begin = used + len(SEPARATOR) if documents else 0

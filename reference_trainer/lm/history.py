@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.output import check_output, write_output
+from reference_trainer.program import check_output, write_output
 
 _ALWAYS: Final = ("step", "loss", "accuracy", "lr", "tokens_per_s")
 COLUMNS: Final = (*_ALWAYS, "heldout_loss", "heldout_accuracy")

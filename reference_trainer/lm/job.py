@@ -1,4 +1,4 @@
-"""What is to be trained: all that was asked for, checked and at hand before anything begins."""
+"""What is to be trained: all settings checked, text and tokenizer loaded, before anything begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_trainer.devices import kind_of
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import Chunks, Source
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
@@ -110,3 +111,24 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "work": "empty kernels" if settings.empty_kernels else "learning" if job.chosen.learn else "forward",
         "device_note": device.note,
     }
+
+
+def open_source(settings: Settings, chosen: Plan, corpus: Corpus, tokenizer: Tokenizer) -> Source:
+    """The same chunks whatever the plan; to be closed.
+
+    :raises TrainerError: a text too short for a chunk, or shards that do not fit.
+    """
+    tokens, samples = settings.tokens_per_chunk, settings.samples_per_chunk
+    if chosen.tokenize == "shards":
+        from reference_trainer.lm.shard_writer import ensure_shards
+        from reference_trainer.lm.shards import ShardChunks, planned_index
+
+        directory = ensure_shards(corpus, tokenizer, tokens, samples, settings.shards)
+        planned = planned_index(corpus, tokenizer, tokens, samples)
+        return ShardChunks(directory, planned, tokens, samples, verbose=settings.verbose)
+    if chosen.parallel_tokenize:
+        from reference_trainer.lm.parallel_tokenize import ParallelChunks
+
+        return ParallelChunks(corpus, tokenizer, tokens, samples, verbose=settings.verbose)
+    batch = chosen.tokenize == "batch"
+    return Chunks(corpus, tokenizer, tokens, samples, batch=batch, verbose=settings.verbose)

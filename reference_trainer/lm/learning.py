@@ -12,8 +12,7 @@ from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.checkpoint import Origin
 from reference_trainer.lm.chunks import Source
-from reference_trainer.lm.goal import goal_of
-from reference_trainer.lm.heldout import split
+from reference_trainer.lm.heldout import goal_of, split
 from reference_trainer.lm.history import COLUMNS, History
 from reference_trainer.lm.job import Job, optimizer
 from reference_trainer.lm.learn_chunk import LearnChunk

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 from profiler import marks
 from reference_trainer.devices import open_device
 from reference_trainer.devices.protocol import Device
-from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.history import History
-from reference_trainer.lm.job import Job, facts, prepare
+from reference_trainer.lm.job import Job, facts, open_source, prepare
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.sources import open_source
 from reference_trainer.performance import apply, emptying, get_memory_stats
+from reference_trainer.program import obey
 
 if TYPE_CHECKING:
     from reference_trainer.lm.learning import Learning

@@ -15,12 +15,11 @@ from reference_trainer.kernels import accumulate, modulate
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
 from reference_trainer.lm.result import IN_FLIGHT, Result
-from reference_trainer.lm.stages import Stage
+from reference_trainer.lm.stages import Stage, Work
 from reference_trainer.lm.stages.decode import DecodeChunk, DecodeTokens
 from reference_trainer.lm.stages.embed import EmbedChunk, EmbedTokens
 from reference_trainer.lm.stages.loss import LossChunk, LossOnDevice, LossTokens
 from reference_trainer.lm.stages.recurrence import RecurrenceChunk, RecurrenceTokens
-from reference_trainer.lm.stages.work import Work
 
 QUIET_CHUNKS = 16
 """Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import Samples, load_corpus
 from reference_trainer.lm.model import preset
@@ -18,7 +17,7 @@ from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.shard_writer import finished_shards, locked, write_shards
 from reference_trainer.lm.shards import SHARD_TOKENS, planned_index, with_number
 from reference_trainer.lm.tokenizer import train_or_load
-from reference_trainer.options import Parser
+from reference_trainer.program import Parser, guarded
 
 _REFRESH_S = 0.1  # of the progress bar
 

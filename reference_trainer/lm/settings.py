@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.options import flag
 from reference_trainer.performance import PerformanceConfig
+from reference_trainer.program import flag
 
 EVALUATE_EVERY: Final = 20
 """Steps: held-out text of 30,000 tokens takes as long as some three steps of 3,000, beside the measured time."""

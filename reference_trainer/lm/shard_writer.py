@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 
-from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import Corpus, Samples
 from reference_trainer.lm.shards import (
@@ -37,6 +36,7 @@ from reference_trainer.lm.shards import (
     shard_path,
 )
 from reference_trainer.lm.tokenizer import Tokenizer, cache_folder
+from reference_trainer.program import obey
 
 BLOCK_CHARS: Final = 1 << 18
 """A block that a worker encodes is samples of about so many characters, some milliseconds of work."""

@@ -11,16 +11,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.parallel_tokenize import available_cores
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.tokenization_rounds import Measured, Spread, measure
-from reference_trainer.lm.tokenization_ways import Case, Way, ways
+from reference_trainer.lm.tokenization_ways import Case, Measured, Spread, Way, measure, ways
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
-from reference_trainer.options import Parser
+from reference_trainer.program import Parser, guarded
 
 SCHEMA: Final = "tokenization/1"
 """Of the JSON. Its number rises when a key changes its meaning or goes."""

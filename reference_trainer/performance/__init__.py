@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from reference_trainer.performance.apply import apply, autocast, emptying
 from reference_trainer.performance.batch_size import Probe, get_optimal_batch_size, probe_batch_sizes
-from reference_trainer.performance.config import PRECISIONS, PerformanceConfig, refuse
+from reference_trainer.performance.config import PRECISIONS, PerformanceConfig, add_options, from_options, refuse
 from reference_trainer.performance.memory import MemoryStats, get_memory_stats
-from reference_trainer.performance.options import add_options, from_options
 
 __all__ = [
     "PRECISIONS",

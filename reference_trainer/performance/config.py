@@ -1,9 +1,10 @@
-"""The settings, from a file of theirs or from the command line, checked in one place."""
+"""How much of a machine a trainer may use: settings, from a file or the command line."""
 
 from __future__ import annotations
 
+import argparse
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
@@ -127,3 +128,53 @@ def _check_type(name: str, value: object) -> None:
     kinds, description = _TYPES[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise _wrong(name, repr(value), description)
+
+
+_NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
+
+
+def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -> None:
+    """Add a group of options, one a setting, and `--performance FILE`.
+
+    :param unused: settings that a program always refuses: they are understood, for that, and not listed.
+    """
+    group = parser.add_argument_group("performance")
+
+    def add(option: str, **how: Any) -> None:
+        if option.removeprefix("--").replace("-", "_") in unused:
+            how["help"] = argparse.SUPPRESS
+        group.add_argument(option, **how)
+
+    default = PerformanceConfig()
+    switch = argparse.BooleanOptionalAction
+    add("--performance", metavar="FILE", help=f"take these settings from the section [{SECTION}] of a TOML file")
+    add(
+        "--max-load",
+        type=float,
+        metavar="SHARE",
+        help=f"give a device no work that is busier (default: {default.max_load})",
+    )
+    add(
+        "--max-memory",
+        type=float,
+        metavar="SHARE",
+        help=f"of a device's memory that may be in use (default: {default.max_memory})",
+    )
+    add("--num-devices", type=int, metavar="N", help="most devices (default: all)")
+    add("--cudnn-benchmark", action=switch, help="let cuDNN measure which algorithm is fastest (default: no)")
+    add("--cudnn-deterministic", action=switch, help="the same bits from cuDNN every time (default: no)")
+    add("--empty-cache-frequency", type=int, metavar="N", help="give unused memory back after so many (default: never)")
+    add("--tf32", action=switch, help="fp32 products of 10 bits of mantissa (default: no)")
+    add("--precision", help=f"{', '.join(PRECISIONS)} (default: {default.precision})")
+
+
+def from_options(arguments: argparse.Namespace) -> PerformanceConfig:
+    """The settings that a command line of `add_options` asks for.
+
+    :raises TrainerError: the file or one of the settings is wrong.
+    """
+    if arguments.performance == "":
+        raise TrainerError("--performance is empty: name a file, or leave --performance out")
+    values: dict[str, Any] = read_section(Path(arguments.performance)) if arguments.performance else {}
+    options = {name: getattr(arguments, name) for name in _NAMES}
+    return PerformanceConfig(**(values | {name: value for name, value in options.items() if value is not None}))

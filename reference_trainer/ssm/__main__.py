@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reference_trainer.edge import guarded
 from reference_trainer.errors import TrainerError
-from reference_trainer.options import Parser, asked_fixes, flag, path_of
-from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
+from reference_trainer.program import Parser, asked_fixes, check_output, flag, guarded, path_of, write_output
 from reference_trainer.ssm.settings import OPTIMIZERS, UNUSED, Settings
 
 if TYPE_CHECKING:

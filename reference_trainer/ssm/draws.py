@@ -113,10 +113,10 @@ def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.
 
 def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
     """out (S, n), fp32: the first normals of a stream a row."""
-    from reference_trainer.ssm.kernels import fill, host, launch
+    from reference_trainer.ssm.kernels import fill, launch
 
     if launch.on_host(out.device):
-        fill.host_normals(*host.arrays(out), _keys(streams))
+        fill.host_normals(*launch.arrays(out), _keys(streams))
         return
     rows, columns = out.shape
     blocks = -(-columns // _WORDS)
@@ -137,14 +137,14 @@ def draw_students(
 
     :param scales: of b and of c.
     """
-    from reference_trainer.ssm.kernels import fill, host, launch
+    from reference_trainer.ssm.kernels import fill, launch
 
     rows = len(streams) * count
     a, b, c = torch.empty(3, rows, dim, dtype=torch.float32, device=device).unbind()
     keys, begin = _keys(streams), np.array(firsts, np.int64)
     numbers = tuple(np.float32(value) for value in (A_LOW, A_HIGH - A_LOW, *scales))
     if launch.on_host(device):
-        fill.host_students(*host.arrays(a, b, c), keys, begin, count, *numbers)
+        fill.host_students(*launch.arrays(a, b, c), keys, begin, count, *numbers)
         return Students(a, b, c)
     blocks = -(-dim // _WORDS)
     grid = -(-rows * 3 * blocks // fill.THREADS)

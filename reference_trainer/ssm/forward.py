@@ -149,7 +149,7 @@ def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
 
 def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs and responses of contiguous tensors that need no gradient, or of which someone else keeps it."""
-    from reference_trainer.ssm.kernels import host, launch, scan
+    from reference_trainer.ssm.kernels import launch, scan
 
     a, b, c, inputs = a.contiguous(), b.contiguous(), c.contiguous(), inputs.contiguous()
     students, channels = a.shape
@@ -157,7 +157,7 @@ def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tenso
     responses = a.new_empty(students, length)
     if launch.on_host(a.device):
         outputs = a.new_empty(students, sequences)
-        scan.host_responses(*host.arrays(responses, outputs, a, b, c, inputs))
+        scan.host_responses(*launch.arrays(responses, outputs, a, b, c, inputs))
         return outputs, responses
     tiles = -(-length // scan.TILE)
     launch.launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
@@ -167,13 +167,13 @@ def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tenso
 def _fused(
     parameters: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    from reference_trainer.ssm.kernels import host, launch, scan
+    from reference_trainer.ssm.kernels import launch, scan
 
     gradient = torch.empty_like(parameters)
     if launch.on_host(parameters.device):
         losses, outputs = parameters.new_empty(len(targets)), torch.empty_like(targets)
         arguments = losses, outputs, gradient, parameters, inputs.contiguous(), targets.contiguous()
-        scan.host_losses(*host.arrays(*arguments))
+        scan.host_losses(*launch.arrays(*arguments))
         return losses, outputs, gradient
     a, b, c = parameters.unbind()
     outputs, _ = _scan(a, b, c, inputs)
@@ -215,14 +215,14 @@ class _Scan(torch.autograd.Function):
     def backward(
         ctx: Any, doutputs: torch.Tensor, dresponses: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        from reference_trainer.ssm.kernels import host, launch, scan
+        from reference_trainer.ssm.kernels import launch, scan
 
         a, b, c, inputs = ctx.saved_tensors
         gradient = torch.empty((3, *a.shape), dtype=a.dtype, device=a.device)
         da, db, dc = gradient.unbind()
         if launch.on_host(a.device):
             arguments = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
-            scan.host_gradients(*host.arrays(*arguments))
+            scan.host_gradients(*launch.arrays(*arguments))
         else:
             _gradients_on_gpu(gradient, (a, b, c), dresponses + _turned(doutputs, inputs))
         return da, db, dc, None

@@ -1,14 +1,10 @@
-"""Students fitted by gradient descent: one at a time as found, or all seeds of a combination at once.
-
-A student stops before the first update at which its training loss is below what was asked for, or is no number any
-more. Alone, the host reads the loss to see that, in every epoch. Together, each stops by itself, by a mask on the
-device; the host looks at that every `LOOK_EVERY` epochs only, and goes on with those that have not stopped.
-"""
+"""Gradient descent on all students of a group at once; a student that has fitted takes no further step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from math import sqrt
+from typing import TYPE_CHECKING, Final, Protocol
 
 from profiler import marks
 from reference_trainer.ssm.evaluation import evaluate, training_losses
@@ -19,6 +15,62 @@ from reference_trainer.ssm.settings import Settings
 
 if TYPE_CHECKING:
     import torch
+
+BETA1: Final = 0.9
+BETA2: Final = 0.999
+EPS: Final = 1e-8
+"""Of Adam (Kingma and Ba, 2015), as torch.optim.Adam has them."""
+
+
+class Updates(Protocol):
+    """Updates of parameters (3, S, d), in place."""
+
+    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
+        """One update; `stopped` (S, 1) says whose parameters stay."""
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Forget all students but those."""
+
+
+class Descent:
+    """Plain gradient descent, as torch.optim.SGD."""
+
+    def __init__(self, lr: float) -> None:
+        self._lr = lr
+
+    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
+        parameters.sub_(gradient.masked_fill(stopped, 0), alpha=self._lr)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """It remembers nothing."""
+
+
+class Adam:
+    """As torch.optim.Adam, in its order of operations."""
+
+    def __init__(self, lr: float, parameters: torch.Tensor) -> None:
+        self._lr = lr
+        self._steps = 0
+        self._mean = parameters.new_zeros(parameters.shape)
+        self._square = parameters.new_zeros(parameters.shape)
+
+    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
+        self._steps += 1
+        self._mean.lerp_(gradient, 1 - BETA1)
+        self._square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        spread = (self._square.sqrt() / sqrt(1 - BETA2**self._steps)).add_(EPS)
+        # nothing moves by what is divided by infinity
+        spread.masked_fill_(stopped, float("inf"))
+        parameters.addcdiv_(self._mean, spread, value=-self._lr / (1 - BETA1**self._steps))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._mean, self._square = self._mean.index_select(1, rows), self._square.index_select(1, rows)
+
+
+def updates(optimizer: str, lr: float, parameters: torch.Tensor) -> Updates:
+    """Those of an optimizer by the name that settings have for it."""
+    return Adam(lr, parameters) if optimizer == "adam" else Descent(lr)
+
 
 LOOK_EVERY: Final = 16
 """Epochs. Students that have stopped are computed along until the next look: on average half of these, once a job."""
@@ -107,7 +159,7 @@ class _Together:
         import torch
 
         from reference_trainer.ssm.draws import initial
-        from reference_trainer.ssm.updates import updates
+        from reference_trainer.ssm.gradient_descent import updates
 
         with marks.region("data"):
             drawn = initial(jobs, settings.init_scale, device_data=plan.device_data, device=device)

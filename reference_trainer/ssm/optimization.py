@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.output import check_output, write_output
 from reference_trainer.performance import PerformanceConfig, apply
+from reference_trainer.program import check_output, write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan

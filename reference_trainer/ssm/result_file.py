@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.options import flag
+from reference_trainer.program import flag
 from reference_trainer.ssm.problem import METHODS, Fit, Job, Outcome
 from reference_trainer.ssm.settings import Settings
 

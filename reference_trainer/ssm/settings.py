@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.options import flag
+from reference_trainer.program import flag
 from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")

@@ -3,31 +3,88 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from profiler import marks
-from reference_trainer.edge import obey
 from reference_trainer.errors import TrainerError
-from reference_trainer.output import check_output
 from reference_trainer.performance import PerformanceConfig, refuse
+from reference_trainer.program import check_output, obey
 from reference_trainer.ssm import group_work, statistics
-from reference_trainer.ssm.devices_used import used
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
-from reference_trainer.ssm.facts import facts
-from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked
-from reference_trainer.ssm.grouping import first_work, groups
-from reference_trainer.ssm.placement import kind_of
+from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked, first_work, groups
+from reference_trainer.ssm.placement import Placement, kind_of
 from reference_trainer.ssm.plan import Plan, plan, variant_fixes
 from reference_trainer.ssm.problem import Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
 from reference_trainer.ssm.statistics import Statistics
-from reference_trainer.ssm.steps import Steps
-from reference_trainer.ssm.utilisation import Utilisation
+from reference_trainer.ssm.utilisation import Utilisation, used
+
+_PATHS: Final = ("results", "log")
+
+
+def facts(
+    settings: Settings, config: PerformanceConfig, placement: Placement, *, fixes: Sequence[str], **about: Any
+) -> dict[str, Any]:
+    """For `marks.describe`.
+
+    :param fixes: that are on, by name.
+    :param about: what is known beside the settings: the variant's label, jobs, engine, workers, start_s, ...
+    """
+    stated = {name: str(value) if name in _PATHS else value for name, value in asdict(settings).items()}
+    return {
+        "trainer": "reference_trainer.ssm",
+        "fixes": list(fixes),
+        "device": placement.kind,
+        "device_label": ", ".join(device.name for device in placement.devices),
+        "work": "teacher-student sweep",
+        "unit": "points",
+        "point": "a value of a sequence that went through a student",
+        "step": "combination of method, rank and dimension",
+        "dtype": "float32 with TF32 products" if config.tf32 else "float32",
+        "methods": ", ".join(settings.methods),
+        "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",
+        "teacher_ranks": ", ".join(map(str, settings.teacher_ranks)),
+        "student_dims": ", ".join(map(str, settings.student_dims)),
+        "sequence_length": settings.sequence_length,
+        "measurements": settings.measurements,
+        "budget": f"{settings.optimizer} {settings.lr} from {settings.init_scale} to {settings.gd_loss} in "
+        f"{settings.epochs} updates, guesses to {settings.gnc_loss} in {settings.max_guesses}",
+        "settings": stated,
+        "performance": asdict(config),
+        **about,
+    }
+
+
+Combination = tuple[str, int, int]
+
+
+class Steps:
+    """Marks them.
+
+    :param jobs: all that are to be done.
+    """
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._left: Counter[Combination] = Counter(job[:3] for job in jobs)
+        self._points: Counter[Combination] = Counter()
+
+    def ended(self, jobs: Sequence[Job], points: int = 0) -> None:
+        """Jobs of one combination are done, or given up.
+
+        :param points: that they counted.
+        """
+        combination = jobs[0][:3]
+        self._left[combination] -= len(jobs)
+        self._points[combination] += points
+        if not self._left[combination]:
+            marks.step(tokens=self._points[combination])
+
 
 Say = Callable[[str], None]
 

@@ -28,12 +28,11 @@ def measure(variant: str) -> tuple[float, float, float]:
     from profiler import marks
     from reference_trainer.devices import open_device
     from reference_trainer.lm.history import History
-    from reference_trainer.lm.job import prepare
+    from reference_trainer.lm.job import open_source, prepare
     from reference_trainer.lm.loop import _Loop
     from reference_trainer.lm.model import initial_weights
     from reference_trainer.lm.pipeline import Pipeline
     from reference_trainer.lm.settings import Settings
-    from reference_trainer.lm.sources import open_source
 
     settings, block = Settings(variant=variant, device="host"), BLOCK[variant]
     job = prepare(settings)

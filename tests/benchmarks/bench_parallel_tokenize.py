@@ -9,8 +9,7 @@ import pytest
 
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.parallel_tokenize import ParallelChunks, available_cores
-from reference_trainer.lm.tokenization_rounds import run_round
-from reference_trainer.lm.tokenization_ways import Case, Way
+from reference_trainer.lm.tokenization_ways import Case, Way, run_round
 from reference_trainer.lm.tokenizer import train_or_load
 from tests.benchmarks.measure import ratio
 

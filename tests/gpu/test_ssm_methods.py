@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reference_trainer.ssm.job import work
+from reference_trainer.ssm.group_work import do_jobs
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC
 from tests.reference_trainer.ssm.method_reference import reference
@@ -23,6 +23,6 @@ def test_same_as_the_reference(method: str, plan: Plan) -> None:
 
 
 def test_memory_is_that_of_the_device() -> None:
-    found = work(jobs(GNC), SMALL, ALL, DEVICE)
+    found = do_jobs(jobs(GNC), SMALL, ALL, DEVICE)
     assert {outcome.device for outcome in found} == {DEVICE}
     assert all(outcome.memory_bytes > 0 for outcome in found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reference_trainer.edge import guarded, obey
+from reference_trainer.program import guarded, obey
 
 
 class Buffer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reference_trainer.kernels import decode_token, predict, score
-from reference_trainer.lm.stages.work import Work
+from reference_trainer.lm.stages import Work
 
 
 class DecodeTokens:

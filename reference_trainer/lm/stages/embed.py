@@ -6,7 +6,7 @@ import numpy as np
 
 from reference_trainer.kernels import embed
 from reference_trainer.lm.model import Weights
-from reference_trainer.lm.stages.work import Work
+from reference_trainer.lm.stages import Work
 
 
 class EmbedTokens:

@@ -6,7 +6,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.kernels import compare, reward
-from reference_trainer.lm.stages.work import Work
+from reference_trainer.lm.stages import Work
 
 
 class LossTokens:

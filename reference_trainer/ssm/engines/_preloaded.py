@@ -27,7 +27,7 @@ sys.excepthook = _but_for_orphans
 with suppress(Exception):  # else there is no server to fork from; a worker meets the same error and reports it
     import torch
 
-    import reference_trainer.ssm.job  # noqa: F401
+    import reference_trainer.ssm.group_work  # noqa: F401
     import reference_trainer.ssm.kernels.scan  # noqa: F401
     from reference_trainer.ssm.draws import INPUTS, Stream, fill_normals
 

@@ -1,15 +1,19 @@
-"""Kernels of numba-cuda launched on the memory, the device and the current stream of torch tensors."""
+"""Kernels of numba-cuda, launched on torch tensors; and CPU tensors as arrays for compiled functions of the host."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from reference_trainer.kernels.on_cuda import CudaFunction
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _TYPES: Final = {torch.float32: "<f4", torch.int64: "<i8"}
 """Of kernels' arrays, as the CUDA array interface names them."""
@@ -70,3 +74,14 @@ def _stream(handle: int) -> Any:
     # a student is a small thing, and the choice between the ways has seen what a small launch costs
     warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
     return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
+
+
+def arrays(*tensors: torch.Tensor) -> Iterator[np.ndarray]:
+    """Views of CPU tensors that need no gradient.
+
+    By the base class: `Tensor.numpy` is what a recording counts as a read that would wait for a GPU, and on a GPU
+    nothing comes this way.
+    """
+    from torch._C import TensorBase
+
+    return map(TensorBase.numpy, tensors)

@@ -13,7 +13,7 @@ import zstandard
 
 from reference_trainer.errors import USAGE, TrainerError
 from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus
-from reference_trainer.lm.text_files import BROKEN_LINES_ALLOWED
+from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
 
 DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
 JSONL = "".join(json.dumps({"text": text, "meta": {"source": "test"}}) + "\n" for text in DOCUMENTS).encode()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.errors import USAGE, TrainerError
-from reference_trainer.lm import hub
+from reference_trainer.lm import documents
 from reference_trainer.lm.corpus import SEPARATOR, Corpus, load_corpus
-from reference_trainer.lm.text_files import BROKEN_LINES_ALLOWED
+from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
 
 DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
 
@@ -177,7 +177,7 @@ def test_damaged_file_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 def test_connection_lost_while_reading(library, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's HTTP client has errors of its own, which nobody translates."""
-    errors = hub._transport_errors()
+    errors = documents._transport_errors()
     assert errors, "no HTTP client is known of this version of the library"
 
     def stream(*_: object, **__: object):

@@ -255,7 +255,7 @@ def test_a_core_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 ENDLESS = """
 import sys
 from pathlib import Path
-from reference_trainer.edge import guarded
+from reference_trainer.program import guarded
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.parallel_tokenize import ParallelChunks

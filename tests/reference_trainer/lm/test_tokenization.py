@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import huggingface, tokenization, tokenization_rounds
+from reference_trainer.lm import huggingface, tokenization, tokenization_ways
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.tokenization import main
-from reference_trainer.lm.tokenization_rounds import Round, measure, ratio_of, run_round, summary
-from reference_trainer.lm.tokenization_ways import Case, Way, ways
+from reference_trainer.lm.tokenization_ways import Case, Round, Way, measure, ratio_of, run_round, summary, ways
 from reference_trainer.lm.tokenizer import train_or_load
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -31,8 +30,8 @@ def case(corpus_file: Path, own_cache: None) -> Case:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization_rounds, "LEAST_CHUNKS", 2)
-    monkeypatch.setattr(tokenization_rounds, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(tokenization_ways, "LEAST_CHUNKS", 2)
+    monkeypatch.setattr(tokenization_ways, "LEAST_ROUNDS", 2)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from reference_trainer.edge import guarded
+from reference_trainer.program import guarded
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.sweep import sweep
 from tests.reference_trainer.ssm import fake_jobs

@@ -17,7 +17,7 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm import guess_and_check
-from reference_trainer.ssm.job import points, work
+from reference_trainer.ssm.group_work import points, do_jobs
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job
 from reference_trainer.ssm.settings import Settings
@@ -63,7 +63,7 @@ def fits(method: str, plan: Plan, settings: Settings = SMALL, device: str = "cpu
     """Of all seeds of a combination, in groups as the sweep would make them."""
     asked = jobs(method, settings)
     groups = [asked] if plan.batched_seeds else [(job,) for job in asked]
-    return [outcome.fit for group in groups for outcome in work(group, settings, plan, device)]
+    return [outcome.fit for group in groups for outcome in do_jobs(group, settings, plan, device)]
 
 
 def same(found: list[Fit], expected: list[Fit]) -> None:
@@ -103,9 +103,9 @@ def test_plain_gradient_descent(plan: Plan) -> None:
 def test_together_as_alone(plan: Plan, method: str) -> None:
     """The same plan with one seed a group: what others of a batch do changes nothing."""
     asked = jobs(method)
-    alone = [work((job,), SMALL, plan, "cpu")[0].fit for job in asked]
+    alone = [do_jobs((job,), SMALL, plan, "cpu")[0].fit for job in asked]
     same(fits(method, plan), alone)
-    same([outcome.fit for outcome in work(asked[::-1], SMALL, plan, "cpu")][::-1], alone)
+    same([outcome.fit for outcome in do_jobs(asked[::-1], SMALL, plan, "cpu")][::-1], alone)
 
 
 @pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
@@ -192,7 +192,7 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, ex
 
 def test_outcomes() -> None:
     asked = jobs(GNC)
-    found = work(asked, SMALL, ALL, "cpu")
+    found = do_jobs(asked, SMALL, ALL, "cpu")
     assert [outcome.job for outcome in found] == list(asked)
     assert {outcome.device for outcome in found} == {"cpu"}
     assert all(outcome.seconds > 0 and outcome.memory_bytes >= 0 for outcome in found)
@@ -203,17 +203,17 @@ def test_outcomes() -> None:
 
 def test_groups_are_of_one_combination() -> None:
     with pytest.raises(ValueError, match="seeds only"):
-        work((Job(GD, 1, 8, 0), Job(GD, 1, 16, 0)), SMALL, ALL, "cpu")
+        do_jobs((Job(GD, 1, 8, 0), Job(GD, 1, 16, 0)), SMALL, ALL, "cpu")
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"--log .*No such file"):
-        work(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
+        do_jobs(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
 
 
 def test_outcomes_travel_between_processes() -> None:
     import pickle
 
-    found = work(jobs(GD)[:1], SMALL, Plan(), "cpu")
+    found = do_jobs(jobs(GD)[:1], SMALL, Plan(), "cpu")
     assert pickle.loads(pickle.dumps(found)) == found
     assert asdict(found[0])["fit"]["epochs"] == found[0].fit.epochs

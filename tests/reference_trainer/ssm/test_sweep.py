@@ -21,7 +21,7 @@ from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import group_work
-from reference_trainer.ssm.grouping import first_work, groups
+from reference_trainer.ssm.group_work import first_work, groups
 from reference_trainer.ssm.plan import Plan, plan
 from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile

@@ -1,17 +1,98 @@
-"""The edge of a program of the trainer: what goes wrong becomes one line on stderr and an exit code."""
+"""What both trainers' programs share: options, output files, signals and exit codes."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Never
 
 from reference_trainer.errors import USAGE, TrainerError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong: the usage of so many options would push it out of sight."""
+
+    def error(self, message: str) -> Never:
+        """End with the exit code of bad input."""
+        self.exit(USAGE, f"error: {message}; --help lists all options\n")
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def path_of(arguments: argparse.Namespace, name: str) -> Path | None:
+    """An empty text is no path: a shell variable that was not set, and `Path` would take it for the folder here."""
+    text = getattr(arguments, name)
+    if text == "":
+        raise TrainerError(f"{flag(name)} is empty: name a path, or leave {flag(name)} out")
+    return None if text is None else Path(text)
+
+
+def asked_fixes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`variant` or `fixes` as settings have them, where they are given.
+
+    :raises TrainerError: both are.
+    """
+    if arguments.fixes is None:
+        return {} if arguments.variant is None else {"variant": arguments.variant}
+    if arguments.variant is not None:
+        raise TrainerError("--variant means nothing beside --fixes: leave one out")
+    names = (name.strip() for name in arguments.fixes.split(","))
+    return {"fixes": tuple(dict.fromkeys(name for name in names if name))}
+
+
+def check_output(option: str, path: Path) -> None:
+    """See whether the file can be written, by a temporary one beside it.
+
+    :raises TrainerError: it cannot.
+    """
+    if not path.parent.is_dir():
+        raise TrainerError(f"{option} {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise TrainerError(f"{option} {path} is a folder: name a file")
+    if _in_place(path):
+        return
+    try:
+        _temporary(path).touch()
+        _temporary(path).unlink()
+    except OSError as error:
+        raise TrainerError(f"{option} {path}: {error.strerror}") from None
+
+
+def write_output(option: str, path: Path, text: str) -> None:
+    """Replace the file; into what is none (a pipe, /dev/stdout) write directly.
+
+    :raises TrainerError: it cannot be written.
+    """
+    try:
+        if _in_place(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        try:
+            _temporary(path).write_text(text, encoding="utf-8")
+            _temporary(path).replace(path)
+        finally:  # Ctrl-C too
+            _temporary(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise TrainerError(f"{option} {path}: {error.strerror}") from None
+
+
+def _in_place(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141

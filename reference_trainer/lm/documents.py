@@ -1,13 +1,16 @@
-"""Documents out of text files: .txt and .jsonl, plain, gzipped or zstd-compressed, one file or a folder of them."""
+"""Documents out of text files (.txt, .jsonl; plain, gzip, zstd) and out of data sets of the Hugging Face hub."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import logging
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
@@ -148,3 +151,85 @@ def _zstd(path: Path, content: bytes) -> bytes:
             raise TrainerError(f"corpus {path} is cut short: its last zstd frame has no end")
         content = frame.unused_data
     return b"".join(parts)
+
+
+HUB_PREFIX: Final = "hub:"
+FORM: Final = "hub:NAME[@CONFIGURATION][:SPLIT[:FIELD]]"
+HUB_MAX_CHARS: Final = 50_000_000
+"""A corpus is held in memory whole, and a data set of the hub may be of any size."""
+SPLIT: Final = "train"
+
+_LONGEST_REASON: Final = 300  # characters of the library's own words
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """What `hub:NAME[@CONFIGURATION][:SPLIT[:FIELD]]` says; NAME is of the hub, or a local folder."""
+
+    name: str
+    configuration: str | None
+    split: str
+    field: str
+
+    @property
+    def title(self) -> str:
+        """For reports: without the folders above a local one."""
+        name = Path(self.name).resolve().name if Path(self.name).is_dir() else self.name
+        return f"{name}@{self.configuration}:{self.split}" if self.configuration else f"{name}:{self.split}"
+
+
+def parse_hub_name(text: str) -> HubName:
+    """:raises TrainerError: not of the form `FORM`."""
+    name, split, field, *more = [*text.removeprefix(HUB_PREFIX).split(":"), "", ""]
+    name, _, configuration = name.partition("@")
+    if not name or any(more):
+        raise TrainerError(f"corpus {text} names no data set: write {FORM}")
+    return HubName(name, configuration or None, split or SPLIT, field or TEXT_FIELD)
+
+
+def stream_documents(wanted: HubName, tally: Tally) -> Iterator[str]:
+    """The documents of a data set, in its order; records without a text are added to `tally`.
+
+    For a local folder nothing goes over the network.
+
+    :raises TrainerError: no library, no such data set, configuration, split or field, or it cannot be read.
+    """
+    library = _library()
+    where = f"corpus {HUB_PREFIX}{wanted.name}"
+    faults = (OSError, ValueError, RuntimeError, library.exceptions.DatasetsError, *_transport_errors())
+    try:
+        records = library.load_dataset(wanted.name, wanted.configuration, split=wanted.split, streaming=True)
+        for number, record in enumerate(records, start=1):
+            if number == 1 and wanted.field not in record:
+                raise TrainerError(
+                    f"{where} has no field {wanted.field!r}, but {', '.join(map(repr, record))}: write {FORM}"
+                )
+            tally.lines += 1
+            text = record[wanted.field]
+            if fault := text_fault(text, wanted.field):
+                tally.add_broken(f"record {number} of {wanted.name} ({fault})")
+            else:
+                yield text
+    except faults as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise TrainerError(f"{where} cannot be read ({FORM}): {reason or type(error).__name__}") from None
+
+
+def _library() -> ModuleType:
+    try:
+        import datasets
+    except ImportError:
+        raise TrainerError(
+            f"a corpus {HUB_PREFIX}... needs the library datasets: pip install 'training-profiler[hub]'"
+        ) from None
+    # it reports a broken file by itself, before the error that we report
+    logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)
+    library: Any = datasets
+    library.disable_progress_bars()
+    return datasets
+
+
+def _transport_errors() -> list[type[Exception]]:
+    """What the library's HTTP client raises where nobody translates it: which client that is depends on the version."""
+    clients = {"httpx2": "HTTPError", "httpx": "HTTPError", "aiohttp": "ClientError"}
+    return [getattr(sys.modules[name], error) for name, error in clients.items() if name in sys.modules]
