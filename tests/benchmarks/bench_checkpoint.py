@@ -18,7 +18,7 @@ from reference_trainer.devices import open_device
 from reference_trainer.lm.checkpoint import FILE
 from reference_trainer.lm.history import History
 from reference_trainer.lm.job import open_source, prepare
-from reference_trainer.lm.learning import Learning, place_of
+from reference_trainer.lm.learning import Learning, checkpoint_folder
 from reference_trainer.lm.loop import _Loop
 from reference_trainer.lm.settings import CHECKPOINT_EVERY
 from tests.benchmarks.measure import Interval, ratio
@@ -37,10 +37,10 @@ def measure(preset: str, folder: Path) -> tuple[Interval, float, float]:
     settings, block = replace(settings, checkpoint=folder, checkpoint_every=BLOCK[preset]), BLOCK[preset]
     job, history = prepare(settings), History(None)
     with ExitStack() as stack:
-        place = stack.enter_context(closing(place_of(job, folder)))
+        place = stack.enter_context(closing(checkpoint_folder(job, folder)))
         source = stack.enter_context(closing(open_source(settings, job.chosen, job.corpus, job.tokenizer)))
         device = stack.enter_context(closing(open_device("host", blocking_wait=job.chosen.blocking_wait)))
-        learning = stack.enter_context(closing(Learning(job, source, device, history, place=place, say=print)))
+        learning = stack.enter_context(closing(Learning(job, source, device, history, checkpoints=place, say=print)))
         loop, snapshots = (
             _Loop(job, source, device, learning.model, history=history, learning=learning),
             learning._snapshots,

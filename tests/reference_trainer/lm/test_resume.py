@@ -23,7 +23,7 @@ from reference_trainer.lm import history, snapshots
 from reference_trainer.lm.checkpoint import FILE
 from reference_trainer.lm.job import prepare
 from reference_trainer.lm.learn_chunk import LearnChunk
-from reference_trainer.lm.learning import place_of
+from reference_trainer.lm.learning import checkpoint_folder
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.result import NotWrittenError
 from reference_trainer.lm.settings import Settings
@@ -36,7 +36,7 @@ ENDLESS = 1_000_000
 
 def step_of(settings: Settings) -> int:
     """Of the checkpoint that is there."""
-    place = place_of(prepare(replace(settings, resume=True, max_chunks=None)), settings.checkpoint)
+    place = checkpoint_folder(prepare(replace(settings, resume=True, max_chunks=None)), settings.checkpoint)
     place.close()
     assert place.begun is not None
     return place.begun.step

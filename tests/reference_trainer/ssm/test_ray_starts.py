@@ -141,7 +141,7 @@ def test_actors_whose_first_work_fails_leave_their_tasks_as_failures(opened: Ope
 
 
 @pytest.mark.parametrize(
-    ("cores", "own", "workers", "sharing"), [(8, 20 * GB, None, 3), (2, GB, None, 2), (4, GB, 4, 4), (4, GB, 1, 1)]
+    ("cores", "used", "workers", "sharing"), [(8, 20 * GB, None, 3), (2, GB, None, 2), (4, GB, 4, 4), (4, GB, 1, 1)]
 )
 def test_actors_that_share_a_gpu_know_how_many_they_are(
     opened: Opened, cores: int, used: int, workers: int | None, sharing: int
