@@ -17,7 +17,7 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm import guess_and_check
-from reference_trainer.ssm.group_work import points, do_jobs
+from reference_trainer.ssm.group_work import do_jobs, points
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job
 from reference_trainer.ssm.settings import Settings
