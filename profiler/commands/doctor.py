@@ -7,15 +7,14 @@ import json
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import Final
 
+from profiler.commands._common import RUNS
 from profiler.core import requirements
 from profiler.core.errors import Exit, ProfilerError
 
 _PIPED: Final = 1000
 """Columns where nobody's terminal ends: whoever searches the output finds paths and commands in one piece."""
-_RUNS: Final = Path("reports/runs")
 _NOTE: Final = (
     "Exit code 0: recording works at level standard. 1: something that it needs (in bold) is missing. "
     "Everything else only limits what a run can tell."
@@ -46,7 +45,7 @@ class DoctorCommand:
         python = shutil.which(args.python)
         if python is None:
             raise ProfilerError(f"--python {args.python}: there is no such program")
-        rows = examine(Setup(python, _RUNS))
+        rows = examine(Setup(python, RUNS))
         if args.json:
             print(json.dumps(doctor_json(rows), indent=1))
         else:

@@ -6,15 +6,21 @@ import argparse
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from profiler.commands._common import seconds
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from profiler.core.live import Snapshot
 
-_SHORTEST_S: Final = 0.1
+_MIN_INTERVAL_S: Final = 0.1
 """CPU times of processes tick at 10 ms: below it they are a tenth off."""
+_LEAVE: Final = "q or Ctrl-C leaves; the program goes on"
 
 
 class MonitorCommand:
@@ -26,34 +32,49 @@ class MonitorCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("what", nargs="?", metavar="PID | RUN", help="default: the newest run that is being recorded")
-        add(
-            "--once", action="store_true", help="print one snapshot, after one interval (so where there is no terminal)"
-        )
+        once = "print one snapshot, after one interval (so where there is no terminal)"
+        add("--once", action="store_true", help=once)
         add("--json", action="store_true", help="the snapshot as JSON (docs/json.md); implies --once")
-        add("--interval", type=_interval, default=1.0, metavar="S", help="seconds between readings (default: 1)")
+        interval = "seconds between readings (default: 1)"
+        add("--interval", type=seconds(_MIN_INTERVAL_S), default=1.0, metavar="S", help=interval)
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.commands._watching import ended, wait, watch
-        from profiler.record.live import Live, ProcReader
-        from profiler.record.live_target import watched
+        from rich.console import Console
 
-        target = watched(args.what)
-        live = Live(target, ProcReader())
-        if not (args.once or args.json or not _terminal()):
-            watch(live, target, args.interval)
+        from profiler.record.live import LiveProgram, SystemReader, find_watched
+        from profiler.record.monitor import describe_end, watch
+
+        live = LiveProgram(find_watched(args.what), SystemReader())
+        console = Console(highlight=False)
+        if not (args.once or args.json) and _can_draw():
+            watch(live, args.interval, console, _drawing(console))
             return int(Exit.OK)
         live.snapshot()
-        wait(args.interval)
+        time.sleep(args.interval)
         snapshot = live.snapshot()
         if snapshot is None:
-            raise ProfilerError(ended(target))
-        _print(snapshot, as_json=args.json)
+            raise ProfilerError(describe_end(live.watched))
+        _print(console, snapshot, as_json=args.json)
         return int(Exit.OK)
 
 
-def _print(snapshot: Snapshot, *, as_json: bool) -> None:
-    from rich.console import Console
+def _drawing(console: Console) -> Callable[[Snapshot], RenderableType]:
+    """Draws snapshots to the size of the terminal, with the verdict on the last few of them."""
+    from profiler.diagnose.live import RecentMean, diagnose_live
+    from profiler.report.render.live import live_view
+    from profiler.report.render.terminal import is_unicode
+    from profiler.report.verdict_text import live_sentence
 
+    recent, unicode = RecentMean(), is_unicode(console)
+
+    def draw(snapshot: Snapshot) -> RenderableType:
+        size, verdict = console.size, live_sentence(diagnose_live(recent.update(snapshot)))
+        return live_view(snapshot, verdict, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
+
+    return draw
+
+
+def _print(console: Console, snapshot: Snapshot, *, as_json: bool) -> None:
     from profiler.diagnose.live import diagnose_live
     from profiler.report.render.live import live_view, snapshot_json
     from profiler.report.render.terminal import is_unicode
@@ -62,24 +83,13 @@ def _print(snapshot: Snapshot, *, as_json: bool) -> None:
     verdict = live_sentence(diagnose_live(snapshot))
     if as_json:
         print(json.dumps(snapshot_json(snapshot, verdict), indent=1, allow_nan=False))
-        return
-    console = Console(highlight=False)
-    console.print(live_view(snapshot, verdict, width=console.width, unicode=is_unicode(console)))
+    else:
+        console.print(live_view(snapshot, verdict, width=console.width, unicode=is_unicode(console)))
 
 
-def _terminal() -> bool:
-    """Whether a picture can be drawn and drawn over."""
+def _can_draw() -> bool:
+    """Whether standard output is a terminal on which a picture can be replaced."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown", ""}
-
-
-def _interval(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not _SHORTEST_S <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {_SHORTEST_S}")
-    return value
 
 
 PLUGIN = MonitorCommand()

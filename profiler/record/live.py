@@ -1,4 +1,4 @@
-"""Reads a running program from outside, one snapshot after the other: processes, threads, memory, GPUs, steps.
+"""A live look at a running program from outside: which program, and one snapshot of it after the other.
 
 Needs nothing of the program itself and no permission beyond its owner's. CPU needs two readings: the first snapshot
 has none.
@@ -6,21 +6,26 @@ has none.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from profiler.core.errors import ProfilerError
 from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
 from profiler.core.procfs import (
     ENDED_STATES,
+    PROC,
+    Folder,
+    ProcessStat,
     is_python,
+    pids,
     process_tree,
     read_arguments,
+    read_environment,
     read_stat,
     thread_ids,
     thread_times,
@@ -28,50 +33,110 @@ from profiler.core.procfs import (
 )
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
+from profiler.run import store, tables
+from profiler.run.model import RunInfo
 
-_MOST_THREADS: Final = 1024
+_MAX_THREADS: Final = 1024
 """Read of one process: about 20 µs each."""
 _LOADER: Final = "pt_data_worker"
 """What torch (2.6 and later) names the main thread of a loader's worker."""
 NOT_OURS: Final = "not recorded by us"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
-    """What /proc says of a process; CPU in s so far."""
+# ---------------------------------------------------------------- which program
 
-    pid: int
-    parent: int
+
+def find_watched(target: str | None, *, proc: Folder = PROC) -> Watched:
+    """The program that `target` names: digits are a PID, None the newest run being recorded, anything else a run.
+
+    :raises ProfilerError: no such process, not a run, a run that has ended, or nothing is being recorded.
+    """
+    if target is None:
+        return _newest_run(proc)
+    if target.isdecimal() and not Path(target).is_dir():
+        return _process(int(target), proc)
+    path = Path(target).absolute()
+    info = store.read_manifest(path)
+    if info.state != "running":
+        raise ProfilerError(f"the run {target} is over ({info.state}): python -m profiler diagnose {target}")
+    pid = _root_process(path, proc)
+    if pid is None:
+        raise ProfilerError(f"no process of the run {target} is there: it or its recorder was killed")
+    return _program_of_run(path, info, pid)
+
+
+def _process(pid: int, proc: Folder) -> Watched:
+    if not Path(proc, str(pid)).exists():
+        raise ProfilerError(f"there is no process {pid}")
+    for member in process_tree(pid, proc):
+        run = run_directory(member, proc)
+        with suppress(ProfilerError):
+            if run is not None and (info := store.read_manifest(run)).state == "running":
+                return Watched(pid, store.program_name(info.argv), info.argv, str(run), info.level)
+    argv = read_arguments(pid, proc)
+    return Watched(pid, store.program_name(argv) if argv else f"process {pid}", argv)
+
+
+def _newest_run(proc: Folder) -> Watched:
+    """Of the runs that some process of this machine is recorded into."""
+    running: list[tuple[RunInfo, Path]] = []
+    for run in {run for pid in pids(proc) if (run := run_directory(pid, proc))}:
+        with suppress(ProfilerError):
+            info = store.read_manifest(run)
+            if info.state == "running":
+                running.append((info, run))
+    for info, run in sorted(running, key=lambda entry: -entry[0].begin):
+        pid = _root_process(run, proc)
+        if pid is not None:
+            return _program_of_run(run, info, pid)
+    raise ProfilerError(
+        "nothing is being recorded: give the PID of a program or the directory of a run, "
+        "or record one: python -m profiler run -- python train.py"
+    )
+
+
+def _program_of_run(run: Path, info: RunInfo, pid: int) -> Watched:
+    return Watched(pid, info.label or store.program_name(info.argv), info.argv, str(run), info.level)
+
+
+def _root_process(run: Path, proc: Folder) -> int | None:
+    """The target of `run`: the process recorded into it whose parent is not; of several the one with most processes."""
+    members = {pid for pid in pids(proc) if run_directory(pid, proc) == run}
+    stats = {pid: read_stat(pid, proc=proc) for pid in members}
+    roots = [pid for pid, stat in stats.items() if stat is None or stat.parent not in members]
+    return min(roots, key=lambda pid: (-len(members.intersection(process_tree(pid, proc))), pid), default=None)
+
+
+def run_directory(pid: int, proc: Folder = PROC) -> Path | None:
+    """The run directory into which `pid` records; None where there is none or its environment cannot be read."""
+    run = read_environment(pid, proc).get(tables.ENV_RUN)
+    return Path(run) if run is not None else None
+
+
+# ---------------------------------------------------------------- readings
+
+
+class ThreadReading(NamedTuple):
+    """A thread at one moment."""
+
     name: str
     state: str
-    cpu: float
-    rss: int
-    threads: int
-    started: float
-    """Seconds after boot."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRow:
-    tid: int
-    name: str
-    state: str
-    cpu: float
-    delayed: float = 0.0
-    """Seconds so far in which it waited for a core."""
+    cpu_ns: int
+    wait_ns: int = 0
+    """In which it waited for a core."""
 
 
 class Reader(Protocol):
     """Where a live view gets its readings."""
 
-    def tree(self, pid: int) -> list[ProcessRow]:
-        """`pid` first, then its descendants; empty when it has ended."""
+    def tree(self, pid: int) -> dict[int, ProcessStat]:
+        """`pid` first, then the processes below it; empty when it has ended."""
 
-    def threads(self, pid: int) -> list[ThreadRow]:
+    def threads(self, pid: int) -> dict[int, ThreadReading]:
         """Threads of one process."""
 
-    def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:
-        """Whether `row` was forked or spawned by the Python program `parent` to do part of its work."""
+    def is_worker(self, pid: int, stat: ProcessStat) -> bool:
+        """Whether `pid` was forked or spawned by the Python program that is its parent, to do part of its work."""
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
         """The GPUs that these processes use, and a note."""
@@ -83,7 +148,54 @@ class Reader(Protocol):
         """Seconds since boot."""
 
 
-class Live:
+class SystemReader:
+    """Reads /proc, and NVML where there is one."""
+
+    def __init__(self) -> None:
+        from profiler.record.collectors.gpu import GpuReader
+
+        self._gpus = GpuReader()
+
+    def tree(self, pid: int) -> dict[int, ProcessStat]:
+        stats = {member: read_stat(member) for member in process_tree(pid)}
+        alive = {member: stat for member, stat in stats.items() if stat and stat.state not in ENDED_STATES}
+        return alive if pid in alive else {}
+
+    def threads(self, pid: int) -> dict[int, ThreadReading]:
+        times = thread_times(pid, thread_ids(pid)[:_MAX_THREADS])
+        return {
+            tid: ThreadReading(stat.name, stat.state, thread.cpu_ns, thread.wait_ns)
+            for tid, thread in times.items()
+            if (stat := read_stat(pid, tid))
+        }
+
+    def is_worker(self, pid: int, stat: ProcessStat) -> bool:
+        if stat.name == _LOADER:
+            return True
+        arguments = read_arguments(pid)
+        same = arguments == read_arguments(stat.parent) and is_python(pid)
+        return same or "--multiprocessing-fork" in arguments
+
+    def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
+        return self._gpus.read(pids, uses_cuda=not self._gpus.error and any(map(_uses_driver, pids)))
+
+    def cores(self, pid: int) -> float:
+        return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))
+
+    def uptime(self) -> float:
+        return uptime()
+
+
+def _uses_driver(pid: int) -> bool:
+    with suppress(OSError):
+        return any(entry.readlink().name.startswith("nvidia") for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+class LiveProgram:
     """Takes snapshots of one program.
 
     :param clock: ns, monotonic, the clock of the run's tables.
@@ -97,138 +209,83 @@ class Live:
         clock: Callable[[], int] = time.monotonic_ns,
         steps: StepRate | None = None,
     ) -> None:
-        self._watched = watched
+        self.watched = watched
         self._reader = reader
         self._clock = clock
         self._steps = steps if steps or not watched.run else StepRate(Path(watched.run))
-        self._at: int | None = None
-        self._started: float | None = None
-        self._processes: dict[int, float] = {}
-        self._threads: dict[tuple[int, int], ThreadRow] = {}
+        self._time: int | None = None
+        self._start_ticks: int | None = None
+        self._processes: dict[int, ProcessStat] = {}
+        self._threads: dict[tuple[int, int], ThreadReading] = {}
 
     def snapshot(self) -> Snapshot | None:
         """Now; None when the program has ended."""
-        rows = self._reader.tree(self._watched.pid)
-        if not rows or self._started not in {None, rows[0].started}:  # the number may be another process's by now
+        stats = self._reader.tree(self.watched.pid)
+        root = stats.get(self.watched.pid)
+        if root is None or self._start_ticks not in {None, root.start_ticks}:  # its PID may be another program's by now
             return None
-        self._started = rows[0].started
-        now, before = self._clock(), self._at
-        self._at = now
+        self._start_ticks = root.start_ticks
+        now, before = self._clock(), self._time
+        self._time = now
         interval = (now - before) / 1e9 if before is not None and now > before else None
         unknown = {} if interval else {"cpu": "needs two readings"}
-        steps, why = self._steps.read(now) if self._steps else (None, NOT_OURS)
-        if why:
-            unknown["steps"] = why
-        threads = self._thread_uses(rows, interval, steps)
-        processes = self._process_uses(rows, interval, threads, steps.pid if steps else 0)
-        gpus, note = self._reader.gpus([row.pid for row in rows])
+        steps, reason = self._steps.read(now) if self._steps else (None, NOT_OURS)
+        if reason:
+            unknown["steps"] = reason
+        threads = self._thread_uses(stats, interval, steps)
+        processes = self._process_uses(stats, interval, threads, steps.pid if steps else 0)
+        gpus, note = self._reader.gpus(list(stats))
         if note:
             unknown["gpus"] = note
-        used = [process.cpu for process in processes if process.cpu is not None]
+        workers = {process.pid for process in processes if process.role == WORKER}
         return Snapshot(
-            watched=self._watched,
+            watched=self.watched,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            ran=max(0.0, self._reader.uptime() - rows[0].started),
+            ran=max(0.0, self._reader.uptime() - root.started_s),
             interval=interval,
-            cores=self._reader.cores(self._watched.pid),
-            cpu=sum(used) if interval else None,
-            rss=sum(row.rss for row in rows),
+            cores=self._reader.cores(self.watched.pid),
+            cpu=sum(process.cpu or 0.0 for process in processes) if interval else None,
+            rss=sum(process.rss for process in processes),
             processes=processes,
-            threads=_with_main(threads, processes),
+            threads=tuple(
+                replace(use, role=MAIN) if use.pid == use.tid and use.pid not in workers and not use.role else use
+                for use in threads
+            ),
             gpus=gpus,
             steps=steps,
             unknown=unknown,
         )
 
     def _thread_uses(
-        self, rows: list[ProcessRow], interval: float | None, steps: StepUse | None
-    ) -> tuple[ThreadUse, ...]:
-        found, clocks = [], {}
-        for process in rows:
-            for row in self._reader.threads(process.pid):
-                key = process.pid, row.tid
-                clocks[key] = row
-                # what was not there before began within the interval: all that it used was in it
-                early = self._threads.get(key) or ThreadRow(row.tid, row.name, row.state, 0.0)
-                cpu = None if interval is None else max(0.0, row.cpu - early.cpu) / interval
-                delayed = None if interval is None else max(0.0, row.delayed - early.delayed) / interval
-                role = TRAINING if steps is not None and key == (steps.pid, steps.tid) else ""
-                found.append(ThreadUse(process.pid, row.tid, row.name, row.state, cpu, role, delayed))
-        self._threads = clocks
-        return tuple(sorted(found, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid)))
+        self, stats: dict[int, ProcessStat], interval: float | None, steps: StepUse | None
+    ) -> list[ThreadUse]:
+        readings = {(pid, tid): thread for pid in stats for tid, thread in self._reader.threads(pid).items()}
+        uses = []
+        for (pid, tid), thread in readings.items():
+            # a thread that was not there before began within the interval: all that it used was in it
+            early = self._threads.get((pid, tid)) or ThreadReading(thread.name, thread.state, 0, 0)
+            cpu = delayed = None
+            if interval is not None:
+                cpu = max(0, thread.cpu_ns - early.cpu_ns) / 1e9 / interval
+                delayed = max(0, thread.wait_ns - early.wait_ns) / 1e9 / interval
+            role = TRAINING if steps is not None and (pid, tid) == (steps.pid, steps.tid) else ""
+            uses.append(ThreadUse(pid, tid, thread.name, thread.state, cpu, role, delayed))
+        self._threads = readings
+        return sorted(uses, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid))
 
     def _process_uses(
-        self, rows: list[ProcessRow], interval: float | None, threads: tuple[ThreadUse, ...], stepping: int
+        self, stats: dict[int, ProcessStat], interval: float | None, threads: list[ThreadUse], stepping_pid: int
     ) -> tuple[ProcessUse, ...]:
-        """A process's own clock has what its ended threads used, in ticks of 10 ms; those of its threads are finer."""
-        by_pid, found = {row.pid: row for row in rows}, []
-        for row in rows:
+        """The clock of a process includes its ended threads, but in ticks of 10 ms; those of its threads are finer."""
+        uses = []
+        for pid, stat in stats.items():
             cpu = None
             if interval is not None:
-                fine = sum(thread.cpu or 0.0 for thread in threads if thread.pid == row.pid)
-                cpu = max((row.cpu - self._processes.get(row.pid, 0.0)) / interval, fine)
-            parent = by_pid.get(row.parent)
-            worker = parent is not None and row.pid != stepping and self._reader.is_worker(row, parent)
-            found.append(
-                ProcessUse(
-                    row.pid, row.parent, row.name, row.state, cpu, row.rss, row.threads, WORKER if worker else ""
-                )
-            )
-        self._processes = {row.pid: row.cpu for row in rows}
-        return tuple(found)
-
-
-def _with_main(threads: tuple[ThreadUse, ...], processes: tuple[ProcessUse, ...]) -> tuple[ThreadUse, ...]:
-    """The main threads of all processes but workers are named so."""
-    workers = {process.pid for process in processes if process.role == WORKER}
-    return tuple(
-        dataclasses.replace(use, role=MAIN) if use.pid == use.tid and use.pid not in workers and not use.role else use
-        for use in threads
-    )
-
-
-class ProcReader:
-    """Reads /proc, and NVML where there is one."""
-
-    def __init__(self) -> None:
-        from profiler.record.collectors.gpu import GpuReader
-
-        self._gpus = GpuReader()
-
-    def tree(self, pid: int) -> list[ProcessRow]:
-        rows = [
-            ProcessRow(
-                one, stat.parent, stat.name, stat.state, stat.cpu_s, stat.rss_bytes, stat.threads, stat.started_s
-            )
-            for one in process_tree(pid)
-            if (stat := read_stat(one)) and stat.state not in ENDED_STATES
-        ]
-        return rows if rows and rows[0].pid == pid else []
-
-    def threads(self, pid: int) -> list[ThreadRow]:
-        rows = []
-        for tid, times in thread_times(pid, thread_ids(pid)[:_MOST_THREADS]).items():
-            if stat := read_stat(pid, tid):
-                rows.append(ThreadRow(tid, stat.name, stat.state, times.cpu_ns / 1e9, times.wait_ns / 1e9))
-        return rows
-
-    def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:
-        if row.name == _LOADER:
-            return True
-        arguments = read_arguments(row.pid)
-        return (arguments == read_arguments(parent.pid) and is_python(row.pid)) or "--multiprocessing-fork" in arguments
-
-    def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
-        return self._gpus.read(pids, uses_cuda=not self._gpus.error and any(map(_opens_driver, pids)))
-
-    def cores(self, pid: int) -> float:
-        return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))
-
-    def uptime(self) -> float:
-        return uptime()
-
-
-def _opens_driver(pid: int) -> bool:
-    with suppress(OSError):
-        return any(entry.readlink().name.startswith("nvidia") for entry in Path(f"/proc/{pid}/fd").iterdir())
-    return False
+                early = self._processes[pid].cpu_s if pid in self._processes else 0.0
+                of_threads = sum(thread.cpu or 0.0 for thread in threads if thread.pid == pid)
+                cpu = max((stat.cpu_s - early) / interval, of_threads)
+            worker = stat.parent in stats and pid != stepping_pid and self._reader.is_worker(pid, stat)
+            role = WORKER if worker else ""
+            uses.append(ProcessUse(pid, stat.parent, stat.name, stat.state, cpu, stat.rss_bytes, stat.threads, role))
+        self._processes = stats
+        return tuple(uses)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.commands import _watching
+from profiler.core.live import Watched
+from profiler.record.monitor import describe_end
 from profiler.run import store
 from profiler.run.model import RunInfo
 from tests.fakes.programs import ROOT
@@ -37,15 +38,8 @@ def target() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-@pytest.fixture
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_watching, "wait", lambda seconds: None)
-
-
-def test_one_snapshot_as_json(
-    target: subprocess.Popen[str], no_waiting: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["monitor", str(target.pid), "--json"]) == 0
+def test_one_snapshot_as_json(target: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["monitor", str(target.pid), "--json", "--interval", "0.1"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["pid"], content["run"], content["steps"]) == (target.pid, None, None)
     assert content["interval_s"] > 0
@@ -54,10 +48,10 @@ def test_one_snapshot_as_json(
     assert content["threads"][0]["cpu"] >= 0
 
 
-def test_without_a_terminal_one_snapshot_is_printed(
-    target: subprocess.Popen[str], no_waiting: None, capsys: pytest.CaptureFixture[str]
+def test_without_a_terminal_a_snapshot_is_printed(
+    target: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["monitor", str(target.pid)]) == 0
+    assert main(["monitor", str(target.pid), "--interval", "0.1"]) == 0
     text = capsys.readouterr().out
     assert f"pid {target.pid}" in text
     assert "not measured: not recorded by us" in text
@@ -78,14 +72,14 @@ def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
-    from profiler.core.live import Watched
-
     run = tmp_path / "run"
     store.create(run)
     info = RunInfo(1, "r", "", ("x",), label="mine", state="failed", exit_code=3, begin=0, end=2_500_000_000)
     store.write_manifest(run, info)
-    said = _watching.ended(Watched(1, "x", run=str(run)))
-    assert said == f"mine has ended: failed, exit code 3, 2.5 s; python -m profiler diagnose {run}"
+    assert (
+        describe_end(Watched(1, "x", run=str(run)))
+        == f"mine has ended: failed, exit code 3, 2.5 s; python -m profiler diagnose {run}"
+    )
 
 
 @pytest.mark.parametrize("way", ["q", "ctrl-c", "end"])

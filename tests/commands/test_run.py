@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.commands.run import exit_code, print_summary
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Analysis
+from profiler.report.recording import print_summary
 from profiler.run.load import load
 from profiler.run.model import RunInfo
 from tests.fakes.programs import ROOT
@@ -94,8 +96,12 @@ def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
-def test_exit_codes_as_a_shell_gives_them(code: int, expected: int) -> None:
-    assert exit_code(RunInfo(1, "r", "", ("x",), exit_code=code)) == expected
+def test_exit_codes_as_a_shell_gives_them(
+    code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = lambda spec: RunInfo(1, "r", "", ("x",), exit_code=code)  # noqa: E731
+    monkeypatch.setattr("profiler.record.launch.record", made)
+    assert main(["run", "--out", str(tmp_path / "run"), "--", "x"]) == expected
 
 
 def test_a_large_run_is_left_to_the_commands_that_follow(
@@ -103,28 +109,25 @@ def test_a_large_run_is_left_to_the_commands_that_follow(
 ) -> None:
     builder = RunBuilder(level="standard")
     builder.steps(10, 200 * MS)
-    print_summary(builder.build())
+    print_summary(builder.build(), analyse)
     whole = capsys.readouterr().err
     assert "a step takes 200 ms" in whole
     assert whole.rstrip().endswith("python -m profiler report synthetic")
     assert whole.strip().count("\n") < 15
-    monkeypatch.setattr("profiler.commands.run.MOST_RECORDS", 9)
-    print_summary(builder.build())
+    monkeypatch.setattr("profiler.report.recording.MAX_RECORDS", 9)
+    print_summary(builder.build(), analyse)
     short = capsys.readouterr().err
     assert "not analysed here: 10 records, more than 9" in short
     assert "a step takes" not in short
 
 
-def test_an_analysis_that_fails_is_said_and_no_more(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(run: object) -> None:
+def test_an_analysis_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(run: object) -> Analysis:
         raise ValueError("[bold]no")
 
-    monkeypatch.setattr("profiler.analyse.analysis.analyse", fail)
     builder = RunBuilder(level="standard")
     builder.steps(10, 200 * MS)
-    print_summary(builder.build())
+    print_summary(builder.build(), fail)
     assert "the analysis failed: ValueError: [bold]no" in capsys.readouterr().err
 
 

@@ -6,34 +6,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.core.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
-from profiler.record.live import ProcessRow, ThreadRow
+from profiler.core.procfs import CLOCK_TICKS, ProcessStat
+from profiler.record.live import ThreadReading
 
 WATCHED = Watched(10, "train", ("python", "train.py"))
 
 
-def process(pid: int, cpu: float, *, parent: int = 1, name: str = "python", started: float = 5.0) -> ProcessRow:
-    return ProcessRow(pid, parent, name, "S", cpu, 1000 * pid, 1, started)
+def process(
+    cpu: float, *, parent: int = 1, name: str = "python", started: float = 5.0, rss: int = 10_000
+) -> ProcessStat:
+    return ProcessStat(name, "S", parent, 0, cpu, 1, round(started * CLOCK_TICKS), rss, 0)
 
 
-def thread(tid: int, cpu: float, *, state: str = "S", name: str = "python") -> ThreadRow:
-    return ThreadRow(tid, name, state, cpu)
+def thread(cpu: float, *, wait: float = 0.0, name: str = "python") -> ThreadReading:
+    return ThreadReading(name, "S", round(cpu * 1e9), round(wait * 1e9))
 
 
 @dataclass
 class FakeReader:
     """Answers with what it was given."""
 
-    processes: list[ProcessRow]
-    threads_of: dict[int, list[ThreadRow]] = field(default_factory=dict)
+    processes: dict[int, ProcessStat]
+    threads_of: dict[int, dict[int, ThreadReading]] = field(default_factory=dict)
 
-    def tree(self, pid: int) -> list[ProcessRow]:
+    def tree(self, pid: int) -> dict[int, ProcessStat]:
         return self.processes
 
-    def threads(self, pid: int) -> list[ThreadRow]:
-        return self.threads_of.get(pid, [])
+    def threads(self, pid: int) -> dict[int, ThreadReading]:
+        return self.threads_of.get(pid, {})
 
-    def is_worker(self, row: ProcessRow, parent: ProcessRow) -> bool:
-        return row.name == "pt_data_worker"
+    def is_worker(self, pid: int, stat: ProcessStat) -> bool:
+        return stat.name == "pt_data_worker"
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
         return (), "no GPU here: no driver"

@@ -1,4 +1,4 @@
-"""Snapshots of a made-up program: rates between readings, roles, ends; and of this very process by /proc."""
+"""Snapshots of a made-up program and of a real one, and which program is looked at, in a made-up /proc."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
+from profiler.core.errors import ProfilerError
 from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
-from profiler.record.live import NOT_OURS, Live, ProcReader, ThreadRow
-from profiler.run.model import StepDefinition, StepKind
+from profiler.core.procfs import ProcessStat
+from profiler.record.live import NOT_OURS, LiveProgram, SystemReader, find_watched, run_directory
+from profiler.run import store
+from profiler.run.model import RunInfo, StepDefinition, StepKind
 from tests.fakes.live import WATCHED, FakeReader, process, thread
+from tests.fakes.proc import FakeProc
 
 
 class Clock:
@@ -33,56 +37,58 @@ class Steps:
         return StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 3, 10.0, 2.0, 0.5, 0.1, pid=10, tid=11), ""
 
 
-def taken(live: Live) -> Snapshot:
+def snapshot_of(live: LiveProgram) -> Snapshot:
     snapshot = live.snapshot()
     assert snapshot is not None
     return snapshot
 
 
 def test_cpu_needs_two_readings_and_is_a_rate() -> None:
-    reader = FakeReader([process(10, 3.0)], {10: [thread(10, 2.0), thread(11, 1.0)]})
-    live = Live(WATCHED, reader, clock=Clock(100, 102))
-    first = taken(live)
+    reader = FakeReader({10: process(3.0)}, {10: {10: thread(2.0), 11: thread(1.0)}})
+    live = LiveProgram(WATCHED, reader, clock=Clock(100, 102))
+    first = snapshot_of(live)
     assert (first.cpu, first.interval, first.unknown["cpu"]) == (None, None, "needs two readings")
     assert all(use.cpu is None for use in (*first.threads, *first.processes))
-    reader.processes = [process(10, 4.0)]
-    reader.threads_of[10] = [ThreadRow(10, "python", "R", 2.1, 0.6), thread(11, 1.9)]
-    second = taken(live)
+    reader.processes = {10: process(4.0)}
+    reader.threads_of[10] = {10: thread(2.1, wait=0.6), 11: thread(1.9)}
+    second = snapshot_of(live)
     assert (second.interval, second.ran, second.cores, second.rss) == (2.0, 60.0, 4.0, 10_000)
     assert [(use.tid, use.cpu) for use in second.threads] == [(11, pytest.approx(0.45)), (10, pytest.approx(0.05))]
     assert second.threads[1].delayed == pytest.approx(0.3)
-    assert second.cpu == pytest.approx(0.5), "of both, the ticks of the process and the sum of its threads, the larger"
+    assert second.cpu == pytest.approx(0.5), "of the process's ticks and the sum of its threads, the larger"
     assert second.unknown["steps"] == NOT_OURS
     assert second.unknown["gpus"] == "no GPU here: no driver"
 
 
-def test_what_is_new_has_used_all_its_cpu_since() -> None:
-    reader = FakeReader([process(10, 0.0)], {10: [thread(10, 0.0)]})
-    live = Live(WATCHED, reader, clock=Clock(1, 2))
-    taken(live)
-    reader.processes.append(process(20, 0.7, parent=10, name="pt_data_worker"))
-    reader.threads_of[20] = [thread(20, 0.7, name="pt_data_worker")]
-    found = taken(live)
-    assert found.cpu == pytest.approx(0.7)
-    assert [(worker.pid, worker.cpu) for worker in found.workers] == [(20, pytest.approx(0.7))]
-    assert found.processes[1].role == WORKER
-    assert {use.tid: use.role for use in found.threads} == {20: "", 10: MAIN}, "a worker's main thread trains nothing"
+def test_a_new_process_has_used_all_its_cpu_since() -> None:
+    reader = FakeReader({10: process(0.0)}, {10: {10: thread(0.0)}})
+    live = LiveProgram(WATCHED, reader, clock=Clock(1, 2))
+    snapshot_of(live)
+    reader.processes = {10: process(0.0), 20: process(0.7, parent=10, name="pt_data_worker")}
+    reader.threads_of[20] = {20: thread(0.7, name="pt_data_worker")}
+    snapshot = snapshot_of(live)
+    assert snapshot.cpu == pytest.approx(0.7)
+    assert [(worker.pid, worker.cpu) for worker in snapshot.workers] == [(20, pytest.approx(0.7))]
+    assert snapshot.processes[1].role == WORKER
+    assert {use.tid: use.role for use in snapshot.threads} == {20: "", 10: MAIN}, (
+        "a worker's main thread trains nothing"
+    )
 
 
 def test_the_thread_that_closes_steps_is_the_training_thread() -> None:
-    reader = FakeReader([process(10, 0.0)], {10: [thread(10, 5.0), thread(11, 1.0)]})
-    found = taken(Live(WATCHED, reader, clock=Clock(1), steps=Steps()))  # type: ignore[arg-type]
-    assert found.training is not None
-    assert (found.training.tid, found.training.role) == (11, TRAINING)
-    assert found.steps is not None
-    assert "steps" not in found.unknown
+    reader = FakeReader({10: process(0.0)}, {10: {10: thread(5.0), 11: thread(1.0)}})
+    snapshot = snapshot_of(LiveProgram(WATCHED, reader, clock=Clock(1), steps=Steps()))  # type: ignore[arg-type]
+    assert snapshot.training is not None
+    assert (snapshot.training.tid, snapshot.training.role) == (11, TRAINING)
+    assert snapshot.steps is not None
+    assert "steps" not in snapshot.unknown
 
 
-@pytest.mark.parametrize("after", [[], [process(10, 0.0, started=99.0)]], ids=["gone", "its number is another's"])
-def test_the_end(after: list[Any]) -> None:
-    reader = FakeReader([process(10, 0.0)])
-    live = Live(WATCHED, reader, clock=Clock(1, 2))
-    taken(live)
+@pytest.mark.parametrize("after", [{}, {10: process(0.0, started=99.0)}], ids=["ended", "its PID is another's"])
+def test_the_end(after: dict[int, ProcessStat]) -> None:
+    reader = FakeReader({10: process(0.0)})
+    live = LiveProgram(WATCHED, reader, clock=Clock(1, 2))
+    snapshot_of(live)
     reader.processes = after
     assert live.snapshot() is None
 
@@ -105,21 +111,87 @@ def forked() -> Iterator[int]:
 
 
 def test_reads_this_kernel(forked: int) -> None:
-    reader = ProcReader()
-    parent, worker = reader.tree(forked)
-    assert (parent.pid, worker.parent) == (forked, forked)
-    assert parent.rss > 1 << 20
-    assert 0 < parent.started <= reader.uptime()
-    assert reader.is_worker(worker, parent), "forked of itself"
-    assert not reader.is_worker(parent, process(1, 0.0)), "started by something else"
-    assert [row.tid for row in reader.threads(forked)] == [forked]
-    assert reader.threads(forked)[0].name.startswith("python")
+    reader = SystemReader()
+    tree = reader.tree(forked)
+    parent, worker = tree
+    assert (parent, tree[worker].parent) == (forked, forked)
+    assert tree[parent].rss_bytes > 1 << 20
+    assert reader.is_worker(worker, tree[worker]), "forked of itself"
+    assert not reader.is_worker(parent, tree[parent]), "started by something else"
+    (reading,) = reader.threads(forked).values()
+    assert reading.name.startswith("python")
     assert 0 < reader.cores(forked) <= (os.cpu_count() or 1)
-    found = taken(Live(Watched(forked, "x"), reader))
-    assert len(found.workers) == 1
-    assert found.training is not None
-    assert found.training.tid == forked
+    snapshot = snapshot_of(LiveProgram(Watched(forked, "x"), reader))
+    assert len(snapshot.workers) == 1
+    assert snapshot.training is not None
+    assert snapshot.training.tid == forked
 
 
 def test_a_process_that_is_not_there() -> None:
-    assert ProcReader().tree(2**22 + 1) == []
+    assert SystemReader().tree(2**22 + 1) == {}
+
+
+# ---------------------------------------------------------------- which program
+
+
+def add(proc: FakeProc, pid: int, parent: int, run: Path | None, argv: tuple[str, ...] = ("python", "x.py")) -> None:
+    environment = {"HOME": "/", **({"PROFILER_RUN_DIR": str(run)} if run else {}), "X": "1"}
+    proc.add(pid, parent, arguments=argv, environment=environment)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
+
+
+def a_run(path: Path, *, state: str = "running", begin: int = 1) -> Path:
+    store.create(path)
+    store.write_manifest(path, RunInfo(1, "r", "", ("python", "train.py"), label="mine", state=state, begin=begin))
+    return path
+
+
+def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) -> None:
+    old, new = a_run(tmp_path / "old", begin=1), a_run(tmp_path / "new", begin=2)
+    over, dead = a_run(tmp_path / "over", state="complete", begin=9), a_run(tmp_path / "dead", begin=8)
+    add(proc, 1, 0, None)
+    add(proc, 40, 1, old)
+    add(proc, 50, 1, new)
+    add(proc, 51, 50, new)  # a worker of it
+    add(proc, 60, 1, over)  # left behind by a program that has ended
+    watched = find_watched(None, proc=proc.folder)
+    assert (watched.pid, watched.run, watched.program, watched.level) == (50, str(new), "mine", "light")
+    assert find_watched(str(old), proc=proc.folder).pid == 40
+    with pytest.raises(ProfilerError, match="no process of the run"):
+        find_watched(str(dead), proc=proc.folder)
+    with pytest.raises(ProfilerError, match=r"over \(complete\): python -m profiler diagnose"):
+        find_watched(str(over), proc=proc.folder)
+
+
+def test_nothing_is_recorded(proc: FakeProc) -> None:
+    add(proc, 1, 0, None)
+    with pytest.raises(ProfilerError, match="nothing is being recorded: give the PID"):
+        find_watched(None, proc=proc.folder)
+
+
+def test_a_pid_that_we_record_is_known_as_its_run(tmp_path: Path, proc: FakeProc) -> None:
+    run, other = a_run(tmp_path / "run"), 2**22 + 5
+    add(proc, other, 1, run)
+    watched = find_watched(str(other), proc=proc.folder)
+    assert (watched.pid, watched.run, watched.program) == (other, str(run), "train")
+
+
+def test_a_pid_that_we_do_not_record(proc: FakeProc) -> None:
+    other = 2**22 + 6
+    add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
+    watched = find_watched(str(other), proc=proc.folder)
+    assert (watched.program, watched.run, watched.argv[-1]) == ("fit", "", "1")
+
+
+@pytest.mark.parametrize(("asked", "error"), [("4194399", "there is no process 4194399"), ("nowhere", "is not a run")])
+def test_what_is_not_there(asked: str, error: str, proc: FakeProc) -> None:
+    with pytest.raises(ProfilerError, match=error):
+        find_watched(asked, proc=proc.folder)
+
+
+def test_this_process_is_not_recorded() -> None:
+    assert run_directory(os.getpid()) is None

@@ -1,0 +1,27 @@
+"""What several commands share: where runs go, arguments in seconds, and paths as they are shown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+RUNS: Final = Path("reports/runs")
+"""Where runs go when no --out is given."""
+
+
+def seconds(minimum: float = 0.0) -> Callable[[str], float]:
+    """An argument type: a number of seconds above 0, and of at least `minimum`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not (0 < value < float("inf") and value >= minimum):
+            expected = f"from {minimum:g}" if minimum else "above 0"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {expected}")
+        return value
+
+    return parse
