@@ -15,6 +15,7 @@ from profiler.analyse.window import measured_window
 from profiler.report.text import host_state
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
+from tests.fakes.seeds import for_each_seed
 from tests.recorded.builders import RunBuilder
 
 KERNEL = ActivityKind.KERNEL
@@ -176,7 +177,7 @@ def test_other_threads_neither_cause_nor_fill_gaps_but_the_whole_process_keeps_t
     assert rows(builder.build()) == {("outside of any region between calls", "unattributed", ""): (40, 1)}
 
 
-@pytest.mark.parametrize("seed", range(80))
+@for_each_seed(80)
 def test_blame_sums_to_the_idle_time_on_random_timelines(seed: int) -> None:
     rng = random.Random(seed)
     builder = RunBuilder(device="host")

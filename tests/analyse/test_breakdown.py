@@ -16,6 +16,7 @@ from profiler.core.notice import Notice
 from profiler.report.text import describe
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
+from tests.fakes.seeds import for_each_seed
 from tests.fakes.sentences import warnings
 from tests.recorded.builders import MAIN, RunBuilder
 
@@ -106,7 +107,7 @@ def test_every_kind_of_call_and_the_named_regions_have_a_category() -> None:
     assert [region_category(name) for name in names] == expected
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each_seed(60)
 def test_sums_are_exact_on_random_timelines(seed: int) -> None:
     rng = random.Random(seed)
     builder = RunBuilder()

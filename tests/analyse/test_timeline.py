@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 
 from profiler.analyse import timeline
 from profiler.analyse.timeline import Intervals
+from tests.fakes.seeds import for_each_seed
 
 HORIZON = 24
-SEEDS = range(300)
 
 
 def random_pairs(rng: random.Random, most: int = 8) -> tuple[list[int], list[int]]:
@@ -29,7 +28,7 @@ def check_form(intervals: Intervals) -> None:
     assert intervals.begin.dtype == intervals.end.dtype == np.int64
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(300)
 def test_algebra_agrees_with_sets_of_moments(seed: int) -> None:
     rng = random.Random(seed)
     one_pairs, other_pairs = random_pairs(rng), random_pairs(rng)
@@ -51,7 +50,7 @@ def test_algebra_agrees_with_sets_of_moments(seed: int) -> None:
     assert within == [len(a & set(range(low, high))) for low, high in zip(*other_pairs, strict=True)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(300)
 def test_overlaps_agree_with_pairs(seed: int) -> None:
     rng = random.Random(seed)
     begin, end = random_pairs(rng)
@@ -84,7 +83,7 @@ def brute_innermost(begin: list[int], end: list[int], rank: list[int]) -> tuple[
     return owners, crossings
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(300)
 def test_innermost_agrees_with_a_stack_also_when_intervals_cross(seed: int) -> None:
     rng = random.Random(seed)
     begin, end = random_pairs(rng, 12)

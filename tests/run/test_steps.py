@@ -9,6 +9,7 @@ from profiler.report.text import step_text
 from profiler.run.model import CollectorStatus, Run, StepDefinition, StepKind
 from profiler.run.steps import add_steps, interpolate_cpu
 from profiler.run.tables import NOT_READ, OTHER_PROCESS, BoundaryKind
+from tests.fakes.seeds import for_each_seed
 from tests.recorded.builders import MS, PID, TID, RunBuilder, dtype_of
 
 OPTIMIZER, LOADER = BoundaryKind.OPTIMIZER, BoundaryKind.LOADER
@@ -143,7 +144,7 @@ def test_more_critic_steps_now_and_then_do_not_change_what_a_step_is() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each_seed(20)
 def test_whatever_comes_steps_follow_each_other(seed: int) -> None:
     random = np.random.default_rng(seed)
     often = random.dirichlet(np.ones(5) / 2)
