@@ -45,9 +45,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.comparable",
         "profiler.core",
     ),
-    "profiler.check.model": (),
-    "profiler.check.past": (),
-    "profiler.check.command": (
+    "profiler.check.model": ("profiler.core.notice",),
+    "profiler.check.modes": (
         "profiler.check",
         "profiler.report",
         "profiler.diagnose",
@@ -58,14 +57,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.check.outputs": (
         "profiler.check.model",
-        "profiler.check.past",
-        "profiler.check.raw",
+        "profiler.check.history",
         "profiler.report",
         "profiler.analyse.model",
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.core",
     ),
+    "profiler.check.settings": ("profiler.check", "profiler.run.store", "profiler.run.tables", "profiler.core"),
     "profiler.check.speed": (
         "profiler.check.model",
         "profiler.record",

@@ -1,124 +1,159 @@
-"""The series of a history and where their levels changed: counters exactly, times by a test (profiler.check.shift)."""
+"""Change points of a noisy series: a rank test at every position, in intervals of every length.
+
+The statistic of a position is the standardised rank sum of what comes before it within an interval (Mann-Whitney), as
+in Hawkins and Deng, "A Nonparametric Change-Point Control Chart", Journal of Quality Technology 42 (2010). The
+intervals are those of seeded binary segmentation (Kovacs, Buhlmann, Li and Munk, Biometrika 110, 2023), of which the
+shortest that shows a change is taken (Baranowski, Chen and Fryzlewicz, "Narrowest-over-threshold detection", JRSS B 81,
+2019), so that a rise that was soon reverted is found too. Significance comes from permutations of the series, of the
+largest statistic over all intervals and positions: no distribution is assumed. Neighbouring results of one machine are
+correlated: a statistic is divided by what a first-order autocorrelation within its interval does to the standard error
+of a mean, sqrt((1+r)/(1-r)) (Bartlett, Journal of the Royal Statistical Society, Supplement 8, 1946).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from profiler.check.past import ChangePoint, Entry, History, Series, Trend
-from profiler.check.shift import ALPHA, LEAST, shifts
+MIN_RESULTS: Final = 5
+"""Results on each side of a change: of fewer, no order is rare enough."""
+ALPHA: Final = 0.002
+"""Share of series without a change in which one is found, were the values independent."""
+_PERMUTATIONS: Final = 999
+_MANY_RESULTS: Final = 300
+"""From so many results on half of the permutations are drawn and lengths of intervals are halved: 3,000 take 3 s."""
+_CHUNK: Final = 200_000
+"""Numbers that are permuted at once: 1.6 MB."""
+_SHRINK: Final = 2**-0.5
+"""From one length of intervals to the next, as in the paper."""
+_SCREEN: Final = (1.9, 0.33)
+"""a, b: no statistic below a + b ln n is significant, so no permutations need to be drawn. Fitted below the
+quantiles of 14 to 3,000 results."""
+_ROUNDING: Final = 1e-12
+"""Variance of ranks that are all equal except for rounding."""
+_MAX_CORRELATION: Final = 0.9
+"""Largest autocorrelation: a larger estimate from one interval is meaningless."""
 
-LEAST_SHARE: Final = 0.01
-"""A change of a time or a slow-down by less is not shown: no check could have seen it."""
-_UNSTEADY: Final = 5
-"""A counter that changes more often than at every fifth result, and more than twice, is noise and tested as such."""
-_KEPT_TWICE: Final = 2
-_HARDWARE: Final = ("cpu", "cores", "GPU")
-"""Of a fingerprint what makes times comparable; what is installed may change them, and that is to be seen."""
-METHOD: Final = (
-    f"Counters are exact. A change of a time needs at least {LEAST} results on both sides and a rank test with "
-    f"p <= {ALPHA:g}: without any change it finds one in 1 of 500 series; where neighbours are alike, in more "
-    "(simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
-)
-
-
-def trend(history: History) -> Trend:
-    """Every series of `history` with its changes; those of the last result's program and machine come first."""
-    entries = history.entries
-    found = [*_counters(entries), *_times(entries)]
-    latest = len(entries) - 1
-    found.sort(key=lambda series: series.at[-1] != latest)
-    return Trend(history, tuple(found), METHOD)
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """A quantity of an entry that depends on the machine."""
+class Shift:
+    """A new level."""
 
-    name: str
-    unit: str
-    value: Callable[[Entry], float | None]
-    relative: bool
-    """Whether changes are of a share of its level, rather than of 1."""
-    of_machine: bool = True
-
-
-def _times(entries: Sequence[Entry]) -> Iterator[Series]:
-    lines = dict.fromkeys(name for entry in entries for name in entry.slowdowns)
-    kinds = [
-        *(_Kind(f"slow-down, {name}", "share", _slowdown(name), relative=False, of_machine=False) for name in lines),
-        _Kind("step time", "s", lambda entry: entry.step_time, relative=True),
-        _Kind("tokens/s", "tokens/s", lambda entry: entry.tokens_per_s, relative=True),
-    ]
-    for kind in kinds:
-        for (command, machine), at in _groups(entries, _hardware if kind.of_machine else _any).items():
-            pairs = [(index, value) for index in at if (value := kind.value(entries[index])) is not None]
-            if pairs:
-                indices, values = zip(*pairs, strict=True)
-                series = Series(kind.name, kind.unit, indices, values, machine=machine, command=command)
-                yield replace(series, changes=_shifted(series, relative=kind.relative))
+    at: int
+    """Index of the first value of the new level."""
+    before: float
+    """Median of the level before."""
+    after: float
+    p: float
+    """Share of the permutations that look at least as much like a change."""
 
 
-def _slowdown(name: str) -> Callable[[Entry], float | None]:
-    return lambda entry: entry.slowdowns[name].slowdown if name in entry.slowdowns else None
+def level_shifts(values: Floats, *, smallest: float = 0.0) -> tuple[Shift, ...]:
+    """Changes of the level of `values`, in order; the same values give the same changes.
+
+    :param smallest: changes of the median by less than this are left out.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    shifts = sorted(_split(values, 0))
+    while shifts:
+        levels = [float(np.median(values[a:b])) for a, b in pairwise([0, *(at for at, _ in shifts), len(values)])]
+        steps = [abs(after - before) for before, after in pairwise(levels)]
+        weakest = min(range(len(steps)), key=steps.__getitem__)
+        if steps[weakest] >= smallest:
+            return tuple(Shift(at, levels[k], levels[k + 1], p) for k, (at, p) in enumerate(shifts))
+        del shifts[weakest]
+    return ()
 
 
-def _counters(entries: Sequence[Entry]) -> Iterator[Series]:
-    """By program and GPU: what a program does for a device depends on the device alone."""
-    for (command, device), at in _groups(entries, lambda entry: entry.machine.get("GPU", "")).items():
-        names = dict.fromkeys(name for index in at for name in sorted(entries[index].counters))
-        for name in names:
-            known = [index for index in at if name in entries[index].counters]
-            ends = [entries[index].counters[name] for index in known]
-            middles = tuple((low + high) / 2 for low, high in ends)
-            series = Series(name, "1/step", tuple(known), middles, machine=device, command=command)
-            exact = _exact(ends, known)
-            steady = len(exact) <= max(2, len(known) // _UNSTEADY)
-            yield replace(series, changes=exact if steady else _shifted(series, relative=True))
+def _split(values: Floats, offset: int) -> list[tuple[int, float]]:
+    if len(values) < 2 * MIN_RESULTS:
+        return []
+    ranks = _ranks(values)
+    observed = [_observed(ranks[begin:end], begin) for begin, end in _intervals(len(ranks))]
+    a, b = _SCREEN
+    if max(statistic for statistic, _, _ in observed) < a + b * np.log(len(ranks)):
+        return []
+    null = _null(ranks)
+    critical = null[int(np.ceil((1 - ALPHA) * (len(null) + 1) - _ROUNDING)) - 1]
+    significant = [(length, -statistic, at) for statistic, at, length in observed if statistic > critical]
+    if not significant:
+        return []
+    _, negative, at = min(significant)
+    p = (int((null >= -negative - 1e-9).sum()) + 1) / (len(null) + 1)
+    parts = _split(values[:at], offset) + _split(values[at:], offset + at)
+    return [*parts, (offset + at, p)]
 
 
-def _exact(ends: Sequence[tuple[float, float]], at: Sequence[int]) -> tuple[ChangePoint, ...]:
-    """Where a counter left the range that it had, and one of the two ranges was seen more than once."""
-    starts, low, high = [0], *ends[0]
-    for k, (least, most) in enumerate(ends):
-        if most < low or least > high:
-            starts.append(k)
-            low, high = least, most
-        low, high = min(low, least), max(high, most)
-    lengths = [end - start for start, end in zip(starts, [*starts[1:], len(ends)], strict=True)]
-    return tuple(
-        ChangePoint(at[start], at[start - 1], sum(ends[start - 1]) / 2, sum(ends[start]) / 2)
-        for number, start in enumerate(starts)
-        if number and max(lengths[number - 1], lengths[number]) >= _KEPT_TWICE
-    )
+def _intervals(n: int) -> Iterator[tuple[int, int]]:
+    """Begin and end, the longest first; intervals of one length overlap by half."""
+    length = float(n)
+    while length >= 2 * MIN_RESULTS:
+        size = int(np.ceil(length))
+        count = 2 * int(np.ceil(n / length)) - 1
+        for begin in np.unique(np.linspace(0, n - size, count).round().astype(int)):
+            yield int(begin), int(begin) + size
+        length *= _SHRINK if n < _MANY_RESULTS else _SHRINK**2
 
 
-def _shifted(series: Series, *, relative: bool) -> tuple[ChangePoint, ...]:
-    values = np.array(series.values)
-    least = LEAST_SHARE * (abs(float(np.median(values))) if relative else 1.0)
-    return tuple(
-        ChangePoint(series.at[shift.at], series.at[shift.at - 1], shift.before, shift.after, shift.p)
-        for shift in shifts(values, least=least)
-    )
+def _observed(ranks: Floats, begin: int) -> tuple[float, int, int]:
+    """Largest statistic of an interval, corrected for autocorrelation; its position in the series; the length."""
+    statistics = _statistics(np.cumsum(ranks)[None, :], np.cumsum(ranks**2)[None, :], 0, len(ranks))[0]
+    at = int(np.argmax(statistics)) + MIN_RESULTS
+    return float(statistics[at - MIN_RESULTS]) / _inflation(ranks, at), begin + at, len(ranks)
 
 
-def _groups(entries: Sequence[Entry], machine: Callable[[Entry], str]) -> dict[tuple[str, str], list[int]]:
-    found: dict[tuple[str, str], list[int]] = {}
-    for index, entry in enumerate(entries):
-        found.setdefault((entry.command, machine(entry)), []).append(index)
-    return found
+def _ranks(values: Floats) -> Floats:
+    """Mid-ranks around 0."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return np.asarray((ranks - ranks.mean()) / len(values), dtype=np.float64)
 
 
-def _hardware(entry: Entry) -> str:
-    known = {name: value for name in _HARDWARE if (value := entry.machine.get(name, ""))}
-    if cores := known.get("cores"):
-        known["cores"] = f"{cores} core{'s' * (cores != '1')}"
-    return ", ".join(known.values())
+def _statistics(sums: Floats, squares: Floats, begin: int, end: int) -> Floats:
+    """The standardised sum of what comes before each position of an interval, one row a series.
+
+    :param sums: cumulative ones of the ranks; `squares` of their squares.
+    """
+    n = end - begin
+    first = np.arange(MIN_RESULTS, n - MIN_RESULTS + 1)
+    before = sums[:, begin - 1, None] if begin else np.zeros((len(sums), 1))
+    mean = (sums[:, end - 1, None] - before) / n
+    power = squares[:, end - 1, None] - (squares[:, begin - 1, None] if begin else 0.0)
+    variance = np.maximum(power / n - mean**2, _ROUNDING)
+    # variance of a sum of k of n numbers that are drawn without replacement
+    spread = np.sqrt(variance * (first * (n - first) / (n - 1)))
+    return np.asarray(np.abs(sums[:, begin + first - 1] - before - first * mean) / spread, dtype=np.float64)
 
 
-def _any(_: Entry) -> str:
-    """A slow-down was measured within one job: what it is of a machine's speed is in both sides."""
-    return ""
+def _inflation(ranks: Floats, at: int) -> float:
+    """Ratio of the standard error of a mean to that of independent values; at least 1."""
+    residuals = np.concatenate([part - part.mean() for part in (ranks[:at], ranks[at:])])
+    power, n = float(residuals @ residuals), len(residuals)
+    if power < _ROUNDING:
+        return 1.0
+    r = max(float(residuals[1:] @ residuals[:-1]) / power, 0.0)
+    # the estimate is too low by about (1+3r)/n (Kendall, Biometrika 41, 1954)
+    r = min(r + (1 + 3 * r) / n, _MAX_CORRELATION) if r else 0.0
+    return float(np.sqrt((1 + r) / (1 - r)))
+
+
+def _null(ranks: Floats) -> Floats:
+    """Of random orders of `ranks`: the largest statistic over all intervals, sorted."""
+    generator = np.random.default_rng(len(ranks))
+    rows = max(1, _CHUNK // len(ranks))
+    total = _PERMUTATIONS if len(ranks) < _MANY_RESULTS else _PERMUTATIONS // 2
+    largest: list[Floats] = []
+    for begin in range(0, total, rows):
+        block = np.tile(ranks, (min(rows, total - begin), 1))
+        generator.permuted(block, axis=1, out=block)
+        sums, squares = np.cumsum(block, axis=1), np.cumsum(block**2, axis=1)
+        statistics = [_statistics(sums, squares, a, b).max(axis=1) for a, b in _intervals(len(ranks))]
+        largest.append(np.max(statistics, axis=0))
+    return np.sort(np.concatenate(largest))

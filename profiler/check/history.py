@@ -1,38 +1,142 @@
-"""A file of results, one JSON line a check: appended whole or not at all, read back with what is damaged left out."""
+"""The history of checks: a file with one JSON line for each, its series, and where their levels changed.
+
+A line is appended entirely or not at all; damaged lines are left out when the file is read, with a warning.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from profiler.check.changepoints import trend
+import numpy as np
+
+from profiler.check.changepoints import ALPHA, MIN_RESULTS, level_shifts
 from profiler.check.model import GateResult
-from profiler.check.past import SCHEMA, Bounds, Entry, History
 from profiler.core.atomic_file import append_line
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 
-__all__ = ["append", "entry_of", "read", "trend"]
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
-_BEGINS: Final = b'{"schema": '
-"""Every line, so that another file is told from a history."""
+SCHEMA: Final = 1
+"""Of a line. 1: the first."""
+_BEGINNING: Final = b'{"schema": '
+"""Of every line, by which a history is recognised."""
 _WORKERS: Final = " (workers)"
-_NAMED: Final = 3
+_MAX_LISTED: Final = 3
+"""Damaged lines that the warning lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A slow-down as it was measured."""
+
+    slowdown: float
+    """Share: 0.05 is 5% slower than the base of that check."""
+    low: float | None
+    high: float | None
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One check. The order of the fields is that of the file."""
+
+    time: str
+    """ISO 8601, UTC."""
+    state: str
+    """PASS | FAIL | INCONCLUSIVE"""
+    commit: str = ""
+    """Of the candidate; empty: it was in no repository."""
+    what: str = ""
+    """The candidate, as people name it."""
+    base_commit: str = ""
+    base: str = ""
+    mode: str = ""
+    command: str = ""
+    sentence: str = ""
+    counters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Counter -> lowest and highest of the candidate's processes, per step; '(workers)' after those of a loader's."""
+    slowdowns: Mapping[str, Bounds] = field(default_factory=dict)
+    """Line of the verdict on speed -> what it measured."""
+    step_time: float | None = None
+    """s, median; of this machine, and gates nothing."""
+    tokens_per_s: float | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A file of results, in the order in which they were appended."""
+
+    path: str
+    entries: tuple[Entry, ...]
+    warnings: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """From one result on, a series has another level."""
+
+    at: int
+    """Index, in the history, of the first result at the new level."""
+    last: int
+    """Index of the last result before it, of the same series."""
+    before: float
+    after: float
+    p: float | None = None
+    """Share of random orders of the series that look at least as much like a change; None: it is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One quantity over the checks that are comparable."""
+
+    name: str
+    """'syncs' | 'step time' | 'tokens/s' | 'slow-down, typical step'"""
+    unit: str
+    """1/step, s, tokens/s, share"""
+    at: tuple[int, ...]
+    """Indices in the history."""
+    values: tuple[float, ...]
+    changes: tuple[ChangePoint, ...] = ()
+    machine: str = ""
+    """The only machine that the values hold for; empty: any machine."""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The series of a history."""
+
+    history: History
+    series: tuple[Series, ...]
+    """Those of the last result's program and machine first; counters before times."""
+    method: Notice | None = None
+
+
+# ---------------------------------------------------------------- the file
 
 
 def append(path: Path, result: GateResult) -> None:
-    """Append `result` to the history in `path`, which is made where it is not there.
+    """Append `result` to the history in `path`, which is made where it does not exist.
 
     :raises ProfilerError: it cannot be written (it is then as it was), or the file is no history.
     """
-    line = json.dumps(_to_json(entry_of(result)), ensure_ascii=False, allow_nan=False)
-    append_line(path, line, what="history", is_ours=_known)
+    entry = entry_from(result)
+    values = {"schema": SCHEMA, **asdict(entry), "counters": dict(sorted(entry.counters.items()))}
+    append_line(path, json.dumps(values, ensure_ascii=False, allow_nan=False), what="history", is_ours=_is_history)
 
 
-def entry_of(result: GateResult) -> Entry:
+def entry_from(result: GateResult) -> Entry:
     """What the history keeps of a result."""
     lines = result.throughput.lines if result.throughput else ()
     return Entry(
@@ -61,6 +165,10 @@ def entry_of(result: GateResult) -> Entry:
     )
 
 
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
 def read(path: Path) -> History:
     """The history in `path`.
 
@@ -70,93 +178,136 @@ def read(path: Path) -> History:
         data = path.read_bytes()
     except OSError as error:
         raise ProfilerError(f"cannot read the history {path}: {error.strerror}") from error
-    if data and not _known(data):
-        raise ProfilerError(f"{path} is no history of checks: no line of it begins as one of those does")
+    if data and not _is_history(data):
+        raise ProfilerError(f"{path} is no history of checks: its first line does not begin as one of those does")
     entries, damaged = [], []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line:
             continue
-        entry = _from_line(line, path, number)
-        if entry is None:
+        try:
+            entries.append(_entry(line, f"{path} line {number:,}"))
+        except ValueError:  # pydantic's ValidationError is one
             damaged.append(number)
-        else:
-            entries.append(entry)
-    return History(str(path), tuple(entries), _doubts(damaged, path))
+    warning = Notice("damaged-history", {"path": str(path), "lines": damaged[:_MAX_LISTED], "total": len(damaged)})
+    return History(str(path), tuple(entries), (warning,) if damaged else ())
 
 
-def _known(begin: bytes) -> bool:
-    """Whether a file that begins so is a history: a first line may be torn too."""
-    first = begin.lstrip(b"\0\n").partition(b"\n")[0]
-    return first.startswith(_BEGINS) or _BEGINS.startswith(first)
+def _is_history(beginning: bytes) -> bool:
+    """Whether a file with this beginning is a history: its first line may be incomplete too."""
+    first = beginning.lstrip(b"\0\n").partition(b"\n")[0]
+    return first.startswith(_BEGINNING) or _BEGINNING.startswith(first)
 
 
-def _doubts(damaged: list[int], path: Path) -> tuple[str, ...]:
-    if not damaged:
-        return ()
-    numbers = ", ".join(f"{number:,}" for number in damaged[:_NAMED])
-    more = f" and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
-    one = len(damaged) == 1
-    said = f"{'is' if one else 'are'} damaged and left out: a check was killed while it wrote, or someone edited it"
-    return (f"{path}: line{'' if one else 's'} {numbers}{more} {said}",)
+def _entry(line: bytes, location: str) -> Entry:
+    """:raises ValueError: it is damaged."""
+    value: Any = json.loads(line)
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ProfilerError(
+            f"{location}: a newer version of the profiler wrote it (schema {schema}, this one reads {SCHEMA}): update "
+            f"the profiler"
+        )
+    return _entries().validate_python(value)
 
 
-def _from_line(line: bytes, path: Path, number: int) -> Entry | None:
-    """None: it is damaged."""
-    try:
-        value = json.loads(line)
-        schema = value["schema"]
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise ProfilerError(
-                f"{path} line {number:,}: a newer version of the profiler wrote it (schema {schema}, this one reads "
-                f"{SCHEMA}): update the profiler"
-            )
-        return _from_json(value)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return None
+@cache
+def _entries() -> TypeAdapter[Entry]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Entry)
 
 
-def _to_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "time": entry.time,
-        "state": entry.state,
-        "commit": entry.commit,
-        "what": entry.what,
-        "base_commit": entry.base_commit,
-        "base": entry.base,
-        "mode": entry.mode,
-        "command": entry.command,
-        "sentence": entry.sentence,
-        "counters": {name: list(ends) for name, ends in sorted(entry.counters.items())},
-        "slowdowns": {
-            name: {"slowdown": one.slowdown, "low": one.low, "high": one.high, "rounds": one.rounds}
-            for name, one in entry.slowdowns.items()
-        },
-        "step_time": entry.step_time,
-        "tokens_per_s": entry.tokens_per_s,
-        "machine": dict(entry.machine),
-    }
+# ---------------------------------------------------------------- series and their changes
+
+MIN_SHARE: Final = 0.01
+"""A smaller change of a time or a slow-down is not shown: no check could have seen it."""
+_UNSTEADY: Final = 5
+"""A counter that changes more often than at every fifth result, and more than twice, is noise and tested as such."""
+_SEEN_TWICE: Final = 2
+_HARDWARE: Final = ("cpu", "cores", "GPU")
+"""Parts of a fingerprint that make times comparable; installed software may change them, and that is to be seen."""
 
 
-def _from_json(value: Mapping[str, Any]) -> Entry:
-    return Entry(
-        time=str(value["time"]),
-        state=str(value["state"]),
-        **{name: str(value[name]) for name in ("commit", "what", "base_commit", "base", "mode", "command", "sentence")},
-        counters={str(name): (float(low), float(high)) for name, (low, high) in value["counters"].items()},
-        slowdowns={
-            str(name): Bounds(float(one["slowdown"]), _number(one["low"]), _number(one["high"]), int(one["rounds"]))
-            for name, one in value["slowdowns"].items()
-        },
-        step_time=_number(value["step_time"]),
-        tokens_per_s=_number(value["tokens_per_s"]),
-        machine={str(name): str(text) for name, text in value["machine"].items()},
+def trend(history: History) -> Trend:
+    """Every series of `history` with its changes; those of the last result's program and machine come first."""
+    entries = history.entries
+    series = [*_counter_series(entries), *_time_series(entries)]
+    latest = len(entries) - 1
+    series.sort(key=lambda one: one.at[-1] != latest)
+    return Trend(history, tuple(series), Notice("history-method", {"results": MIN_RESULTS, "alpha": ALPHA}))
+
+
+def _counter_series(entries: Sequence[Entry]) -> Iterator[Series]:
+    """By program and GPU: what a program does for a device depends on the device alone."""
+    for (command, device), at in _groups(entries, lambda entry: entry.machine.get("GPU", "")).items():
+        for name in dict.fromkeys(name for index in at for name in sorted(entries[index].counters)):
+            indices = tuple(index for index in at if name in entries[index].counters)
+            ranges = [entries[index].counters[name] for index in indices]
+            middles = tuple((low + high) / 2 for low, high in ranges)
+            series = Series(name, "1/step", indices, middles, machine=device, command=command)
+            exact = _range_changes(ranges, indices)
+            steady = len(exact) <= max(2, len(indices) // _UNSTEADY)
+            yield replace(series, changes=exact if steady else _level_changes(series, relative=True))
+
+
+def _time_series(entries: Sequence[Entry]) -> Iterator[Series]:
+    """Slow-downs of any machine, since both sides were measured in one job; times by machine."""
+
+    def slowdown(line: str) -> Callable[[Entry], float | None]:
+        return lambda entry: entry.slowdowns[line].slowdown if line in entry.slowdowns else None
+
+    lines = dict.fromkeys(name for entry in entries for name in entry.slowdowns)
+    quantities: list[tuple[str, str, Callable[[Entry], float | None]]] = [
+        *((f"slow-down, {name}", "share", slowdown(name)) for name in lines),
+        ("step time", "s", lambda entry: entry.step_time),
+        ("tokens/s", "tokens/s", lambda entry: entry.tokens_per_s),
+    ]
+    for name, unit, quantity in quantities:
+        is_share = unit == "share"
+        for (command, machine), at in _groups(entries, (lambda _: "") if is_share else _hardware).items():
+            pairs = [(index, value) for index in at if (value := quantity(entries[index])) is not None]
+            if pairs:
+                indices, values = zip(*pairs, strict=True)
+                series = Series(name, unit, indices, values, machine=machine, command=command)
+                yield replace(series, changes=_level_changes(series, relative=not is_share))
+
+
+def _range_changes(ranges: Sequence[tuple[float, float]], at: Sequence[int]) -> tuple[ChangePoint, ...]:
+    """Where a counter left its range, and one of the two ranges was seen more than once."""
+    starts, low, high = [0], *ranges[0]
+    for index, (lowest, highest) in enumerate(ranges):
+        if highest < low or lowest > high:
+            starts.append(index)
+            low, high = lowest, highest
+        low, high = min(low, lowest), max(high, highest)
+    lengths = [end - start for start, end in zip(starts, [*starts[1:], len(ranges)], strict=True)]
+    return tuple(
+        ChangePoint(at[start], at[start - 1], sum(ranges[start - 1]) / 2, sum(ranges[start]) / 2)
+        for number, start in enumerate(starts)
+        if number and max(lengths[number - 1], lengths[number]) >= _SEEN_TWICE
     )
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _level_changes(series: Series, *, relative: bool) -> tuple[ChangePoint, ...]:
+    """:param relative: whether changes are compared to the level, rather than to 1."""
+    values = np.array(series.values)
+    smallest = MIN_SHARE * (abs(float(np.median(values))) if relative else 1.0)
+    return tuple(
+        ChangePoint(series.at[shift.at], series.at[shift.at - 1], shift.before, shift.after, shift.p)
+        for shift in level_shifts(values, smallest=smallest)
+    )
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _groups(entries: Sequence[Entry], machine: Callable[[Entry], str]) -> dict[tuple[str, str], list[int]]:
+    """Indices of the entries, by command and machine."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, entry in enumerate(entries):
+        groups.setdefault((entry.command, machine(entry)), []).append(index)
+    return groups
+
+
+def _hardware(entry: Entry) -> str:
+    parts = {name: value for name in _HARDWARE if (value := entry.machine.get(name, ""))}
+    if cores := parts.get("cores"):
+        parts["cores"] = f"{cores} core{'s' * (cores != '1')}"
+    return ", ".join(parts.values())

@@ -1,14 +1,16 @@
-"""The words of the gate as types. Times are integer nanoseconds of CLOCK_MONOTONIC; slow-downs are shares (0.05: 5%).
+"""The types of a check. Times are integer nanoseconds of CLOCK_MONOTONIC.
 
 A slow-down is ln(base's work a second / candidate's work a second): 0.05 means that the candidate takes about 5%
-longer for the same work; a gain is negative. Imports nothing of the project.
+longer for the same work; a gain is negative. Imports nothing of the project but `Notice`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+from profiler.core.notice import Notice
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -78,6 +80,36 @@ class Round:
     """Of the whole round, with the start of its programs."""
     conditions: Conditions = Conditions()
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, from which its verdict can be computed again. Times are in ns."""
+        value = asdict(self)
+        conditions, turns = value.pop("conditions"), value.pop("turns")
+        return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(turns)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Round:
+        """:raises KeyError, TypeError, ValueError: it is no round."""
+        conditions = value["conditions"]
+        return cls(
+            int(value["number"]),
+            str(value["kind"]),
+            tuple(map(str, value["slots"])),
+            tuple(
+                Turn(str(turn["side"]), int(turn["begin"]), tuple(map(int, turn["steps"])), int(turn["tokens"]))
+                for turn in value["turns"]
+            ),
+            float(value["seconds"]),
+            Conditions(
+                conditions["load"], conditions["steal"], tuple(conditions["throttled"]), conditions.get("cores")
+            ),
+        )
+
+
+Location = tuple[str, str, str, str]
+"""Counter, file as shown to people, function, operation."""
+Line = tuple[int, float, str]
+"""Number of a line, amount, and its text, by which a line that moved is told from a new one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -88,14 +120,12 @@ class Counted:
     """Counter -> amount in all measured steps of the stepping process: syncs, would_sync, h2d, h2d_bytes, ..."""
     workers: Mapping[str, float] = field(default_factory=dict)
     """The same of its loader's workers."""
-    sites: Mapping[tuple[str, str, str, str], tuple[float, int]] = field(default_factory=dict)
-    """(counter, file, function, operation) -> (amount in all measured steps, line); files as shown to people."""
-    lines: Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]] = field(default_factory=dict)
-    """The same, line by line: (line, amount, its text), so that a line that moved is told from a new one."""
-    worker_lines: Mapping[tuple[str, str, str, str], tuple[tuple[int, float, str], ...]] = field(default_factory=dict)
+    lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
+    """Location -> lines with their amounts in all measured steps."""
+    worker_lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
     """The same of the loader's workers."""
     not_counted: tuple[str, ...] = ()
-    """Counters that say nothing of it, not even 0, since it ran without a device."""
+    """Counters that are unknown, not 0, since it ran without a device."""
 
 
 # ---------------------------------------------------------------- limits
@@ -154,8 +184,8 @@ class CounterLine:
     after: tuple[float, float] | None
     allowed: float | None
     """The most that passes; None: it gates nothing."""
-    reason: str = ""
-    """In words, where the state alone does not say it: 'fewer: refresh the baseline'."""
+    reasons: tuple[Notice, ...] = ()
+    """Where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()
     scope: str = "step"
     """step | worker"""
@@ -188,14 +218,14 @@ class Throughput:
     state: str
     lines: tuple[TimeLine, ...]
     rounds: tuple[Round, ...]
-    reason: str = ""
+    reason: Notice | None = None
     """Why it is INCONCLUSIVE, or what confirmed a FAIL."""
     control: float | None = None
     """The base against itself in the rounds that confirm; None: there were none."""
     confirmed: bool | None = None
     """Of a FAIL: whether role-swapped rounds and the control agree; None: nothing was to be confirmed."""
-    doubts: tuple[str, ...] = ()
-    of_rounds: tuple[tuple[float | None, float | None], ...] = ()
+    warnings: tuple[Notice, ...] = ()
+    round_slowdowns: tuple[tuple[float | None, float | None], ...] = ()
     """Of each round the typical step: slow-down of the candidate and of the control; None: too few turns of it."""
 
 
@@ -221,7 +251,7 @@ class GateResult:
     """Everything that `check` says, for every output."""
 
     state: str = ""
-    """Empty: not concluded yet (profiler.check.verdict)."""
+    """Empty: not concluded yet."""
     sentence: str = ""
     """The verdict in one sentence."""
     base: SideInfo = SideInfo(BASE, "", "")
@@ -232,11 +262,12 @@ class GateResult:
     counters: tuple[CounterLine, ...] = ()
     counters_state: str | None = None
     """None: counters were not gated."""
-    counters_reason: str = ""
+    counters_reasons: tuple[Notice, ...] = ()
+    """Why nothing could be compared."""
     throughput: Throughput | None = None
-    doubts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What such a check can and cannot show; how to refresh a baseline; informational times."""
+    warnings: tuple[Notice, ...] = ()
+    notes: tuple[Notice, ...] = ()
+    """What such a check can and cannot show."""
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
     explanation: str = ""

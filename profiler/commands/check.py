@@ -1,4 +1,4 @@
-"""`check`: whether a change may go in, by what it counts and by how long it takes."""
+"""`check`: gate a change by its counters and by its speed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _CODES = (
 )
 
 _UNKNOWN = "unrecognized arguments: "
-"""What argparse says before options that there are not."""
-_ALIKE = 0.7
-"""Of the letters (difflib's ratio), of two options that both begin with --: --basline has 0.95, --bogus 0.47."""
+"""The beginning of argparse's message on unknown options."""
+_SIMILAR = 0.7
+"""Ratio of equal letters (difflib) of two options, which both begin with --: --basline has 0.95, --bogus 0.47."""
 
 
 class Check:
-    """Counters against a file, on any machine; times of two revisions by turns, in one job. Never a stored time."""
+    """Counters against a file, on any machine; speed of two revisions, interleaved in one job, never stored times."""
 
     name = "check"
     help = "gate a change: counters against a checked-in baseline, speed against another revision; for CI"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # a word that is short for two options some day breaks no job
-        parser.error = partial(_refused, parser)  # type: ignore[method-assign]
+        parser.error = partial(_refuse, parser)  # type: ignore[method-assign]
         parser.epilog = _CODES
         against = parser.add_argument_group("what to hold it against")
         against.add_argument(
@@ -83,56 +83,54 @@ class Check:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.check.command.job import told
-        from profiler.check.command.stops import code_of, stoppable
+        from profiler.check.modes.finish import interrupt_code, report_error, stop_on_signals
 
         try:
-            with stoppable():
-                return _checked(args)
+            with stop_on_signals():
+                return _check(args)
         except KeyboardInterrupt as stop:
-            return code_of(stop)
+            return interrupt_code(stop)
         except BrokenPipeError:
             raise
         except (ProfilerError, OSError) as error:
-            raise told(error) from error
+            raise report_error(error) from error
 
 
-def _checked(args: argparse.Namespace) -> int:
-    from profiler.check.command.asked import AGAINST, COMMANDS, HISTORY, RUNS_OF, asked, split
-    from profiler.check.command.checking import check_against, check_command, check_commands, check_runs, show_history
-    from profiler.check.command.early import ready
-    from profiler.check.command.settings import settings_of
+def _check(args: argparse.Namespace) -> int:
+    from profiler.check.modes.options import Mode, check_early, choose_mode, split_words
 
-    runs, command = split(args)
-    mode = asked(args, runs, command)
-    if mode == HISTORY:
+    runs, command = split_words(args)
+    mode = choose_mode(args, runs, command)
+    if mode is Mode.HISTORY:
+        from profiler.check.modes.recorded import show_history
+
         return show_history(args.history)
-    settings = settings_of(args, mode)
-    ready(settings)
-    if mode == RUNS_OF:
-        return check_runs(runs, settings)
-    if mode == COMMANDS:
-        return check_commands(args.before, args.after, settings)
-    if mode == AGAINST:
-        return check_against(command, settings, args.against)
-    return check_command(command, settings)
+    from profiler.check.modes import counters, interleaved, recorded
+    from profiler.check.settings import settings_from
+
+    settings = settings_from(args, uses_baseline=mode not in (Mode.COMMANDS, Mode.RUNS))
+    check_early(settings)
+    if mode is Mode.RUNS:
+        return recorded.check_runs(runs, settings)
+    if mode is Mode.COMMANDS:
+        return interleaved.check_commands(args.before, args.after, settings)
+    if mode is Mode.AGAINST:
+        return interleaved.check_against(command, settings, args.against)
+    return counters.check_command(command, settings)
 
 
-def _refused(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """One line, as every error of `check`: the usage of all options would bury it."""
-    from profiler.check.command.job import told
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """One line, as for every error of `check`: the usage of all options would bury it."""
+    from profiler.check.modes.finish import report_error
 
-    near = _near(message, re.findall(r"--[a-z-]+", parser.format_usage()))
-    raise told(ProfilerError(f"{message}{near} (check --help names the options)"))
-
-
-def _near(message: str, options: list[str]) -> str:
-    """`; did you mean --baseline?` behind what argparse does not know; empty: it is like no option."""
-    unknown = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
-    for word in unknown:
-        if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], options, 1, _ALIKE)):
-            return f"; did you mean {near[0]}?"
-    return ""
+    similar: list[str] = []
+    options = re.findall(r"--[a-z-]+", parser.format_usage())
+    if message.startswith(_UNKNOWN):  # argparse has no exception of its own for these
+        for word in message.removeprefix(_UNKNOWN).split():
+            if word.startswith("--"):
+                similar = similar or difflib.get_close_matches(word.partition("=")[0], options, 1, _SIMILAR)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    raise report_error(ProfilerError(f"{message}{hint} (check --help names the options)"))
 
 
 PLUGIN = Check()

@@ -21,13 +21,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from profiler.__main__ import main
-from profiler.check.decide import throughput
-from profiler.check.model import GateResult, Limits
+from profiler.check.model import GateResult, Limits, Round
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs import json as check_json
 from profiler.check.outputs import markdown
 from profiler.check.outputs.terminal import print_result
-from profiler.check.raw import round_from_json
-from profiler.check.verdict import concluded
+from profiler.check.speed.verdict import throughput
 from tests.check.outputs import results
 
 ROOT: Final = Path(__file__).parents[2]
@@ -134,9 +133,9 @@ def made_up_result(name: str) -> Output:
 def recorded_gate(index: int) -> Output:
     """Today's verdict on the rounds of a gate that was recorded live."""
     gate = _selected_gates()[index]
-    rounds = tuple(map(round_from_json, gate["rounds"]))
+    rounds = tuple(map(Round.from_json, gate["rounds"]))
     speed = throughput(rounds, Limits())
-    output = _check_output(concluded(replace(results.passed(), throughput=speed, notes=())))
+    output = _check_output(conclude(replace(results.passed(), throughput=speed, notes=())))
     live = {"experiment": gate["experiment"], "state": gate["state"]}
     if output.document["throughput"]:
         output.document["throughput"]["rounds"] = len(output.document["throughput"].get("rounds", ()))

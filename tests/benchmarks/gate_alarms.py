@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profiler.check.shift import Floats, shifts
+from profiler.check.changepoints import Floats, level_shifts
 
 LENGTHS = (20, 40, 100)
 STEPS = (2.0, 3.0)
@@ -44,7 +44,7 @@ def main() -> None:
     }
     for length in LENGTHS:
         for name, make in kinds.items():
-            false = sum(bool(shifts(make(length))) for _ in range(args.series))
+            false = sum(bool(level_shifts(make(length))) for _ in range(args.series))
             print(f"{length:4} results, {name}: {false} of {args.series} without a change have one", flush=True)
     at = {length: round(0.6 * length) for length in LENGTHS}
     for length in LENGTHS:
@@ -52,14 +52,14 @@ def main() -> None:
             count, found, near = max(1, args.series // 10), 0, 0
             for _ in range(count):
                 values = random.normal(size=length) + step * (np.arange(length) >= at[length])
-                places = [shift.at for shift in shifts(values)]
+                places = [shift.at for shift in level_shifts(values)]
                 found += bool(places)
                 near += any(abs(place - at[length]) <= 2 for place in places)
             print(f"{length:4} results, {step:g} sd: {found} of {count} found, {near} within 2 results", flush=True)
     histories, ever = max(1, args.series // 10), 0
     for _ in range(histories):
         values = random.normal(size=120)
-        ever += any(shifts(values[:seen]) for seen in range(10, 121))
+        ever += any(level_shifts(values[:seen]) for seen in range(10, 121))
     print(f"looked at after each of 120 results, independent: {ever} of {histories} histories show one at some time")
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.check.decision import decide, kept
 from profiler.check.model import CONFIRM, MEASURE, STATES, Limits
-from profiler.check.sequential import looks
-from profiler.check.values import RoundValues, round_values
+from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.sequential import CONFIRM_LOOKS, looks
+from profiler.check.speed.verdict import decide, measurements
 from tests.benchmarks.gate_rates import FEWEST_GATES, Rate, interval
 
 FEWEST_CONFIRMING = 24
@@ -66,7 +65,11 @@ def alike(pool: Pool) -> float | None:
 def _own(gates: Sequence[Mapping[str, Any]]) -> Pool:
     values = [[(one.kind, round_values(one)) for one in gate["rounds"]] for gate in gates]
     usable = [
-        [(kind, one) for kind, one in gate if one.usable and (kind == MEASURE or one.control_typical is not None)]
+        [
+            (kind, one)
+            for kind, one in gate
+            if one.typical is not None and (kind == MEASURE or one.control_typical is not None)
+        ]
         for gate in values
     ]
     measuring, confirming = (
@@ -90,7 +93,7 @@ def _lent(pool: Pool, lender: Pool | None) -> Pool:
 
 def _means(measuring: Sequence[Values]) -> dict[str, float]:
     every = [one for gate in measuring for one in gate]
-    return {name: float(np.mean([getattr(one, name) for one in every])) for name in ("typical", "whole", "beyond")}
+    return {name: float(np.mean([getattr(one, name) for one in every])) for name in ("typical", "all_steps", "excess")}
 
 
 # ---------------------------------------------------------------- drawing
@@ -135,7 +138,7 @@ def _runs(some: Values, number: int, rng: np.random.Generator) -> Values:
 
 def outcome(measured: Values, confirming: Values, limits: Limits) -> str | None:
     """The gate's verdict on these rounds, taken in its order; None: it wanted rounds to confirm, and there are none."""
-    at_once = decide(kept([(MEASURE, one) for one in measured]), limits)
+    at_once = decide(measurements([(MEASURE, one) for one in measured]), limits)
     if at_once.next is None:  # no look suspects a FAIL: the same as step by step, in a fifth of the time
         return at_once.state
     places = {MEASURE: iter(looks(limits.max_rounds)), CONFIRM: iter(CONFIRM_LOOKS)}
@@ -146,7 +149,7 @@ def outcome(measured: Values, confirming: Values, limits: Limits) -> str | None:
             return None
         number[wanted] = next(places[wanted])
         taken = [(kind, one) for kind in (MEASURE, CONFIRM) for one in supply[kind][: number[kind]]]
-        found = decide(kept(taken), limits)
+        found = decide(measurements(taken), limits)
         wanted = found.next
     return found.state
 

@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from profiler.check.decide import next_kind, throughput
 from profiler.check.model import BASE, CANDIDATE, Limits, Round
-from profiler.check.raw import round_from_json, round_to_json
+from profiler.check.outputs.text import sentence
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner
+from profiler.check.speed.verdict import next_kind, throughput
 
 SCRIPT = Path(__file__).parent / "gate_scripts" / "passes.py"
 ROOT = Path(__file__).parents[2]
@@ -75,10 +75,10 @@ def gate(experiment: Experiment, folder: Path) -> dict[str, Any]:
         "at": at.isoformat(timespec="seconds"),
         "commit": _commit(),
         "state": found.state,
-        "reason": found.reason,
+        "reason": sentence(found.reason) if found.reason else "",
         "seconds": round(time.monotonic() - began, 2),
         "slowdowns": [line.slowdown for line in found.lines],
-        "rounds": [round_to_json(one) for one in rounds],
+        "rounds": [one.to_json() for one in rounds],
     }
 
 
@@ -93,7 +93,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     """All gates of a file; `rounds` as Round."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
-    return [{**line, "rounds": [round_from_json(one) for one in line["rounds"]]} for line in lines]
+    return [{**line, "rounds": [Round.from_json(one) for one in line["rounds"]]} for line in lines]
 
 
 def _cycle(names: set[str]) -> Iterator[Experiment]:

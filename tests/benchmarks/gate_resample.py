@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from profiler.check.decide import next_kind, throughput
 from profiler.check.model import STATES, Limits, Round
-from profiler.check.sequential import edges
+from profiler.check.speed.sequential import edges
+from profiler.check.speed.verdict import next_kind, throughput
 from tests.benchmarks import gate_drawn, gate_feeds, gate_figures, gate_rates, gate_tables
 from tests.benchmarks.gate_live import read
 from tests.benchmarks.gate_rules import RULES
@@ -174,7 +174,8 @@ def compute(gates: Gates, number: int = GATES) -> dict[str, Any]:
         "first_rounds": first_rounds(pools.get("same"), np.random.default_rng(next(seeds)), number),
         "apart": apart(experiments.get("same", gates)),
         "round_values": {
-            name: [(one.typical, one.whole) for gate in pool.measuring for one in gate] for name, pool in pools.items()
+            name: [(one.typical, one.all_steps) for gate in pool.measuring for one in gate]
+            for name, pool in pools.items()
         },
     }
 

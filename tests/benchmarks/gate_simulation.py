@@ -20,11 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.check.decision import Decision, decide, kept
 from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
-from profiler.check.sequential import looks
-from profiler.check.values import RoundValues, typical, whole
+from profiler.check.speed.round_values import RoundValues, all_steps, typical_step
+from profiler.check.speed.sequential import CONFIRM_LOOKS, looks
+from profiler.check.speed.verdict import Decision, decide, measurements
 
 Array = npt.NDArray[np.float64]
 Seen = tuple[str, RoundValues]
@@ -116,18 +115,18 @@ def rounds(
         time[:, :, 1] *= np.where(stalled, 1 + truth.stall, 1.0)
     turn = time.sum(axis=-1)
     base, candidate, control = turn[:, :, 0], turn[:, :, 1], turn[:, :, -1]
-    (usual, error), (every, its_error) = typical(base, candidate), whole(base, candidate, at.steps)
+    (usual, error), (every, its_error) = typical_step(base, candidate), all_steps(base, candidate, at.steps)
     full = np.log(candidate.sum(axis=-1) / base.sum(axis=-1))
     controls = (None, None)
     control_rest = np.zeros(number)
     if sides == 3:
-        controls = (typical(base, control)[0], whole(base, control, at.steps)[0])
+        controls = (typical_step(base, control)[0], all_steps(base, control, at.steps)[0])
         control_rest = np.log(control.sum(axis=-1) / base.sum(axis=-1)) - controls[1]
     values = []
     for one in range(number):
         beside = [None if of is None else float(of[one]) for of in controls]
         rest = float(error[one]), float(its_error[one]), float(full[one] - every[one]), float(control_rest[one])
-        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, at.pairs, *rest)))
+        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, *rest)))
     return values
 
 
@@ -167,7 +166,7 @@ def gates(noise: Noise, truth: Truth, at: argparse.Namespace, seed: int) -> list
                     taken[gate].append(one)
                     missing[gate] -= 1
             for gate in missing:
-                found = decide(kept(taken[gate]), limits)
+                found = decide(measurements(taken[gate]), limits)
                 if found.next:
                     wanting[found.next].append(gate)
                 else:

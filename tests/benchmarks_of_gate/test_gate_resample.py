@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.check.confirm import LOOKS as CONFIRM_LOOKS
-from profiler.check.decide import next_kind, throughput
 from profiler.check.model import CONFIRM, MEASURE, STATES, Conditions, Limits, Round
-from profiler.check.raw import round_to_json
-from profiler.check.values import RoundValues, round_values
+from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.sequential import CONFIRM_LOOKS
+from profiler.check.speed.verdict import next_kind, throughput
 from tests.benchmarks import gate_drawn, gate_figures, gate_resample, gate_tables
 from tests.benchmarks.gate_live import append
 from tests.benchmarks.gate_rules import RULES
-from tests.check.made import Made, a_round
+from tests.check.synthetic_rounds import Made, a_round
 
 LIMITS = Limits()
 MADE = {
@@ -122,7 +121,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rounds = _step_by_step(_supply(MADE[name], seed))
             line = {"experiment": name, "at": f"2026-01-01T0{seed}:00:00+00:00", "commit": "0", "seconds": 30.0 + seed}
             state = throughput(rounds, LIMITS).state
-            append(path, {**line, "state": state, "rounds": [round_to_json(one) for one in rounds]})
+            append(path, {**line, "state": state, "rounds": [one.to_json() for one in rounds]})
     return path
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.check.changepoints import trend
-from profiler.check.past import Bounds, Entry, History, Series, Trend
-from profiler.check.shift import ALPHA, LEAST, shifts
+from profiler.check.changepoints import ALPHA, MIN_RESULTS, level_shifts
+from profiler.check.history import Bounds, Entry, History, Series, Trend, trend
 
 MACHINE = {"cpu": "A", "cores": "2"}
 
@@ -72,40 +71,40 @@ def test_a_slower_level_is_found_where_it_begins() -> None:
 def test_several_levels() -> None:
     random = np.random.default_rng(3)
     values = np.repeat([1.0, 1.2, 0.9, 1.3], 25) + 0.03 * random.normal(size=100)
-    assert [shift.at for shift in shifts(values)] == [25, 50, 75]
+    assert [shift.at for shift in level_shifts(values)] == [25, 50, 75]
 
 
 def test_outliers_are_no_level() -> None:
     random = np.random.default_rng(4)
     values = 1 + 0.01 * random.normal(size=60)
     values[random.integers(0, 60, 8)] *= 3
-    assert shifts(values) == ()
+    assert level_shifts(values) == ()
 
 
 def test_few_results_say_nothing() -> None:
-    step = np.repeat([1.0, 2.0], LEAST - 1)
-    assert shifts(step) == ()
-    assert shifts(np.array([])) == ()
-    assert len(shifts(np.repeat([1.0, 2.0], LEAST + 2))) == 1
+    step = np.repeat([1.0, 2.0], MIN_RESULTS - 1)
+    assert level_shifts(step) == ()
+    assert level_shifts(np.array([])) == ()
+    assert len(level_shifts(np.repeat([1.0, 2.0], MIN_RESULTS + 2))) == 1
 
 
 def test_equal_values_are_no_change() -> None:
-    assert shifts(np.ones(50)) == ()
+    assert level_shifts(np.ones(50)) == ()
 
 
 def test_a_change_that_no_check_could_see_is_left_out() -> None:
     random = np.random.default_rng(5)
     values = 0.05 * np.exp(0.0002 * random.normal(size=60))
     values[30:] *= 1.005
-    assert len(shifts(values)) == 1
+    assert len(level_shifts(values)) == 1
     assert history(*timed(values)).series[0].changes == ()
 
 
 def test_the_same_history_says_the_same() -> None:
     values = np.random.default_rng(6).normal(size=80)
     values[50:] += 2
-    assert shifts(values) == shifts(values.copy())
-    assert len(shifts(values)) == 1
+    assert level_shifts(values) == level_shifts(values.copy())
+    assert len(level_shifts(values)) == 1
 
 
 @pytest.mark.parametrize(("kind", "most"), [("normal", 0.02), ("heavy", 0.02), ("alike", 0.06)])
@@ -118,7 +117,7 @@ def test_it_does_not_cry_on_noise(kind: str, most: float) -> None:
         if kind == "alike":
             for k in range(1, length):
                 values[k] = 0.3 * values[k - 1] + values[k] * np.sqrt(1 - 0.3**2)
-        found += bool(shifts(values))
+        found += bool(level_shifts(values))
     assert found / count <= most, f"{found} of {count}"
 
 
@@ -153,5 +152,5 @@ def test_an_empty_history() -> None:
 def test_a_long_history() -> None:
     values = np.random.default_rng(8).normal(size=1200)
     values[800:] += 1
-    (shift,) = shifts(values)
+    (shift,) = level_shifts(values)
     assert abs(shift.at - 800) < 20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.history import append, entry_of, read
+from profiler.check.history import append, entry_from, read
 from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
 from profiler.core.errors import ProfilerError
 
@@ -50,7 +50,7 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     append(file, RESULT)
     append(file, replace(RESULT, state="FAIL", sentence='"a"\n<b>\u2028é'))
     first, second = read(file).entries
-    assert first == entry_of(RESULT)
+    assert first == entry_from(RESULT)
     assert first.counters == {"syncs": (2.0, 3.0), "h2d (workers)": (1.0, 1.0)}
     assert first.slowdowns.keys() == {"typical step"}
     assert (first.commit, first.base_commit, first.step_time) == ("2" * 40, "1" * 40, 0.05)
@@ -91,8 +91,8 @@ def test_a_torn_line_is_said_and_never_glued_to_the_next(tmp_path: Path, torn: b
     append(file, RESULT)
     history = read(file)
     assert len(history.entries) == before + 2
-    (doubt,) = history.doubts
-    assert f"line {before + 1} is damaged" in doubt
+    (warning,) = history.warnings
+    assert (warning.code, warning.values["lines"]) == ("damaged-history", [before + 1])
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_its_write(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_its_write(tmp_path: Path) -> N
     append(file, RESULT)
     history = read(file)
     assert len(history.entries) == 2
-    assert len(history.doubts) == 1
+    assert len(history.warnings) == 1
 
 
 @pytest.mark.parametrize("room", [0, 1, 100])
@@ -162,7 +162,7 @@ def test_writers_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
         child.stdin.close()
     assert [child.wait() for child in children] == [0, 0, 0]
     history = read(file)
-    assert (len(history.entries), history.doubts) == (60, ())
+    assert (len(history.entries), history.warnings) == (60, ())
 
 
 def test_another_file_is_left_alone(tmp_path: Path) -> None:

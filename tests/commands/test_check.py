@@ -12,7 +12,6 @@ import pytest
 from profiler.__main__ import main
 from profiler.check.model import CANDIDATE, Round
 from profiler.check.speed import interleave as rounds
-from profiler.commands import _gate_found
 from tests.commands.checked import REPORTS, STEPPING, committed, git, quoted, said, train
 
 # ---------------------------------------------------------------- counters against a file
@@ -89,7 +88,7 @@ def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_that_take_far_longer_fail_and_are_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_candidate(monkeypatch)
-    monkeypatch.setattr(_gate_found, "EXPLAIN_S", 0.5)
+    monkeypatch.setattr("profiler.check.modes.sides.EXPLAIN_S", 0.5)
     options = ["--before", quoted(2000), "--after", quoted(2001), "--out", "out"]
     assert main(["check", *options]) == 1
     found = said()
@@ -107,7 +106,7 @@ def test_a_stop_while_it_is_looked_where_the_time_goes_costs_no_verdict(
         raise KeyboardInterrupt
 
     slow_candidate(monkeypatch)
-    monkeypatch.setattr(_gate_found, "explained", stop)
+    monkeypatch.setattr("profiler.check.modes.sides.record_explanation", stop)
     assert main(["check", "--before", quoted(2000), "--after", quoted(2001), "--out", "out"]) == 1
     shown = capsys.readouterr()
     assert shown.out.startswith("FAIL")

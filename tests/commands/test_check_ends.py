@@ -15,7 +15,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.check import history
-from profiler.check.command import results
+from profiler.check.modes import finish
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
@@ -45,8 +45,8 @@ def full(*_: object, **__: object) -> NoReturn:
 def test_reports_that_cannot_be_written_cost_a_line(
     baseline: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(results, "write_all", full)
-    monkeypatch.setattr(results, "append_summary", full)
+    monkeypatch.setattr(finish, "write_all", full)
+    monkeypatch.setattr(finish, "append_summary", full)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     assert main([*baseline, "--", *train(2000, 4)]) == 1
     shown = capsys.readouterr()
@@ -65,8 +65,8 @@ def test_a_record_that_cannot_be_written_is_an_error_behind_the_verdict(
     if what == "history":
         monkeypatch.setattr(history, "append", full)
     else:
-        monkeypatch.setattr(results, "write_all", full)
-        monkeypatch.setattr(results, "write_text", full)
+        monkeypatch.setattr(finish, "write_all", full)
+        monkeypatch.setattr(finish, "write_text", full)
     assert main([*baseline, "--history", "h.jsonl", "--", *train()]) == 2
     shown = capsys.readouterr()
     assert shown.out.startswith("PASS")

@@ -14,9 +14,7 @@ def one(
     steps: int = 20, *, workers: Mapping[str, float] | None = None, lines: Lines | None = None, **totals: float
 ) -> Counted:
     """A process; `totals` are amounts in all its steps."""
-    lines = lines or {}
-    sites = {key: (sum(line[1] for line in own), own[0][0]) for key, own in lines.items()}
-    return Counted(steps, totals, workers or {}, sites, lines)
+    return Counted(steps, totals, workers or {}, lines or {})
 
 
 def two(**totals: float) -> tuple[Counted, Counted]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, GateResult
 from profiler.check.outputs import said, words
+from profiler.check.outputs import text as sentences
 from profiler.check.outputs.cases import Case, cases
 from profiler.check.outputs.places import Places
 from profiler.core.terminal import plain
@@ -30,7 +31,9 @@ def workflow_commands(result: GateResult, where: Places) -> tuple[str, ...]:
         kind = _KINDS.get(case.state, NOTICE if case.fewer else "")
         if kind:
             found[kind] += _of_case(case, kind, where, said.base_word(result))
-    found[WARNING] += [command(WARNING, doubt, title="A doubt about this check") for doubt in said.doubts(result)]
+    found[WARNING] += [
+        command(WARNING, warning, title="A warning about this check") for warning in sentences.warnings(result)
+    ]
     return tuple(line for kind, lines in found.items() for line in _most(kind, lines))
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler.check.model import FAIL, PASS, STATES, Change, GateResult
 from profiler.check.outputs import said, words
+from profiler.check.outputs import text as sentences
 from profiler.core.terminal import plain
 
 COUNTERS: Final = "counters"
@@ -59,7 +60,13 @@ def _counters(result: GateResult) -> Iterator[Case]:
     if _worse(result.counters_state, found):
         state = result.counters_state or FAIL
         found.append(
-            Case(COUNTERS, "all counters", "counters", state, plain(result.counters_reason or result.sentence))
+            Case(
+                COUNTERS,
+                "all counters",
+                "counters",
+                state,
+                plain(sentences.reasons(result.counters_reasons) or result.sentence),
+            )
         )
     yield from found
 
@@ -71,12 +78,20 @@ def _throughput(result: GateResult) -> Iterator[Case]:
     found = []
     for line in gate.lines:
         state = said.line_state(gate, line)
-        reason = f"; {plain(gate.reason)}" if gate.reason and state != PASS else ""
+        reason = f"; {plain(sentences.sentence(gate.reason))}" if gate.reason and state != PASS else ""
         found.append(
             Case(
                 THROUGHPUT, plain(line.name), plain(line.name), state, said.time_sentence(result, line, state) + reason
             )
         )
     if _worse(gate.state, found):
-        found.append(Case(THROUGHPUT, "all rounds", "throughput", gate.state, plain(gate.reason or result.sentence)))
+        found.append(
+            Case(
+                THROUGHPUT,
+                "all rounds",
+                "throughput",
+                gate.state,
+                plain(sentences.sentence(gate.reason) if gate.reason else result.sentence),
+            )
+        )
     yield from found

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TextIO
 
+from profiler.check.history import ChangePoint, Entry, Series, Trend
 from profiler.check.model import STATES
 from profiler.check.outputs import said, words
-from profiler.check.past import ChangePoint, Entry, Series, Trend
+from profiler.check.outputs import text as sentences
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.render import markdown
@@ -45,25 +46,25 @@ def history_report(trend: Trend, *, unicode: bool = True) -> b.Report:
     title = "History of performance checks"
     if not entries:
         text = b.Text("No check is in it yet.")
-        return b.Report(title, trend.history.path, (b.Section("history", "Results", (*_doubts(trend), text)),))
+        return b.Report(title, trend.history.path, (b.Section("history", "Results", (*_warnings(trend), text)),))
     counts = Counter(entry.state for entry in entries)
     states = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
     span = " to ".join(dict.fromkeys(_minute(entry.time) for entry in (entries[0], entries[-1])))
     recent = [series for series in trend.series if series.at[-1] >= len(entries) - _LAST]
     sections = (
-        b.Section("changes", "Changes", (*_doubts(trend), _changes(recent, entries), *_method(trend))),
+        b.Section("changes", "Changes", (*_warnings(trend), _changes(recent, entries), *_method(trend))),
         b.Section("series", "Series", _series(recent, trend, unicode=unicode)),
         b.Section("results", "Last results", (_results(entries[-_LAST:]),)),
     )
     return b.Report(title, f"{trend.history.path}: {states}; {span}", sections)
 
 
-def _doubts(trend: Trend) -> tuple[b.Callout, ...]:
-    return tuple(b.Callout(doubt, "warning", "Doubt") for doubt in trend.history.doubts)
+def _warnings(trend: Trend) -> tuple[b.Callout, ...]:
+    return tuple(b.Callout(sentences.sentence(warning), "warning", "Warning") for warning in trend.history.warnings)
 
 
 def _method(trend: Trend) -> tuple[b.Text, ...]:
-    return (b.Text(trend.method),) if trend.method else ()
+    return (b.Text(sentences.sentence(trend.method)),) if trend.method else ()
 
 
 def _changes(series: Sequence[Series], entries: Sequence[Entry]) -> b.Block:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
-from profiler.check.outputs import said
-from profiler.check.raw import round_to_json
+from profiler.check.outputs import text as sentences
 from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
 from profiler.report.render.json_values import Gaps, clean, strict
@@ -40,14 +39,14 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "counters": _counters(result, gaps),
         "throughput": _throughput(result.throughput, gaps) if result.throughput is not None else None,
         "explanation": result.explanation,
-        "doubts": list(said.doubts(result)),
-        "notes": list(result.notes),
+        "doubts": list(sentences.warnings(result)),
+        "notes": [sentences.sentence(note) for note in result.notes],
         "machine": dict(sorted(result.machine.items())),
         "baseline_file": result.baseline_file,
         "out": result.out,
     }
     if result.counters_state is None:
-        gaps.reasons["counters"] = result.counters_reason or "counters were not gated"
+        gaps.reasons["counters"] = sentences.reasons(result.counters_reasons) or "counters were not gated"
     if result.throughput is None:
         gaps.reasons["throughput"] = "throughput was not gated: stored times gate nothing"
     document["not_measured"] = gaps.reasons
@@ -104,7 +103,7 @@ def _counters(result: GateResult, gaps: Gaps) -> dict[str, Any] | None:
     if result.counters_state is None:
         return None
     lines = [_counter(line, f"counters.lines.{index}", gaps) for index, line in enumerate(result.counters)]
-    return {"state": result.counters_state, "reason": result.counters_reason, "lines": lines}
+    return {"state": result.counters_state, "reason": sentences.reasons(result.counters_reasons), "lines": lines}
 
 
 def _counter(line: CounterLine, path: str, gaps: Gaps) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def _counter(line: CounterLine, path: str, gaps: Gaps) -> dict[str, Any]:
         "before": _span(line.before, f"{path}.before", _NO_RISE, gaps),
         "after": _span(line.after, f"{path}.after", _NOT_COUNTED, gaps),
         "allowed": gaps.number(f"{path}.allowed", line.allowed, "it gates nothing"),
-        "reason": line.reason,
+        "reason": sentences.reasons(line.reasons),
         "changes": [
             {
                 "file": change.file,
@@ -143,14 +142,12 @@ def _throughput(throughput: Throughput, gaps: Gaps) -> dict[str, Any]:
         gaps.reasons["throughput.confirmed"] = "nothing was to be confirmed"
     return {
         "state": throughput.state,
-        "reason": throughput.reason,
+        "reason": sentences.sentence(throughput.reason) if throughput.reason else "",
         "lines": [_line(line, f"throughput.lines.{index}", gaps) for index, line in enumerate(throughput.lines)],
         "control": gaps.number("throughput.control", throughput.control, "no rounds with a second copy of the base"),
         "confirmed": throughput.confirmed,
-        "doubts": list(throughput.doubts),
-        "rounds": [
-            _round(document, index, gaps) for index, document in enumerate(map(round_to_json, throughput.rounds))
-        ],
+        "doubts": [sentences.sentence(warning) for warning in throughput.warnings],
+        "rounds": [_round(measured.to_json(), index, gaps) for index, measured in enumerate(throughput.rounds)],
     }
 
 

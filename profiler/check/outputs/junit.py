@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 from profiler.check.model import FAIL, PASS, GateResult
 from profiler.check.outputs import said
+from profiler.check.outputs import text as sentences
 from profiler.check.outputs.cases import Case, cases
 from profiler.core.terminal import plain
 
@@ -42,7 +43,15 @@ def render(result: GateResult) -> str:
         _case(suite, case)
     output = ET.SubElement(suite, "system-out")
     output.text = "\n".join(
-        map(_text, (result.sentence, *filter(None, (result.explanation,)), *said.doubts(result), *result.notes))
+        map(
+            _text,
+            (
+                result.sentence,
+                *filter(None, (result.explanation,)),
+                *sentences.warnings(result),
+                *sentences.notes(result),
+            ),
+        )
     )
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

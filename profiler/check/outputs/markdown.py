@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Round, Throughput
 from profiler.check.outputs import said, words
+from profiler.check.outputs import text as sentences
 from profiler.check.outputs.rounds import OF_COLUMNS, said_by_rounds, typical
 from profiler.core import units
 from profiler.report.render.markdown import escape
@@ -25,10 +26,10 @@ def render(result: GateResult, *, details: bool = True) -> str:
         parts += _counters(result)
     if result.throughput is not None:
         parts += _throughput(result, result.throughput)
-    if doubts := said.doubts(result):
-        parts += ["### Doubts", _items(doubts)]
+    if warnings := sentences.warnings(result):
+        parts += ["### Warnings", _items(warnings)]
     if result.notes:
-        parts += ["### Notes", _items(result.notes)]
+        parts += ["### Notes", _items(sentences.notes(result))]
     if details:
         parts += _details(result)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -61,10 +62,10 @@ def _head(title: str, state: str, reason: str) -> str:
 
 
 def _counters(result: GateResult) -> Iterator[str]:
-    yield _head("Counters per step", result.counters_state or "", said.reason(result, result.counters_reason))
+    yield _head("Counters per step", result.counters_state or "", sentences.untold_counters_reason(result))
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
-        rows = [(line.state, words.title(line), *words.row(line), line.reason) for line in shown]
+        rows = [(line.state, words.title(line), *words.row(line), sentences.reasons(line.reasons)) for line in shown]
         columns = ("", "Counter", said.base_title(result), "Candidate", "Allowed", "")
         yield _grid(columns, rows, (2, 3, 4))
     sites = [_site(line, at) for line in shown for at in range(len(line.changes))]
@@ -85,7 +86,7 @@ def _site(line: CounterLine, at: int) -> str:
 
 
 def _throughput(result: GateResult, throughput: Throughput) -> Iterator[str]:
-    yield _head("Throughput", throughput.state, said.reason(result, throughput.reason))
+    yield _head("Throughput", throughput.state, sentences.untold_speed_reason(result))
     rows = [
         (
             said.line_state(throughput, line),

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput, TimeLine
 from profiler.check.outputs import said, words
+from profiler.check.outputs import text as sentences
 from profiler.check.outputs.figures import drift, slowdowns
 from profiler.check.outputs.rounds_table import rounds_table
 from profiler.core import units
@@ -78,8 +79,8 @@ def _verdict(result: GateResult) -> Section:
     blocks.append(Stats(tuple(_stats(result))))
     changes = _changes(result)
     blocks += [changes] if changes else []
-    if doubts := said.doubts(result):
-        blocks.append(Items(doubts, "Doubts"))
+    if warnings := sentences.warnings(result):
+        blocks.append(Items(warnings, "Warnings"))
     return Section("check", "Check", tuple(blocks), brief=(callout,))
 
 
@@ -139,9 +140,11 @@ def _counters(result: GateResult) -> Section:
     ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not words.changed(line)))
     table = Table("Counters per step", columns, tuple(map(_counter, ordered)))
     if not ordered:
-        blocks: tuple[Block, ...] = (NotMeasured("Counters", result.counters_reason or "no counter was compared"),)
+        blocks: tuple[Block, ...] = (
+            NotMeasured("Counters", sentences.reasons(result.counters_reasons) or "no counter was compared"),
+        )
     else:
-        reason = said.reason(result, result.counters_reason)
+        reason = sentences.untold_counters_reason(result)
         meant = said.if_meant(result)
         above = (
             *([f"{result.counters_state}: {reason}"] if reason else ()),
@@ -159,7 +162,7 @@ def _counter(line: CounterLine) -> tuple[Cell, ...]:
         Cell(before, sort=line.before[1] if line.before else -1.0),
         Cell(after, sort=line.after[1] if line.after else -1.0, strong=words.changed(line)),
         Cell(allowed, sort=line.allowed),
-        Cell(line.reason or NOTHING),
+        Cell(sentences.reasons(line.reasons) or NOTHING),
     )
 
 
@@ -202,7 +205,7 @@ def _throughput(result: GateResult, gate: Throughput) -> Section:
         f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {said.POWER} probability, with this "
         "noise and these rounds."
     )
-    reason = said.reason(result, gate.reason)
+    reason = sentences.untold_speed_reason(result)
     blocks: list[Block] = [Text(f"{gate.state}: {reason}")] if reason else []
     if control := said.control(gate):
         blocks.append(Text(control))
@@ -238,7 +241,7 @@ def _method(result: GateResult) -> Section:
     method = _OF_COUNTERS if result.counters_state is not None else ()
     method += _OF_ROUNDS if result.throughput is not None else ()
     blocks: list[Block] = [Items((*method, *said.limits(result)))]
-    blocks += [Items(result.notes, "Notes")] if result.notes else []
+    blocks += [Items(sentences.notes(result), "Notes")] if result.notes else []
     blocks.append(Table("Sides", columns, rows))
     if facts:
         blocks.append(Table("Machine", (Column("Fact"), Column("Value")), facts))

@@ -32,4 +32,4 @@ def typical(one: Round, side: str) -> float | None:
 def said_by_rounds(gate: Throughput) -> Iterator[tuple[Round, tuple[float | None, float | None]]]:
     """Every round with the gate's slow-down of its typical step: of the candidate, and of the control."""
     nothing: tuple[float | None, float | None] = (None, None)
-    return zip(gate.rounds, chain(gate.of_rounds, repeat(nothing)), strict=False)
+    return zip(gate.rounds, chain(gate.round_slowdowns, repeat(nothing)), strict=False)

@@ -17,6 +17,7 @@ from profiler.check.model import (
     Throughput,
     TimeLine,
 )
+from profiler.check.outputs import text as sentences
 from profiler.check.outputs import words
 from profiler.core import units
 from profiler.core.terminal import plain
@@ -38,11 +39,6 @@ def headline(result: GateResult) -> str:
     """The verdict's sentence with a capital letter, unless it begins with a name."""
     first = plain(result.sentence)
     return first[:1].upper() + first[1:] if first.partition(" ")[0].isalpha() else first
-
-
-def reason(result: GateResult, text: str) -> str:
-    """Why a part says what it says; empty where the verdict's sentence says it already."""
-    return "" if text in result.sentence else plain(text)
 
 
 def line_state(throughput: Throughput, line: TimeLine) -> str:
@@ -109,7 +105,7 @@ def counter_sentence(line: CounterLine, base: str) -> str:
     """
     before, after, allowed = words.row(line)
     limit = "gates nothing" if line.allowed is None else f"at most {allowed} allowed"
-    reason = f"; {plain(line.reason)}" if line.reason else ""
+    reason = f"; {plain(sentences.reasons(line.reasons))}" if line.reasons else ""
     return f"{words.title(line)} per step: {after}, {base} {before}, {limit}{reason}"
 
 
@@ -200,9 +196,3 @@ def limits(result: GateResult) -> Iterator[str]:
         if asked.inconclusive == "pass"
         else "INCONCLUSIVE fails the job (--inconclusive=fail)."
     )
-
-
-def doubts(result: GateResult) -> tuple[str, ...]:
-    """All doubts, each once."""
-    own = result.throughput.doubts if result.throughput is not None else ()
-    return tuple(dict.fromkeys((*result.doubts, *own)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
 from profiler.check.outputs import said, words
+from profiler.check.outputs import text as sentences
 from profiler.core.terminal import ascii_text, plain
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
         _counters(page, result)
     if result.throughput is not None:
         _throughput(page, result, result.throughput)
-    for title, items, style in (("Doubts", said.doubts(result), "yellow"), ("Notes", result.notes, "dim")):
+    for title, items, style in (
+        ("Warnings", sentences.warnings(result), "yellow"),
+        ("Notes", sentences.notes(result), "dim"),
+    ):
         if items:
             page.head(title)
             for item in items:
@@ -130,7 +134,7 @@ def _sides(page: _Page, result: GateResult) -> None:
 
 
 def _counters(page: _Page, result: GateResult) -> None:
-    page.head("Counters per step", result.counters_state or "", said.reason(result, result.counters_reason))
+    page.head("Counters per step", result.counters_state or "", sentences.untold_counters_reason(result))
     shown = [line for line in result.counters if line.state != PASS or words.changed(line)]
     if shown:
         rows = ((line.state, (words.title(line), *words.row(line)), _below(page, line)) for line in shown)
@@ -144,11 +148,11 @@ def _counters(page: _Page, result: GateResult) -> None:
 
 def _below(page: _Page, line: CounterLine) -> list[Text]:
     sites = [page.text(words.site(change), "bold" if line.state == FAIL else "") for change in line.changes]
-    return sites + ([page.text(line.reason, "dim")] if line.reason else [])
+    return sites + ([page.text(sentences.reasons(line.reasons), "dim")] if line.reasons else [])
 
 
 def _throughput(page: _Page, result: GateResult, throughput: Throughput) -> None:
-    page.head("Throughput", throughput.state, said.reason(result, throughput.reason))
+    page.head("Throughput", throughput.state, sentences.untold_speed_reason(result))
     rows = []
     for line in throughput.lines:
         state = said.line_state(throughput, line)

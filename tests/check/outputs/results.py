@@ -26,7 +26,8 @@ from profiler.check.model import (
     TimeLine,
     Turn,
 )
-from profiler.check.values import round_values
+from profiler.check.speed.round_values import round_values
+from profiler.core.notice import Notice
 
 HOSTILE = (
     "<script>alert('boo')</script> | `tick` **bold** [link](javascript:alert(1)) & \"quote\"\r\n::error::owned\n"
@@ -41,6 +42,12 @@ MACHINE = {
     "python": "3.11.7",
     "torch": "2.13.0+cpu",
 }
+
+
+def words(text: str) -> Notice:
+    return Notice("text", {"text": text})
+
+
 SYNC = Change("syncs", "examples/train.py", 104, "train_step", "item", 0.0, 1.0)
 
 
@@ -69,7 +76,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
 def with_values(gate: Throughput) -> Throughput:
     """With what each round says, as a concluded result has it."""
     values = [round_values(one) for one in gate.rounds]
-    return replace(gate, of_rounds=tuple((one.typical, one.control_typical) for one in values))
+    return replace(gate, round_slowdowns=tuple((one.typical, one.control_typical) for one in values))
 
 
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:
@@ -110,7 +117,7 @@ def passed() -> GateResult:
         COUNTERS,
         PASS,
         throughput=with_values(Throughput(PASS, TIMES, rounds(0.003))),
-        notes=("A slow-down between 2% and 5% may pass or fail.",),
+        notes=(words("A slow-down between 2% and 5% may pass or fail."),),
         machine=MACHINE,
         created_at="2026-11-20T10:30:00+00:00",
         seconds=61.4,
@@ -121,10 +128,10 @@ def passed() -> GateResult:
 def failed() -> GateResult:
     counters = (
         replace(COUNTERS[0], state=FAIL, after=(13.0, 13.0), changes=(SYNC,)),
-        replace(COUNTERS[1], after=(3.0, 3.0), reason="fewer: refresh the baseline"),
+        replace(COUNTERS[1], after=(3.0, 3.0), reasons=(words("fewer: refresh the baseline"),)),
         *COUNTERS[2:4],
-        CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, "within the limit of 2%"),
-        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, "the baseline has none"),
+        CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, (words("within the limit of 2%"),)),
+        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (words("the baseline has none"),)),
         COUNTERS[5],
     )
     times = (
@@ -142,14 +149,14 @@ def failed() -> GateResult:
                 FAIL,
                 times,
                 rounds(0.053, 5, confirm=3),
-                "confirmed by 3 rounds with slots swapped",
+                words("confirmed by 3 rounds with slots swapped"),
                 0.002,
                 confirmed=True,
-                doubts=("4.1% of the cores' time went to other virtual machines.",),
+                warnings=(words("4.1% of the cores' time went to other virtual machines."),),
             )
         ),
         explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
-        doubts=("The load rose from 1.5 to 2.2 runnable threads while this was measured.",),
+        warnings=(words("The load rose from 1.5 to 2.2 runnable threads while this was measured."),),
         limits=Limits(counters={"allocations": Limit(relative=0.02)}),
     )
 
@@ -165,7 +172,11 @@ def inconclusive() -> GateResult:
         sentence="SYNTHETIC: no counter rose; 20 rounds on this machine could not tell +2.8% from none or from 5%.",
         throughput=with_values(
             Throughput(
-                INCONCLUSIVE, times, rounds(0.028, 20), "20 rounds are over", doubts=("The first slot is 3.1% slower.",)
+                INCONCLUSIVE,
+                times,
+                rounds(0.028, 20),
+                words("20 rounds are over"),
+                warnings=(words("The first slot is 3.1% slower."),),
             )
         ),
     )
@@ -180,7 +191,7 @@ def other_machine() -> GateResult:
         mode="baseline",
         counters=(),
         counters_state=INCONCLUSIVE,
-        counters_reason="the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update",
+        counters_reasons=(words("the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update"),),
         throughput=None,
         baseline_file="tests/baseline.json",
     )
@@ -195,7 +206,7 @@ def unmeasured() -> GateResult:
         sentence="SYNTHETIC: the candidate took fewer steps than a turn needs.",
         counters=(),
         counters_state=None,
-        throughput=Throughput(INCONCLUSIVE, (nothing,), (), "too few steps"),
+        throughput=Throughput(INCONCLUSIVE, (nothing,), (), words("too few steps")),
         out="",
         machine={},
     )
@@ -205,6 +216,7 @@ def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
     change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"))
+    named = words(bad)
     return GateResult(
         FAIL,
         bad,
@@ -212,18 +224,18 @@ def hostile() -> GateResult:
         SideInfo(bad, bad, bad),
         Limits(counters={bad: Limit(1.0, 0.5)}, ignore=(bad,)),
         bad,
-        (CounterLine(bad, FAIL, (1.0, 2.0), (3.0, float("inf")), float("nan"), bad, (change,)),),
+        (CounterLine(bad, FAIL, (1.0, 2.0), (3.0, float("inf")), float("nan"), (named,), (change,)),),
         FAIL,
-        bad,
+        (named,),
         Throughput(
             FAIL,
             (TimeLine(bad, FAIL, 900.0, float("-inf"), float("nan"), 3, float("inf"), 3, float("inf")),),
             (replace(rounds(0.05, 1)[0], kind=bad, slots=(bad, bad), conditions=Conditions(throttled=(bad,))),),
-            bad,
-            doubts=(bad,),
+            named,
+            warnings=(named,),
         ),
-        (bad,),
-        (bad,),
+        (named,),
+        (named,),
         {bad: bad},
         bad,
         bad,

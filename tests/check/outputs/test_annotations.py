@@ -32,7 +32,7 @@ def test_a_failure_is_an_error_at_its_line() -> None:
     )
     assert [line for line in lines if line.startswith("::error title=Calls that would sync")]
     assert [line for line in lines if line.startswith("::warning title=all steps%3A INCONCLUSIVE")]
-    assert [line for line in lines if line.startswith("::warning title=A doubt about this check::The load rose")]
+    assert [line for line in lines if line.startswith("::warning title=A warning about this check::The load rose")]
     assert lines[-1].startswith("::notice title=H2D copies%3A fewer::")
     last = workflow_commands(replace(results.failed(), mode="baseline"), WHERE)[-1]
     assert last.startswith("::notice title=H2D copies%3A fewer%2C refresh the baseline::")

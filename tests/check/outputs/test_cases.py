@@ -8,6 +8,7 @@ import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Throughput
 from profiler.check.outputs.cases import CHECK, COUNTERS, THROUGHPUT, cases
+from profiler.core.notice import Notice
 from tests.check.outputs import results
 
 
@@ -40,7 +41,7 @@ def test_a_fail_that_was_not_confirmed_is_inconclusive() -> None:
     doubted = replace(
         results.passed(),
         state=INCONCLUSIVE,
-        throughput=replace(gate, state=INCONCLUSIVE, confirmed=False, reason="the control failed too"),
+        throughput=replace(gate, state=INCONCLUSIVE, confirmed=False, reason=Notice("interrupted")),
     )
     states = {case.name: case.state for case in cases(doubted) if case.group == THROUGHPUT}
     assert states == {"typical step": INCONCLUSIVE, "all steps": INCONCLUSIVE}
@@ -51,5 +52,5 @@ def test_a_verdict_that_is_worse_than_its_parts_has_a_case() -> None:
     assert [(case.group, case.state) for case in found if case.state != PASS] == [(CHECK, FAIL)]
     gate = results.passed().throughput
     assert gate is not None
-    doubted = replace(results.passed(), throughput=replace(gate, state=INCONCLUSIVE, reason="slot bias"))
-    assert [case.message for case in cases(doubted) if case.state != PASS] == ["slot bias"]
+    doubted = replace(results.passed(), throughput=replace(gate, state=INCONCLUSIVE, reason=Notice("interrupted")))
+    assert [case.message for case in cases(doubted) if case.state != PASS] == ["an interrupt"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.check.changepoints import trend
+from profiler.check.history import Bounds, Entry, History, trend
 from profiler.check.outputs.history import print_history, render
-from profiler.check.past import Bounds, Entry, History
+from profiler.core.notice import Notice
 
 
 def entries(count: int = 24) -> tuple[Entry, ...]:
@@ -29,13 +29,13 @@ def entries(count: int = 24) -> tuple[Entry, ...]:
 
 
 def test_markdown() -> None:
-    text = render(trend(History("history.jsonl", entries(), ("line 3 is damaged",))))
+    text = render(trend(History("history.jsonl", entries(), (Notice("text", {"text": "line 3 is damaged"}),))))
     assert "history.jsonl: 23 PASS, 1 FAIL; 2026-05-01 12:30 to 2026-05-24 12:30" in text
     assert "- Syncs: 2 → 3 per step (+50%) since 12abcde (2026-05-13 12:30); the result before is of 11abcde" in text
     assert "Step time: 50.1 ms → 52.6 ms (+4.99%) since 12abcde" in text
     assert "p = 0.00" in text
     assert "1 counter never changed." in text
-    assert "Doubt:** line 3 is damaged" in text
+    assert "Warning:** line 3 is damaged" in text
     assert "▁" in text
     assert "A \\| B, 2 cores" in text, "a name broke the table"
     table = text[text.index("The last 10, the newest first") :]
@@ -55,7 +55,7 @@ def test_terminal_of_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_one() -> None:
-    assert "No check is in it yet." in render(trend(History("h", (), ("line 1 is damaged",))))
+    assert "No check is in it yet." in render(trend(History("h", (), (Notice("text", {"text": "line 1 is damaged"}),))))
     one = render(trend(History("h", entries(1))))
     assert "No level changed." in one
     nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))

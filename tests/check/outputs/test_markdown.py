@@ -38,7 +38,7 @@ def test_a_failure_in_numbers() -> None:
         "|  |  | Slow-down | Interval | Rounds | Would have been a FAIL from (80%) |  |",
         "longer.\n>\n> SYNTHETIC: candidate runs 0.95x the steps/s of base",
         "Steps: medians of the round, which decide nothing.",
-        "### Doubts\n\n- The load rose",
+        "### Warnings\n\n- The load rose",
         "| 6 | confirm | candidate, base, control |",
         "| cpu | AMD EPYC 7B13 |",
     ):
@@ -49,7 +49,7 @@ def test_a_round_shows_what_the_verdict_takes_from_it() -> None:
     result = results.failed()
     gate = result.throughput
     assert gate is not None
-    text = markdown.render(replace(result, throughput=replace(gate, of_rounds=((0.39, None), (None, None)))))
+    text = markdown.render(replace(result, throughput=replace(gate, round_slowdowns=((0.39, None), (None, None)))))
     first, second, third = [line for line in text.splitlines() if re.match(r"\| [123] \| measure", line)]
     assert first.split(" | ")[5] == "+47.7%"
     assert [line.split(" | ")[5] for line in (second, third)] == ["not measured"] * 2
@@ -82,5 +82,5 @@ def test_rounds_that_say_nothing_of_the_machine() -> None:
     gate = result.throughput
     assert isinstance(gate, Throughput)
     rounds = tuple(replace(one, conditions=Conditions(), turns=()) for one in gate.rounds)
-    text = markdown.render(replace(result, throughput=replace(gate, rounds=rounds, of_rounds=())))
+    text = markdown.render(replace(result, throughput=replace(gate, rounds=rounds, round_slowdowns=())))
     assert "| 1 | measure | base, candidate | not measured | not measured | not measured | not measured |" in text

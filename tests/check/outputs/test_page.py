@@ -86,7 +86,7 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
     gate = results.failed().throughput
     assert gate is not None
     first, _, control = figure.rows
-    assert first.dots == tuple(100 * math.expm1(value or 0) for value, _ in gate.of_rounds)
+    assert first.dots == tuple(100 * math.expm1(value or 0) for value, _ in gate.round_slowdowns)
     assert all(3 < dot < 8 for dot in first.dots), first.dots
     assert (len(control.dots), control.value) == (3, pytest.approx(100 * math.expm1(0.002))), "the gate's own figure"
     (lines,) = of_kind(gate_sections(results.failed()), Lines)
@@ -106,7 +106,9 @@ def test_a_round_of_one_side_is_not_drawn() -> None:
     assert typical(one, CONTROL) is None
     gate = results.passed().throughput
     assert gate is not None
-    result = replace(results.passed(), throughput=replace(gate, rounds=(one,), of_rounds=((None, None),), lines=()))
+    result = replace(
+        results.passed(), throughput=replace(gate, rounds=(one,), round_slowdowns=((None, None),), lines=())
+    )
     assert of_kind(gate_sections(result), Intervals) == []
     assert pages.read(html.render(gate_report(result))).unclosed == []
 
@@ -117,7 +119,7 @@ def test_rounds_show_what_the_verdict_takes_from_them() -> None:
     gate = results.failed().throughput
     assert gate is not None
     assert table.columns[4].title == "Slow-down"
-    assert [row[4].sort for row in table.rows] == [100 * math.expm1(value or 0) for value, _ in gate.of_rounds]
+    assert [row[4].sort for row in table.rows] == [100 * math.expm1(value or 0) for value, _ in gate.round_slowdowns]
     assert "which decide nothing" in table.note
 
 
@@ -146,9 +148,9 @@ def test_what_was_not_measured_says_so() -> None:
     assert of_kind(gate_sections(results.unmeasured()), Intervals) == []
 
 
-def test_doubts_stand_with_the_verdict() -> None:
-    (doubts, *_) = [one for one in gate_sections(results.failed())[0].blocks if isinstance(one, Items)]
-    assert (doubts.title, len(doubts.items)) == ("Doubts", 2)
+def test_warnings_stand_with_the_verdict() -> None:
+    (warnings, *_) = [one for one in gate_sections(results.failed())[0].blocks if isinstance(one, Items)]
+    assert (warnings.title, len(warnings.items)) == ("Warnings", 2)
 
 
 def test_the_comparison_follows_with_titles_of_its_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine
 from profiler.check.outputs import said, words
-from profiler.check.sequential import LOOKS, POWER
+from profiler.check.speed.sequential import LOOKS, POWER
 from tests.check.outputs import results
 
 

@@ -13,6 +13,7 @@ import pytest
 from profiler.check.outputs import markdown, write
 from profiler.check.outputs.places import Places
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from tests.check.outputs import results
 from tests.report import samples
 
@@ -87,7 +88,7 @@ def test_a_summary_that_is_too_long_loses_its_details_and_then_its_end() -> None
 def test_many_notes_stay_below_a_mebibyte(tmp_path: Path) -> None:
     path = tmp_path / "summary"
     path.write_bytes(b"x" * 500_000)
-    write.append_summary(replace(results.passed(), notes=("数据" * 50,) * 5000), path)
+    write.append_summary(replace(results.passed(), notes=(Notice("text", {"text": "数据" * 50}),) * 5000), path)
     assert 600_000 < path.stat().st_size <= 1024 * 1024
     path.read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.counted import counted
+from profiler.check.counters.counted import counted
 from profiler.check.speed.controlled_process import (
     ControlledProcess,
     ProcessEndedError,

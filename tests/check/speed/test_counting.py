@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.counted import counted
+from profiler.check.counters.counted import counted
 from profiler.check.speed.controlled_process import measured_spans
 from profiler.check.speed.counting import record_steps
 from profiler.core.errors import ProfilerError

@@ -1,1 +1,0 @@
-"""Wiring of the `check` command."""

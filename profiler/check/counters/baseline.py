@@ -1,0 +1,459 @@
+"""The checked-in baseline: a file of sections, one for each kind of machine and work, for people to review.
+
+The file is JSON with a counter or a line of code on each line and a checksum for each section. Another file than this
+tool writes is refused in one line, never read in part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+import profiler
+from profiler.check.counters.compare import UNGATED
+from profiler.check.counters.counted import IN_LOADER, NO_DEVICE, ON_DEVICE, WOULD_SYNC
+from profiler.check.counters.environment_key import Key, environment_key, nearest_key
+from profiler.check.counters.paths import missing_script, portable_command, working_folder
+from profiler.check.model import Counted, Line, Location
+from profiler.core.atomic_file import locked
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from profiler.report.text import step_text
+from profiler.run.model import Run
+
+SCHEMA: Final = 1
+HISTORY: Final = {1: "first layout"}
+DESCRIPTION: Final = (
+    "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
+)
+_DIGITS: Final = 32
+"""Of SHA-256, in hexadecimal: against accidents, not against malice."""
+_CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
+_HELP: Final = "restore it from version control, or replace all of it with --update --reason TEXT"
+_WORKER_NAMES: Final = {WOULD_SYNC: IN_LOADER}
+"""Former name of a counter of workers -> its present one."""
+_WHOLE: Final = 1e-6
+"""A total this near to a whole number is one: it went through a division by the number of steps."""
+_MAX_SHOWN: Final = 40
+"""Characters of a value that an error quotes."""
+
+
+# ---------------------------------------------------------------- the types of the file
+
+
+def _number(value: float) -> float | int:
+    """Whole numbers without a point, as any tool that rewrites the file may have them."""
+    return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else value
+
+
+def _ordered_range(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("is no range: the lowest comes first")
+    return ends
+
+
+Amount = Annotated[float, Field(ge=0, le=1e300, strict=True), PlainSerializer(_number)]
+Range = Annotated[
+    tuple[Amount, Amount],
+    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value, value)),
+    AfterValidator(_ordered_range),
+    PlainSerializer(lambda ends: _number(ends[0]) if ends[0] == ends[1] else [*map(_number, ends)]),
+]
+"""Lowest and highest, per step; in the file one number where they are equal."""
+Count = Annotated[StrictInt, Field(ge=1)]
+Text = Annotated[
+    StrictStr,
+    # arguments of a command need not be text
+    BeforeValidator(lambda value: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value),
+]
+
+
+class Row(NamedTuple):
+    """What was counted at a line of code, per step."""
+
+    counter: Text
+    file: Text
+    line: Annotated[StrictInt, Field(ge=0)]
+    function: Text
+    operation: Text
+    amount: Amount
+    text: Text
+
+
+class Section(BaseModel):
+    """What a program counted per step under one key. The order of the fields is that of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: dict[Text, Text]
+    """What must be equal, see `environment_key`."""
+    command: Text
+    step: Text
+    """What a step is, in words."""
+    steps: Count
+    """Measured in each process."""
+    processes: Count
+    counters: dict[Text, Range]
+    workers: dict[Text, Range]
+    sites: tuple[Row, ...]
+    worker_sites: tuple[Row, ...]
+    updated_at: Text
+    """ISO 8601, UTC."""
+    reason: Text
+    """Why it was loosened, in the words of the author."""
+    tool: Text
+    """Version of the profiler that wrote it."""
+
+    def content(self) -> dict[str, Any]:
+        """The section as JSON values, without its checksum."""
+        values = self.model_dump()
+        for name in ("key", "counters", "workers"):
+            values[name] = dict(sorted(values[name].items()))
+        for name in ("sites", "worker_sites"):
+            values[name] = [[*row[:5], _number(row[5]), row[6]] for row in sorted(getattr(self, name))]
+        return values
+
+    def digest(self) -> str:
+        """Checksum of the content, however it is laid out."""
+        content = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(content.encode("ascii")).hexdigest()[:_DIGITS]
+
+
+class _StoredSection(Section):
+    checksum: StrictStr
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    what: Any
+    schema_: Any = Field(alias="schema")
+    sections: Annotated[tuple[_StoredSection, ...], Field(min_length=1)]
+
+
+class DamagedError(ProfilerError):
+    """A file that is no baseline as this tool writes them; an update may replace it."""
+
+    def __init__(self, path: Path, fault: str) -> None:
+        super().__init__(f"the baseline {path} {fault}: {_HELP}")
+        self.fault = fault
+
+
+# ---------------------------------------------------------------- reading and writing
+
+
+def read_sections(path: Path) -> tuple[Section, ...]:
+    """All sections of a file; at least one.
+
+    :raises DamagedError: it is damaged, or something else than this tool changed it.
+    :raises ProfilerError: it cannot be read, or a newer version wrote it.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ProfilerError(f"there is no baseline at {path}: write one with --update") from None
+    except OSError as error:
+        raise ProfilerError(f"cannot read the baseline {path}: {error.strerror}") from error
+    try:
+        value = _parse(content)
+        schema = value.get("schema") if isinstance(value, dict) else None
+        if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+            raise ValueError(f"has no valid schema ({_shorten(schema)})")
+    except ValueError as fault:
+        raise DamagedError(path, str(fault)) from None
+    if schema > SCHEMA:
+        raise ProfilerError(
+            f"the baseline {path} was written by a newer version of the profiler (schema {schema}, this one reads "
+            f"{SCHEMA}): update it"
+        )
+    try:
+        stored = _File.model_validate(value).sections
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = ".".join(map(str, first["loc"]))
+        raise DamagedError(path, f"is damaged at {location}: {first['msg']} ({_shorten(first['input'])})") from None
+    sections = [Section(**{name: getattr(section, name) for name in Section.model_fields}) for section in stored]
+    for number, (section, checksum) in enumerate(zip(sections, (one.checksum for one in stored), strict=True), 1):
+        if checksum != section.digest():
+            raise DamagedError(
+                path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
+            )
+        if any(section.key == other.key for other in sections[: number - 1]):
+            raise DamagedError(path, f"has two sections of one key (section {number} is the second), as after a merge")
+    return tuple(sections)
+
+
+def _parse(content: bytes) -> Any:
+    """:raises ValueError: what is wrong with it, as the predicate of a sentence."""
+    if not content.strip(b" \t\r\n\0"):
+        raise ValueError("is empty")
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise ValueError("is not text in UTF-8") from None
+    if conflict := _CONFLICT.search(text):
+        raise ValueError(f"has the marks of a merge conflict in line {text.count(chr(10), 0, conflict.start()) + 1}")
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
+    except RecursionError:
+        raise ValueError("is not JSON that this tool wrote (RecursionError)") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"has {_shorten(next(name for name in names if names.count(name) > 1))} twice in one object")
+    return dict(pairs)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"has {text} where a number should be")
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def read(path: Path, key: Key | None = None) -> Section:
+    """The section of `key`; where there is none, the one whose key differs in the fewest parts.
+
+    :raises ProfilerError: as `read_sections`.
+    """
+    sections = read_sections(path)
+    return sections[nearest_key([section.key for section in sections], key or {})]
+
+
+def previous(path: Path, key: Key) -> tuple[Section | None, str]:
+    """The section that an update replaces, if there is one; and what is wrong with a damaged file, all of which the
+    update replaces.
+
+    :raises ProfilerError: the file cannot be read at all, or a newer version wrote it.
+    """
+    try:
+        sections = read_sections(path) if path.exists() else ()
+    except DamagedError as error:
+        lost = "what it let pass is not known, and none of its sections is kept: version control may have them"
+        return None, f"the file {error.fault}, so {lost}"
+    return next((section for section in sections if section.key == key), None), ""
+
+
+def write(path: Path, section: Section) -> bool:
+    """Put a section in place of the one with its key, or beside the others; a damaged file is replaced entirely.
+
+    :returns: whether anything but the date has changed; if not, the file is left alone.
+    :raises ProfilerError: it cannot be written (it is then as it was), or a newer version wrote what is there.
+    """
+    with locked(path, "baseline") as file:
+        try:
+            existing = read_sections(file.path) if file.path.exists() else ()
+        except DamagedError:
+            existing = ()
+        old = next((other for other in existing if other.key == section.key), None)
+        if old is not None and _unsigned(old) == _unsigned(section):
+            return False
+        others = (other for other in existing if other.key != section.key)
+        sections = sorted((*others, section), key=lambda one: sorted(one.key.items()))
+        document = {
+            "what": DESCRIPTION,
+            "schema": SCHEMA,
+            "sections": [{**one.content(), "checksum": one.digest()} for one in sections],
+        }
+        file.replace("".join(_layout(document, "")) + "\n")
+    return True
+
+
+def _unsigned(section: Section) -> Mapping[str, Any]:
+    """Its content, without who wrote it, when and why."""
+    return {name: value for name, value in section.content().items() if name not in {"updated_at", "reason", "tool"}}
+
+
+def _layout(value: Any, indent: str) -> Iterator[str]:
+    """JSON with everything on a line of its own except for the parts of a range or a row: what a person reviews."""
+    inner = f"{indent}  "
+    if isinstance(value, dict) and value:
+        items = [(f"{json.dumps(name, ensure_ascii=False)}: ", item) for name, item in value.items()]
+        opening, closing = "{", "}"
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        items = [("", item) for item in value]
+        opening, closing = "[", "]"
+    else:
+        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return
+    for number, (name, item) in enumerate(items):
+        yield f",\n{inner}{name}" if number else f"{opening}\n{inner}{name}"
+        yield from _layout(item, inner)
+    yield f"\n{indent}{closing}"
+
+
+# ---------------------------------------------------------------- from and to what was counted
+
+
+def section_from(
+    counted: Sequence[Counted],
+    run: Run,
+    command: str,
+    *,
+    reason: str = "",
+    folder: str = "",
+    now: datetime | None = None,
+) -> Section:
+    """What these processes counted, as a section.
+
+    :param run: of one of them: what it states of its program is the key.
+    :param folder: in which the command was started, where the run does not report it.
+    :raises ProfilerError: there is none, or they took different numbers of steps.
+    """
+    steps = {process.steps for process in counted}
+    if len(steps) != 1:
+        numbers = " and ".join(map(str, sorted(steps)))
+        raise ProfilerError(f"a baseline needs processes of equally many steps; these took {numbers or 'no'} steps")
+    return Section(
+        key=environment_key(run),
+        command=portable_command(command, folder or working_folder(run)),
+        step=step_text(run.step),
+        steps=steps.pop(),
+        processes=len(counted),
+        counters=_ranges(counted, lambda process: process.totals),
+        workers=_ranges(counted, lambda process: process.workers),
+        sites=_rows(counted, lambda process: process.lines),
+        worker_sites=_rows(counted, lambda process: process.worker_lines),
+        updated_at=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        reason=reason,
+        tool=profiler.__version__,
+    )
+
+
+def _ranges(counted: Sequence[Counted], amounts: Callable[[Counted], Mapping[str, float]]) -> dict[str, Range]:
+    names = sorted({name for process in counted for name in amounts(process)})
+    per_step = {name: [amounts(process).get(name, 0.0) / process.steps for process in counted] for name in names}
+    return {name: (min(values), max(values)) for name, values in per_step.items()}
+
+
+def _rows(
+    counted: Sequence[Counted], lines: Callable[[Counted], Mapping[Location, tuple[Line, ...]]]
+) -> tuple[Row, ...]:
+    """The largest amounts of all processes, per step."""
+    largest: dict[tuple[Location, int, str], float] = {}
+    for process in counted:
+        for location, own_lines in lines(process).items():
+            for line, amount, text in own_lines:
+                key = location, line, text
+                largest[key] = max(largest.get(key, 0.0), amount / process.steps)
+    return tuple(
+        sorted(
+            Row(counter, file, line, function, operation, amount, text)
+            for ((counter, file, function, operation), line, text), amount in largest.items()
+        )
+    )
+
+
+def as_processes(section: Section) -> tuple[Counted, ...]:
+    """The lowest and the highest amounts of a section, as two processes that counted them."""
+    return _process(section, 0), _process(section, 1)
+
+
+def _process(section: Section, end: int) -> Counted:
+    return Counted(
+        section.steps,
+        {name: _total(ends[end], section.steps) for name, ends in section.counters.items()},
+        {name: _total(ends[end], section.steps) for name, ends in worker_ranges(section).items()},
+        _lines_by_location(section.sites, section.steps),
+        {
+            (_WORKER_NAMES.get(location[0], location[0]), *location[1:]): lines
+            for location, lines in _lines_by_location(section.worker_sites, section.steps).items()
+        },
+    )
+
+
+def worker_ranges(section: Section) -> dict[str, Range]:
+    """Counters of its loader's workers by their present names."""
+    return {_WORKER_NAMES.get(name, name): ends for name, ends in section.workers.items()}
+
+
+def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[Line, ...]]:
+    lines: dict[Location, tuple[Line, ...]] = {}
+    for row in rows:
+        location = row.counter, row.file, row.function, row.operation
+        lines[location] = (*lines.get(location, ()), (row.line, _total(row.amount, steps), row.text))
+    return lines
+
+
+def _total(per_step: float, steps: int) -> float:
+    total = per_step * steps
+    return float(round(total)) if math.isclose(total, round(total), rel_tol=1e-12, abs_tol=_WHOLE) else total
+
+
+# ---------------------------------------------------------------- what an update changes, and what it leaves
+
+
+def loosened_counters(old: Section, new: Section) -> tuple[str, ...]:
+    """What would pass under `new` and not under `old`, a line each: such an update needs a reason."""
+    unknown = ON_DEVICE if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
+    return (
+        *_loosened(old.counters, new.counters, "", unknown),
+        *_loosened(worker_ranges(old), worker_ranges(new), " in loader workers", unknown),
+    )
+
+
+def _loosened(
+    old: Mapping[str, Range], new: Mapping[str, Range], where: str, unknown: Collection[str]
+) -> Iterator[str]:
+    for name in sorted(set(old) - set(UNGATED)):
+        low, high = old[name]
+        if name not in new:
+            if high or name not in unknown:
+                yield f"{name}{where}: {_range_text(old[name])} per step before, not counted any more"
+        elif new[name][1] > high:
+            yield f"{name}{where}: {_range_text(old[name])} -> {_range_text(new[name])} per step"
+        elif low == high and new[name][0] < new[name][1]:
+            yield f"{name}{where}: always {high:g} before, {_range_text(new[name])} per step now"
+
+
+def _range_text(ends: Range) -> str:
+    low, high = ends
+    return f"{high:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def other_command(section: Section, command: str, folder: str) -> tuple[Notice, ...]:
+    """A warning where the section was counted with another command, whose options may mean other work."""
+    if portable_command(command, folder) == section.command:
+        return ()
+    return (Notice("other-command", {"command": section.command}),)
+
+
+def remaining_sections(path: Path, written: Section, folder: str) -> Iterator[str]:
+    """A line for each section that an update leaves as it is, with what to do where its script is gone.
+
+    None is deleted automatically: a file holds several programs, and those of other branches, on purpose.
+
+    :param folder: that commands are relative to.
+    :raises ProfilerError: as `read_sections`.
+    """
+    for section in read_sections(path):
+        if section.key == written.key:
+            continue
+        parts = ", ".join(f"{name} {text}" for name, text in section.key.items() if written.key.get(name) != text)
+        script = missing_script(section.command, folder)
+        hint = f"; there is no {script} any more: if it was renamed, delete that section" if script else ""
+        yield f"left as it was: {section.command} ({parts or 'its key states less'}){hint}"

@@ -1,0 +1,262 @@
+"""A recorded run -> what its stepping process and its loader's workers counted in the measured steps, and where.
+
+Calls within a data loader are counted separately: its batches are made of tensors that stay on the host, as samplers'
+random numbers are, so an `.item()` there would not wait on a GPU either, and gates only where a limit names it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.counters import counter_sums
+from profiler.analyse.window import Window, measured_window, of_process
+from profiler.check.counters.paths import line_text, portable_path, root_folder, working_folder
+from profiler.check.model import Counted, Line, Location
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.metrics import COUNTERS
+from profiler.run.model import Run, Site, Table
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
+
+WOULD_SYNC: Final = "would_sync"
+IN_LOADER: Final = "would_sync_in_loader"
+"""Those of WOULD_SYNC that a loader's worker made, or the stepping process while it waited for a loader."""
+ON_DEVICE: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
+"""Counters that need a device."""
+NO_DEVICE: Final = "cpu"
+"""Value of the fact `device`, and of that part of a baseline's key."""
+_HOOKS: Final = {
+    **dict.fromkeys(("syncs", WOULD_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
+    TOKENIZED: "",
+    RECOMPILED: "dynamo",
+}
+"""Counter of the hooks -> the hook that must be installed. Launches and memory of plain torch have none."""
+_TIMES: Final = ("_ns", "_s", "_seconds")
+"""Endings of counters that are times: these vary, and gate nothing."""
+_SECOND_SOURCE: Final = ("debug_syncs", "debug_syncs_seen")
+"""Counters that verify others."""
+_CALL_COUNTERS: Final = {
+    CallKind.SYNC: "syncs",
+    CallKind.H2D: "h2d",
+    CallKind.D2H: "d2h",
+    CallKind.ALLOC: "allocations",
+    CallKind.LAUNCH: "launches",
+}
+_COPIES: Final = (CallKind.H2D, CallKind.D2H)
+_LOADER_REGIONS: Final = ("data", "loader start")
+"""Regions of the loader's hook: around the next batch, and around the start of an epoch."""
+_BATCH_REGION: Final = "dataset"
+"""Region of a loader's worker around the making of a batch."""
+_LOADER_PACKAGE: Final = "torch/utils/data/"
+"""A site in it has no line of the user's code above it."""
+
+Text = Callable[[str, int], str]
+Mask = npt.NDArray[np.bool_]
+Amounts = dict[str, npt.NDArray[np.float64]]
+
+
+def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "", text: Text = line_text) -> Counted:
+    """What one process counted.
+
+    :param spans: begin and end (ns) of the stretches whose steps count, those that end in them. None: nobody
+        controlled the program, and all measured steps count. Empty: it was controlled, and ended in its warm-up.
+    :param folder: in which the program was started, where the run does not report it.
+    :param text: the text of a line of a file.
+    :raises ProfilerError: there is no such step, or the run could not be recorded to its end.
+    """
+    if spans is not None and not spans:
+        raise ProfilerError(
+            f"nothing can be counted in {run.path}: the program ended before its warm-up was over; let it take more "
+            f"steps, or give it fewer with --warmup"
+        )
+    window = _stepping_window(run.steps[run.steps["warmup"] == 0] if spans is None else _steps_within(run, spans))
+    if window is None:
+        why = measured_window(run).reason or "no step ended within the measured stretches"
+        raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
+    if lost := next((problem for problem in run.problems if "could not write on" in problem), None):
+        raise ProfilerError(f"what was counted in {run.path} is incomplete: {lost}", Exit.NOT_COMPARABLE)
+    root = root_folder(folder or working_folder(run), run.info.argv)
+    calls = of_process(run.calls, window)
+    calls = calls[window.step_of(calls["begin"]) >= 0]
+    loading = _calls_in_loader(run, window, calls)
+    totals = _totals(run, window, _amounts(run, calls, loading))
+    workers, worker_lines = _workers(run, window, root, text)
+    lines = _lines(run, calls, loading, root, text=text)
+    return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
+
+
+def active_counters(run: Run) -> tuple[str, ...]:
+    """Counters that hooks would have counted had there been anything: without a record their amount is 0."""
+    if "package" not in run.info.facts:  # no hook was installed
+        return ()
+    failed = {status.name.removeprefix("hook ") for status in run.info.collectors if status.state == "failed"}
+    absent = uncounted_on_cpu(run)
+    return tuple(name for name, hook in _HOOKS.items() if hook not in failed and name not in absent)
+
+
+def uncounted_on_cpu(run: Run, totals: Iterable[str] = ()) -> tuple[str, ...]:
+    """Counters that are unknown rather than 0, since the run had no device and did not count them itself.
+
+    :param totals: what it did count.
+    """
+    if run.info.facts.get("device") != NO_DEVICE:
+        return ()
+    return tuple(name for name in ON_DEVICE if name not in set(totals))
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _steps_within(run: Run, spans: Sequence[tuple[int, int]]) -> Table:
+    """The steps that end within the spans, whatever the program calls a warm-up."""
+    begins, ends = (np.array(side, np.int64) for side in zip(*sorted(spans), strict=True))
+    end = run.steps["end"].astype(np.int64)
+    index = np.searchsorted(begins, end, "left") - 1  # a step that ends as a span begins was before it
+    steps: Table = run.steps[(index >= 0) & (end <= ends[index])]
+    return steps
+
+
+def _stepping_window(steps: Table) -> Window | None:
+    """The steps of the thread that took the most; of ranks that took equally many the lowest, so that it is always the
+    same one."""
+    steps = steps[steps["end"] > steps["begin"]]
+    if not len(steps):
+        return None
+    threads, first, counts = np.unique(steps[["pid", "tid"]], return_index=True, return_counts=True)
+    ranks = steps["rank"][first]
+    pid, tid = threads[min(range(len(threads)), key=lambda i: (-counts[i], ranks[i], *threads[i].tolist()))].tolist()
+    selected = steps[(steps["pid"] == pid) & (steps["tid"] == tid)]
+    selected = selected[np.argsort(selected["begin"], kind="stable")]
+    begin, end = (selected[side].astype(np.int64) for side in ("begin", "end"))
+    return Window(pid, tid, selected, begin, end, others=len(steps) - len(selected))
+
+
+# ---------------------------------------------------------------- amounts
+
+
+def _totals(run: Run, window: Window, amounts: Amounts) -> dict[str, float]:
+    """Amounts in all steps; 0 for what was active and counted nothing.
+
+    :param amounts: of the calls in these steps, which tell a loader's from the others.
+    """
+    values = of_process(run.values, window)
+    counters = np.unique(values["name"][values["kind"] == ValueKind.COUNTER]).tolist()
+    names = [run.names[number] for number in counters]
+    names = [name for name in names if name not in _SECOND_SOURCE and not name.endswith(_TIMES)]
+    recorded = {name: float(sums.sum()) for name, sums in counter_sums(run, window, names).items()}
+    totals = {**dict.fromkeys(active_counters(run), 0.0), **recorded}
+    if WOULD_SYNC in totals and IN_LOADER not in recorded and run.info.level != "light":  # light: no calls
+        totals[IN_LOADER] = float(amounts[IN_LOADER].sum()) if IN_LOADER in amounts else 0.0
+        totals[WOULD_SYNC] = max(totals[WOULD_SYNC] - totals[IN_LOADER], 0.0)
+    return totals
+
+
+def _amounts(run: Run, calls: Table, loading: Mask) -> Amounts:
+    """Counter -> what each call adds to it; only of counters to which any does.
+
+    :param loading: which of the calls a loader made.
+    """
+    kind, ones = calls["kind"], np.ones(len(calls))
+    amounts: Amounts = {name: ones * (kind == call) for call, name in _CALL_COUNTERS.items()}
+    amounts[WOULD_SYNC] = ones * ((kind == CallKind.WOULD_SYNC) & ~loading)
+    amounts[IN_LOADER] = ones * ((kind == CallKind.WOULD_SYNC) & loading)
+    for copy in _COPIES:
+        amounts[f"{_CALL_COUNTERS[copy]}_bytes"] = calls["bytes"] * (kind == copy).astype(np.float64)
+    # a copy that the host waits for is a sync too
+    amounts["syncs"] += np.isin(kind, _COPIES) & (calls["blocked"] > 0)
+    unclassified = kind == CallKind.OTHER
+    amounts[RECOMPILED] = ones * (unclassified & (calls["name"] == _name_number(run, RECOMPILED)))
+    tokenizing = unclassified & (calls["name"] == _name_number(run, TOKENIZED))
+    amounts[TOKENIZED] = calls["bytes"] * tokenizing.astype(np.float64)
+    return {name: amount for name, amount in amounts.items() if amount.any()}
+
+
+def _lines(
+    run: Run, calls: Table, loading: Mask, root: str, *, text: Text, scale: float = 1.0
+) -> dict[Location, tuple[Line, ...]]:
+    """What was counted at each line, by counter, file, function and operation."""
+    sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
+    for counter, amounts in _amounts(run, calls, loading).items():
+        rows = np.flatnonzero(amounts)
+        pairs = np.stack([calls["site"][rows], calls["name"][rows]], axis=1)
+        keys, group = np.unique(pairs, axis=0, return_inverse=True)
+        for (number, name), amount in zip(
+            keys.tolist(), np.bincount(group.ravel(), amounts[rows]).tolist(), strict=True
+        ):
+            site = run.sites[number] if number >= 0 else Site("", 0, "")
+            operation = run.names[name]
+            location = (
+                counter,
+                portable_path(site.file, root),
+                site.function,
+                "" if operation == counter else operation,
+            )
+            sums[location][site.line, text(site.file, site.line) if site.file else ""] += amount * scale
+    return {
+        location: tuple((line, amount, line_text) for (line, line_text), amount in sorted(lines.items()))
+        for location, lines in sums.items()
+    }
+
+
+# ---------------------------------------------------------------- loaders
+
+
+def _workers(
+    run: Run, window: Window, root: str, text: Text
+) -> tuple[dict[str, float], dict[Location, tuple[Line, ...]]]:
+    """Amounts of the loader's workers for as many batches as there are steps, and their lines."""
+    batches = _worker_batches(run, window)
+    if batches is None:
+        return {}, {}
+    calls, scale = batches
+    everything = np.ones(len(calls), np.bool_)
+    totals = dict.fromkeys((IN_LOADER if name == WOULD_SYNC else name for name in active_counters(run)), 0.0)
+    for counter, amounts in _amounts(run, calls, everything).items():
+        totals[counter] = float(amounts.sum()) * scale
+    return totals, _lines(run, calls, everything, root, text=text, scale=scale)
+
+
+def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:
+    """Calls of the loader's workers in the batches that finished during the steps, and the factor from these batches to
+    as many as there are steps; None: no worker made any.
+
+    How many batches a worker is ahead of the steps is left to chance, so whole batches are counted and averaged.
+    """
+    is_worker = run.calls["name"] == _name_number(run, WORKER_OF)
+    pids = np.unique(run.calls["pid"][is_worker & (run.calls["bytes"] == window.pid)])
+    batches = run.regions[(run.regions["name"] == _name_number(run, _BATCH_REGION)) & np.isin(run.regions["pid"], pids)]
+    batches = batches[batches["depth"] == 0]
+    during = batches[(batches["end"] > window.begin[0]) & (batches["end"] <= window.end[-1])]
+    batches = during if len(during) else batches
+    if not len(batches):
+        return None
+    return run.calls[_within(run.calls, batches)], len(window) / len(batches)
+
+
+def _calls_in_loader(run: Run, window: Window, calls: Table) -> Mask:
+    """Which of these calls the stepping process made while it waited for a loader."""
+    waiting = np.isin(run.regions["name"], [_name_number(run, name) for name in _LOADER_REGIONS])
+    in_torch = np.array([*(_LOADER_PACKAGE in site.file for site in run.sites), False])  # the last: of site -1
+    inside: Mask = in_torch[calls["site"]]
+    return inside | _within(calls, of_process(run.regions[waiting], window))
+
+
+def _name_number(run: Run, name: str) -> int:
+    """Number of a name in the run's tables; -2, which no row has, where it is not there."""
+    return run.names.index(name) if name in run.names else -2
+
+
+def _within(calls: Table, regions: Table) -> Mask:
+    """Calls that began in a region of their thread; the regions of a thread do not overlap."""
+    inside = np.zeros(len(calls), np.bool_)
+    for pid, tid in np.unique(regions[["pid", "tid"]]).tolist():
+        thread = regions[(regions["pid"] == pid) & (regions["tid"] == tid)]
+        thread = thread[np.argsort(thread["begin"], kind="stable")]
+        rows = np.flatnonzero((calls["pid"] == pid) & (calls["tid"] == tid))
+        index = np.searchsorted(thread["begin"], calls["begin"][rows], "right") - 1
+        inside[rows] = (index >= 0) & (calls["begin"][rows] <= thread["end"][index])
+    return inside

@@ -1,0 +1,132 @@
+"""Names of files and commands that are the same on every machine, and the text of a line: what a baseline stores."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from profiler.run.model import Run
+
+MAX_TEXT: Final = 80
+"""Characters of a line's text that are stored: enough to recognise it."""
+COMPILED: Final = "(compiled)"
+"""Stands for files that torch.compile writes, whose names differ between machines."""
+_MAX_UP: Final = 3
+"""Folders above the program's, below which a file may still belong to the same checkout."""
+_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
+_COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
+
+
+def working_folder(run: Run) -> str:
+    """The folder in which a recorded program was started, where it reports it; else that of its script; or empty."""
+    reported = run.info.facts.get("cwd") or run.info.host.get("cwd")
+    if reported:
+        return str(reported)
+    script = next((word for word in run.info.argv if word.endswith(".py") and word.startswith("/")), "")
+    return str(PurePosixPath(script).parent) if script else ""
+
+
+def start_folder(run: Run) -> str:
+    """The same; where the command names its script or module relatively, from the files of the recorded call sites.
+
+    Files of both sides then have equal names, those that the repository uses.
+    """
+    script = _script_file(run.info.argv)
+    if script and not script.startswith("/"):
+        endings = (f"/{script}", f"/{script.removesuffix('.py')}/__main__.py")
+        for site in run.sites:
+            for ending in endings:
+                if site.file.startswith("/") and site.file.endswith(ending):
+                    return site.file.removesuffix(ending)
+    return working_folder(run)
+
+
+def _script_file(argv: Sequence[str]) -> str:
+    """The file that Python was started with, as the command names it; empty: not known."""
+    if "-m" in argv[:-1]:
+        return f"{argv[argv.index('-m') + 1].replace('.', '/')}.py"
+    return next((word.removeprefix("./") for word in argv if word.endswith(".py")), "")
+
+
+def root_folder(folder: str, argv: Sequence[str]) -> str:
+    """The folder that paths are relative to: the one in which the program was started, or the project of its script
+    where that lies outside of it, so that a command names the same files from anywhere.
+
+    A project is the nearest folder with a .git, else with a pyproject.toml, above the script.
+    """
+    script = next((word for word in argv if word.endswith(".py")), "")
+    if not script or not folder:
+        return folder
+    above = Path(os.path.normpath(Path(folder) / script)).parents
+    projects = [parent for mark in (".git", "pyproject.toml") for parent in above if (parent / mark).exists()]
+    if not projects or any(Path(folder).is_relative_to(project) for project in projects):
+        return folder
+    return str(projects[0])
+
+
+def portable_path(file: str, folder: str) -> str:
+    """`file` relative to `folder` or to its package, without folders of this machine where that is possible.
+
+    train.py, ../lib/model.py, torch/optim/sgd.py; the last two parts of a file elsewhere: …/lib/model.py.
+    """
+    file = file.encode("utf-8", "replace").decode("utf-8")  # a name that is not text cannot be written as text
+    if not file.startswith("/"):
+        return file
+    if _COMPILED.search(file):
+        return COMPILED
+    path = PurePosixPath(file)
+    if folder and not path.is_relative_to(folder):  # by way of a symbolic link
+        real = PurePosixPath(os.path.realpath(file))
+        file, path = (str(real), real) if real.is_relative_to(folder) else (file, path)
+    if folder and path.is_relative_to(folder) and not _PACKAGES.match(file[len(folder) :]):
+        return str(path.relative_to(folder))
+    if package := _PACKAGES.match(file):
+        return file[package.end() :]
+    if folder:
+        relative = os.path.relpath(file, folder)
+        ups = relative.split("/").count("..")
+        if ups <= _MAX_UP and ups < len(PurePosixPath(folder).parts) - 1:
+            return relative
+    return f"…/{'/'.join(path.parts[-2:])}"
+
+
+def portable_command(command: str, folder: str) -> str:
+    """A command without the folders of this machine, where they can be left out.
+
+    :param folder: in which it was started.
+    """
+    try:
+        argv = shlex.split(command)
+    except ValueError:  # it is not shell syntax: as it is
+        return command
+    root = root_folder(folder, argv)
+    argv = [PurePosixPath(word).name if index == 0 and "/" in word else word for index, word in enumerate(argv)]
+    if root != folder:  # its script is named relative to the root
+        argv = [os.path.normpath(f"{folder}/{word}") if _is_relative_script(word) else word for word in argv]
+    return shlex.join(word.removeprefix(f"{root.rstrip('/')}/") if root else word for word in argv)
+
+
+def missing_script(command: str, folder: str) -> str:
+    """The script of a portable command if it is neither in the folder nor in its project any more; else empty."""
+    try:
+        argv = shlex.split(command)
+    except ValueError:
+        return ""
+    script = next(filter(_is_relative_script, argv), "")
+    folders = {folder, root_folder(folder, argv)}
+    return "" if not script or any((Path(parent) / script).exists() for parent in folders) else script
+
+
+def _is_relative_script(word: str) -> bool:
+    return word.endswith(".py") and not word.startswith("/")
+
+
+def line_text(file: str, line: int) -> str:
+    """The present text of a line, shortened; empty where it cannot be read. It identifies a line that has moved."""
+    linecache.checkcache(file)
+    return " ".join(linecache.getline(file, line).split())[:MAX_TEXT]

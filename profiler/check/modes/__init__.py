@@ -1,0 +1,1 @@
+"""The modes of `check`, from the command line to an exit code."""

@@ -1,0 +1,201 @@
+"""The mode `check --baseline FILE`: counters of a command against the file, and `--update`, which writes it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from profiler.check.counters import baseline
+from profiler.check.counters.compare import compare, overall, worst
+from profiler.check.counters.environment_key import environment_key, key_differences
+from profiler.check.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
+from profiler.check.modes.finish import CI, finish, is_true
+from profiler.check.modes.sides import (
+    Recordings,
+    describe_side,
+    fingerprint,
+    record_counters,
+    short_program,
+    single_program,
+    warnings_of_steps,
+    working_side,
+)
+from profiler.check.outputs.text import count, sentence
+from profiler.check.settings import Settings
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.counting import STEPS
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+
+MORE_PROCESSES: Final = 3
+"""Counted in addition where counters vary between processes."""
+
+
+def check_command(command: tuple[str, ...], settings: Settings) -> int:
+    """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
+    settings = with_baseline_steps(settings)
+    side = working_side(command)
+    program = single_program(side)
+    if settings.update:
+        return update(program, settings)
+    result = compare_to_baseline(program, settings)
+    section = result.section
+    base = SideInfo(BASE, f"{result.path} (of {section.updated_at[:10]})", section.command, step_source=section.step)
+    return finish(
+        GateResult(
+            base=base,
+            candidate=describe_side(CANDIDATE, replace(side, what=""), recordings=result.recordings),
+            limits=settings.limits,
+            mode="baseline",
+            counters=result.lines,
+            counters_state=result.state,
+            counters_reasons=result.reasons,
+            warnings=result.warnings,
+            machine=fingerprint(result.recordings.runs),
+            baseline_file=str(result.path),
+        ),
+        settings,
+    )
+
+
+def with_baseline_steps(settings: Settings) -> Settings:
+    """Settings with the number of steps to count: the requested number, else that of the file's sections, so that they
+    are comparable.
+
+    :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
+    """
+    path = baseline_path(settings)
+    if settings.update:
+        return replace(settings, steps=settings.steps or STEPS)
+    if not path.exists():
+        raise ProfilerError(f"there is no baseline {path}: write it with --update, and check it in")
+    numbers = {section.steps for section in baseline.read_sections(path)}
+    return replace(settings, steps=settings.steps or (numbers.pop() if len(numbers) == 1 else STEPS))
+
+
+def baseline_path(settings: Settings) -> Path:
+    """:raises ProfilerError: no file is named."""
+    if settings.baseline is None:
+        if settings.update:
+            raise ProfilerError("--update needs --baseline FILE (or baseline = FILE in [tool.profiler.check])")
+        raise ProfilerError(
+            "nothing to compare the command to: --baseline FILE (counters), --against REV (speed and counters), or "
+            "baseline = FILE in [tool.profiler.check]"
+        )
+    return settings.baseline
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """The candidate's counters compared to the section of the file for this machine and work."""
+
+    path: Path
+    section: baseline.Section
+    recordings: Recordings
+    lines: tuple[CounterLine, ...]
+    state: str
+    reasons: tuple[Notice, ...]
+    """Why nothing could be compared."""
+    warnings: tuple[Notice, ...]
+
+
+def compare_to_baseline(program: Program, settings: Settings) -> BaselineResult:
+    """The counters of fresh processes against the file."""
+    path = baseline_path(settings)
+    recordings = record_counters(program, settings, settings.processes)
+    key = environment_key(recordings.runs[0])
+    section = baseline.read(path, key)
+    lines: tuple[CounterLine, ...] = ()
+    reasons = key_differences(section.key, key, "key-differs", "baseline")
+    if not reasons:
+        compared = partial(compare, baseline.as_processes(section), limits=settings.limits)
+        lines = compared(recordings.counted)
+        if overall(lines) != PASS and any(map(_varies, lines)):
+            recordings += record_counters(program, settings, MORE_PROCESSES, settings.processes + 1)
+            lines = compared(recordings.counted)
+    warnings = (
+        *warnings_of_steps(recordings),
+        *baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),
+        *short_program(recordings.counted, settings.steps or section.steps),
+    )
+    return BaselineResult(
+        path, section, recordings, lines, INCONCLUSIVE if reasons else overall(lines), reasons, warnings
+    )
+
+
+def _varies(line: CounterLine) -> bool:
+    return any(ends is not None and ends[0] != ends[1] for ends in (line.before, line.after))
+
+
+def merge_baseline(result: GateResult, file: BaselineResult) -> GateResult:
+    """The result of two revisions with that of the file: of each counter the worse of both."""
+    merged = {(line.counter, line.scope): line for line in result.counters}
+    for line in file.lines:
+        key = line.counter, line.scope
+        merged[key] = _worse(line, merged.get(key), str(file.path))
+    name = f"{file.path} (of {file.section.updated_at[:10]})"
+    return replace(
+        result,
+        counters=tuple(merged.values()),
+        counters_state=worst(state for state in (result.counters_state, file.state) if state is not None),
+        counters_reasons=(*result.counters_reasons, *file.reasons),
+        warnings=(*result.warnings, *file.warnings),
+        notes=(*result.notes, Notice("baseline-too", {"file": name})),
+        baseline_file=str(file.path),
+    )
+
+
+def _worse(file: CounterLine, revision: CounterLine | None, path: str) -> CounterLine:
+    """The file's where both agree: it has the lines at which a counter rose."""
+    if revision is None or (revision.state, revision.before) == (file.state, file.before):
+        return file
+    is_revision = STATES.index(revision.state) > STATES.index(file.state)
+    line, name = (revision, "the base") if is_revision else (file, path)
+    return replace(line, reasons=(*line.reasons, Notice("compared-to", {"name": name})))
+
+
+def update(program: Program, settings: Settings) -> int:
+    """Write what the program counts now into the file; returns the exit code.
+
+    :raises ProfilerError: it would let more pass and no reason is given; or this is a job of continuous integration.
+    """
+    path = baseline_path(settings)
+    if is_true(CI):
+        raise ProfilerError(
+            f"--update in continuous integration (the variable CI is set): a job never loosens its own gate; update "
+            f"{path} where somebody reviews it, and check it in"
+        )
+    recordings = record_counters(program, settings, settings.processes)
+    amounts = [{**process.workers, **process.totals} for process in recordings.counted]
+    if any(other != amounts[0] for other in amounts):
+        recordings += record_counters(program, settings, MORE_PROCESSES, settings.processes + 1)
+    section = baseline.section_from(
+        recordings.counted,
+        recordings.runs[0],
+        shlex.join(program.argv),
+        reason=settings.reason,
+        folder=str(program.cwd),
+    )
+    old, damage = baseline.previous(path, section.key)
+    looser = (damage,) if damage else baseline.loosened_counters(old, section) if old else ()
+    if looser and not settings.reason:
+        raise ProfilerError(
+            f"{path} would let more pass than before, so it needs --reason TEXT and is as it was: {'; '.join(looser)}"
+        )
+    changed = baseline.write(path, section)
+    for line in looser:
+        print(f"looser: {line}", file=sys.stderr)
+    for warning in short_program(recordings.counted, settings.steps or STEPS):
+        print(sentence(warning), file=sys.stderr)
+    for line in baseline.remaining_sections(path, section, str(program.cwd)):
+        print(line, file=sys.stderr)
+    counters = (
+        f"{count(len(section.counters), 'counter')} over {count(section.steps, 'step')} of "
+        f"{count(section.processes, 'process', 'processes')}"
+    )
+    print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
+    return 0

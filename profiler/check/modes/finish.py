@@ -1,0 +1,264 @@
+"""The end of every check: verdict, reports, the summary of a job, the history, the exit code; errors and signals.
+
+What took minutes to measure is printed first. A report that cannot be written costs a line; only where check.json or
+the history is missing, the check has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final
+
+from profiler.check.counters.compare import unused_limits, worst
+from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
+from profiler.check.outputs import json
+from profiler.check.outputs.annotations import workflow_commands
+from profiler.check.outputs.places import places
+from profiler.check.outputs.terminal import print_result
+from profiler.check.outputs.text import verdict_sentence
+from profiler.check.outputs.write import append_summary, write_all
+from profiler.check.settings import Settings
+from profiler.check.speed.interrupts import last_signal
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.notice import Notice
+from profiler.report.write import write_text
+
+if TYPE_CHECKING:
+    from profiler.analyse.model import Comparison
+    from profiler.check.modes.sides import Recordings
+
+CI: Final = "CI"
+ACTIONS: Final = "GITHUB_ACTIONS"
+SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+_FALSE: Final = ("", "0", "false", "no", "off")
+_COMPARED_RUNS: Final = 5
+"""Of each side in the page's comparison."""
+_RECORD: Final = "check.json"
+_EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}
+
+
+def finish(result: GateResult, settings: Settings, *, sides: Mapping[str, Recordings] | None = None) -> int:
+    """Conclude, print and write a result; returns the exit code.
+
+    :param sides: the runs of BASE and CANDIDATE, for the comparison in the page.
+    """
+    result = conclude(
+        replace(
+            result,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=time.monotonic() - settings.started,
+            out=str(settings.out),
+            notes=(*result.notes, *settings.notes, *unused_limits(result)),
+        )
+    )
+    comparison: Comparison | None = None
+    with reported("the page has no comparison of the runs"):
+        comparison = _compare_runs(sides)
+    if comparison is not None and any(side.detail for side in (sides or {}).values()):
+        result = replace(result, explanation=comparison.verdict)  # it tells where the time went
+    _print(result, settings)
+    complete = _write(result, settings.out, comparison)
+    if summary := os.environ.get(SUMMARY):
+        with reported("the summary of the job was not written"):
+            append_summary(result, Path(summary))
+    if settings.history is not None:
+        complete &= _append_to_history(settings.history, result)
+    return exit_code(result) if complete else int(Exit.USAGE)
+
+
+def conclude(result: GateResult) -> GateResult:
+    """The result with its state, as bad as its worst part, and its sentence.
+
+    :raises ValueError: it has no part.
+    """
+    parts = [result.counters_state, result.throughput.state if result.throughput else None]
+    states = [state for state in parts if state is not None]
+    if not states:
+        raise ValueError("nothing was gated")
+    counters = tuple(_with_gain(line, has_baseline=bool(result.baseline_file)) for line in result.counters)
+    result = replace(result, counters=counters, state=worst(states))
+    return replace(result, sentence=verdict_sentence(result))
+
+
+def _with_gain(line: CounterLine, *, has_baseline: bool) -> CounterLine:
+    """A gain over equally many steps can be written down in the baseline, where there is one."""
+    fewer = Notice("fewer")
+    if line.reasons[:1] != (fewer,):
+        return line
+    if not has_baseline:
+        return replace(line, reasons=(fewer,))
+    return replace(line, reasons=(Notice("fewer-than-baseline"),)) if len(line.reasons) == 1 else line
+
+
+def exit_code(result: GateResult) -> int:
+    """0 PASS, 1 FAIL, 3 INCONCLUSIVE; 0 for that too where the limits let it pass."""
+    if result.state == INCONCLUSIVE and result.limits.inconclusive == "pass":
+        return int(Exit.OK)
+    return int(_EXIT_CODES[result.state])
+
+
+class reported:  # noqa: N801 - a context manager, as contextlib.suppress is
+    """Print an error, or that the block was stopped, in a line, and go on after the block."""
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if not isinstance(error, ProfilerError | OSError | KeyboardInterrupt):
+            return False
+        _report(self._failure, error)
+        return True
+
+
+def _report(failure: str, error: BaseException) -> None:
+    why = "it was stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+    with suppress(OSError):  # of a closed terminal
+        print(f"{failure}: {why}", file=sys.stderr, flush=True)
+
+
+def _print(result: GateResult, settings: Settings) -> None:
+    """A closed output changes no verdict."""
+    try:
+        print_result(result, stream=sys.stdout)
+        if settings.github or is_true(ACTIONS):
+            for line in workflow_commands(result, places(Path.cwd())):
+                print(line)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit:  # rich's answer to a closed pipe; its code 1 would be read as FAIL
+        return
+    except (OSError, KeyboardInterrupt) as error:
+        _report("the verdict could not be printed", error)
+        if isinstance(error, KeyboardInterrupt):
+            return
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write(result: GateResult, out: Path, comparison: Comparison | None) -> bool:
+    """Whether check.json exists afterwards; the other reports need more and may fail."""
+    with reported("not all reports were written"):
+        write_all(result, out, comparison)
+    if not (out / _RECORD).exists():
+        with reported("error"):
+            write_text(out / _RECORD, json.render(json.result_json(result)))
+    return (out / _RECORD).exists()
+
+
+def _append_to_history(path: Path, result: GateResult) -> bool:
+    from profiler.check.history import append
+
+    if result.throughput is None:
+        # counted at another level than rounds are measured: in one series their times would look like a change
+        result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
+    with reported("error"):
+        append(path, result)
+        return True
+    return False
+
+
+def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
+    """The comparison of the runs of both sides, for the page."""
+    if not sides or not sides[BASE].paths or not sides[CANDIDATE].paths:
+        return None
+    from profiler import read
+    from profiler.analyse.comparison import SideRuns, compare
+    from profiler.diagnose.comparison import diagnose_comparison
+    from profiler.report.verdict_text import with_comparison_verdict
+
+    runs = []
+    for name in (BASE, CANDIDATE):
+        side = sides[name]
+        light = tuple(read(path) for path in side.paths[:_COMPARED_RUNS])
+        detail = read(side.detail, timeline=True) if side.detail else None
+        runs.append(SideRuns(name, shlex.join(side.runs[0].info.argv), light, detail))
+    comparison = compare(runs, anyway=True)
+    return with_comparison_verdict(comparison, diagnose_comparison(comparison))
+
+
+# ---------------------------------------------------------------- the job of continuous integration
+
+
+def is_true(name: str) -> bool:
+    """Whether an environment variable is set to anything but a usual word for no."""
+    return os.environ.get(name, "").strip().lower() not in _FALSE
+
+
+class ReportedError(ProfilerError):
+    """An error that the job was already told of."""
+
+
+def report_error(error: ProfilerError | OSError) -> ReportedError:
+    """`error` as the line that ends the check with exit code 2; in a job of GitHub also an annotation and a summary.
+
+    Its own exit code is dropped: 3 is that of a result, and there is none.
+    """
+    if isinstance(error, ReportedError):
+        return error
+    if isinstance(error, OSError):
+        message = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+    else:
+        message = str(error)
+    line = " ".join(message.split())
+    if is_true(ACTIONS):
+        from profiler.check.outputs.markdown import text
+        from profiler.core.terminal import plain
+
+        with suppress(OSError):
+            print(f"::error::{plain(line).replace('%', '%25')}", flush=True)
+        if summary := os.environ.get(SUMMARY):
+            with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
+                file.write(f"**Performance check: it could not be done.** {text(line)}\n")
+    return ReportedError(line)
+
+
+# ---------------------------------------------------------------- signals
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP end a check as Ctrl-C does: programs are ended, the worktree is removed, and what
+    was measured is reported. Only the first signal raises, so that cleaning up is not disturbed; ignored signals, as
+    under nohup, stay ignored.
+
+    :raises KeyboardInterrupt: with the number of the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopped = False
+
+    def stop(number: int, _: FrameType | None) -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            raise KeyboardInterrupt(number)
+
+    handled = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    previous = {number: signal.signal(number, stop) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def interrupt_code(stop: KeyboardInterrupt) -> int:
+    """The exit code of a shell for a program that a signal ended: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
+    number = stop.args[0] if stop.args else last_signal()  # while programs run, signals are deferred
+    return 128 + int(number or signal.SIGINT)

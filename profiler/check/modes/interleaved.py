@@ -1,0 +1,330 @@
+"""The modes that measure speed: two programs in interleaved rounds until a sequential test decides, their counters, and
+after a FAIL where the time goes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.counted import WOULD_SYNC
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
+from profiler.check.modes.counters import BaselineResult, compare_to_baseline, merge_baseline, with_baseline_steps
+from profiler.check.modes.finish import finish, interrupt_code, reported
+from profiler.check.modes.sides import (
+    Recordings,
+    describe_side,
+    fingerprint,
+    gpu_throttling,
+    load_recordings,
+    paired_programs,
+    record_counters,
+    record_explanations,
+    side_differences,
+    warnings_of_steps,
+    working_side,
+)
+from profiler.check.outputs.text import count
+from profiler.check.outputs.words import percent
+from profiler.check.settings import Settings
+from profiler.check.speed.controlled_process import ControlledProcess, Program
+from profiler.check.speed.interleave import RoundRunner
+from profiler.check.speed.round_values import round_values
+from profiler.check.speed.sequential import CONFIRM_LOOKS
+from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from profiler.report.write import write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from profiler.check.worktree.prepare import Side
+
+ROUNDS_FILE: Final = "rounds.json"
+"""Beside the runs, where an error prevented check.json."""
+_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
+
+
+def check_commands(before: str, after: str, settings: Settings) -> int:
+    """Compare two command lines; returns the exit code."""
+    sides = {}
+    for label, option, text in ((BASE, "before", before), (CANDIDATE, "after", after)):
+        try:
+            argv = tuple(shlex.split(text))
+        except ValueError as error:
+            raise ProfilerError(f'--{option} "{text}": {error}') from None
+        if not argv:
+            raise ProfilerError(f"--{option}: there is no command in it")
+        sides[label] = replace(working_side(argv), what="", commit="")
+    return check_interleaved(sides, paired_programs(sides[BASE], sides[CANDIDATE]), settings, mode="commands")
+
+
+def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
+    """Compare a command here to the same one at a git revision, its counters also to a baseline where there is one."""
+    from profiler.check.worktree.paths import working_tree_files
+    from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
+
+    if settings.baseline is not None:
+        settings = with_baseline_steps(settings)  # its faults are reported before the revision is prepared
+    candidate = working_side(command)
+    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
+    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
+        repository = base.repository
+
+        def admit(process: ControlledProcess) -> None:
+            if process.program.side == CANDIDATE or repository is None:
+                return
+            if files := working_tree_files(process.controller.files, repository):
+                more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+                raise ProfilerError(
+                    f"the base runs code of the working tree ({files[0]}{more}), so both sides would be the same: is "
+                    f"the project installed in the environment from this folder? Start it from its sources (python -m "
+                    f"...), or use --environment auto"
+                )
+
+        programs = paired_programs(base, candidate, hint=_HINT)
+        file = compare_to_baseline(programs[CANDIDATE], settings) if settings.baseline is not None else None
+        sides = {BASE: base, CANDIDATE: candidate}
+        return check_interleaved(sides, programs, settings, mode="against", file=file, admit=admit)
+
+
+def check_interleaved(
+    sides: Mapping[str, Side],
+    programs: Mapping[str, Program],
+    settings: Settings,
+    *,
+    mode: str,
+    file: BaselineResult | None = None,
+    **options: Any,
+) -> int:
+    """Measure speed and counters of BASE and CANDIDATE; returns the exit code.
+
+    :param file: the comparison of the candidate's counters to a baseline.
+    :param options: of RoundRunner.
+    """
+    measured = MeasuredRounds()
+    with rounds_saved(measured.rounds, settings.out):
+        with gpu_throttling() as gpus:
+            runner = RoundRunner(
+                programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, **options
+            )
+            run_rounds(runner, settings.limits, measured, lambda: _check_limit_names(runner.runs, settings.limits))
+        speed = throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+        recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
+        lines = _compare_counters(programs, recordings, settings, file, stopped=bool(measured.exit_code))
+    if speed.state == FAIL and settings.explain:
+        details = record_explanations(programs, settings)
+        recordings = {side: replace(runs, detail=details.get(side)) for side, runs in recordings.items()}
+    if sides[BASE].other_filesystem:
+        speed = on_other_filesystem(speed)
+    info = {
+        label: describe_side(label, side, recordings=recordings[label], rounds=measured.rounds)
+        for label, side in sides.items()
+    }
+    notes = [note for side in sides.values() for note in side.notes]
+    result = GateResult(
+        base=info[BASE],
+        candidate=info[CANDIDATE],
+        limits=settings.limits,
+        mode=mode,
+        counters=lines,
+        counters_state=overall(lines) if lines else None,
+        throughput=speed,
+        warnings=(
+            *warnings_of_steps(recordings[CANDIDATE]),
+            *side_differences(recordings[BASE], recordings[CANDIDATE]),
+        ),
+        notes=tuple(note for index, note in enumerate(notes) if note not in notes[:index]),
+        machine=fingerprint(recordings[BASE].runs),
+    )
+    code = finish(merge_baseline(result, file) if file else result, settings, sides=recordings)
+    return measured.exit_code or code
+
+
+# ---------------------------------------------------------------- counters of the rounds
+
+
+def _check_limit_names(runs: Mapping[str, Sequence[Path]], limits: Limits) -> None:
+    """After the first of many rounds.
+
+    :raises ProfilerError: limits name a counter that nothing counts.
+    """
+    counted = [process for side in (BASE, CANDIDATE) for process in load_recordings(runs[side]).counted]
+    compare(counted, counted, limits)
+
+
+def _compare_counters(
+    programs: Mapping[str, Program],
+    recordings: Mapping[str, Recordings],
+    settings: Settings,
+    file: BaselineResult | None,
+    *,
+    stopped: bool,
+) -> tuple[CounterLine, ...]:
+    """Counters of the light runs of all rounds; where one rose, they are counted once more with their source lines."""
+    if not recordings[BASE].counted or not recordings[CANDIDATE].counted:
+        return ()
+    lines = compare(recordings[BASE].counted, recordings[CANDIDATE].counted, settings.limits)
+    if overall(lines) != FAIL or stopped:
+        return lines
+    with reported("the lines at which counters rose could not be found"):
+        located = {
+            side: file.recordings.counted
+            if file and side == CANDIDATE
+            else record_counters(program, settings, 1, purpose=f"once more, the {side}").counted
+            for side, program in programs.items()
+        }
+        detailed = {
+            (line.counter, line.scope): line for line in compare(located[BASE], located[CANDIDATE], settings.limits)
+        }
+        return tuple(with_source_lines(line, detailed.get((line.counter, line.scope))) for line in lines)
+    return lines
+
+
+def with_source_lines(line: CounterLine, detailed: CounterLine | None) -> CounterLine:
+    """A line with the source lines at which it rose. Light runs count what loaders do as the step's; runs with source
+    lines tell them apart."""
+    if detailed is None:
+        return line
+    if line.counter == WOULD_SYNC and line.state != detailed.state:
+        return replace(detailed, reasons=detailed.reasons or (Notice("loaders-only"),))
+    return replace(line, changes=detailed.changes)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(slots=True)
+class MeasuredRounds:
+    """The rounds so far, and why there are no more."""
+
+    rounds: list[Round] = field(default_factory=list)
+    stopped: Notice | None = None
+    """None: they decide."""
+    exit_code: int = 0
+    """Of the signal that ended them; 0: none did."""
+
+
+def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], None]) -> None:
+    """Measure rounds until they decide, the time limit is reached, or a signal stops them.
+
+    :param measured: gets each round at once, so that none is lost when the next one fails.
+    """
+    begin = time.monotonic()
+    with _progress(limits) as show:
+        try:
+            while kind := next_kind(measured.rounds, limits):
+                longest = max((done.seconds for done in measured.rounds), default=0.0)
+                if limits.max_seconds is not None and time.monotonic() - begin + longest > limits.max_seconds:
+                    measured.stopped = Notice("time-limit", {"seconds": limits.max_seconds})
+                    break
+                show(measured.rounds, kind)
+                measured.rounds.append(runner.run(len(measured.rounds) + 1, kind))
+                if len(measured.rounds) == 1:
+                    after_first()
+        except KeyboardInterrupt as stop:
+            measured.exit_code, measured.stopped = interrupt_code(stop), Notice(INTERRUPTED)
+
+
+@contextmanager
+def rounds_saved(rounds: Sequence[Round], out: Path) -> Iterator[None]:
+    """Write the rounds measured so far to a file where the block fails: they took minutes.
+
+    :raises ProfilerError: the error of the block, which names the file.
+    """
+    try:
+        yield
+    except BaseException as error:  # a fault of the tool too
+        if not rounds:
+            raise
+        message = _save(rounds, out, error)
+        if isinstance(error, ProfilerError):
+            raise ProfilerError(f"{error}; {message}", error.exit_code) from error
+        with suppress(OSError):  # of a closed terminal
+            print(message, file=sys.stderr, flush=True)
+        raise
+
+
+def _save(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
+    number = f"{count(len(rounds), 'round')} measured before"
+    document = {
+        "schema": "check-rounds/1",
+        "ended_by": str(error) or type(error).__name__,
+        "rounds": [done.to_json() for done in rounds],
+    }
+    try:
+        write_text(out / ROUNDS_FILE, json.dumps(document) + "\n")
+    except ProfilerError as fault:
+        return f"the {number} are lost: {fault}"
+    return f"the {number} {'is' if len(rounds) == 1 else 'are'} kept in {out / ROUNDS_FILE}"
+
+
+# ---------------------------------------------------------------- progress
+
+Show = Callable[[Sequence[Round], str], None]
+_ignore_closed: Final = partial(suppress, OSError, SystemExit)
+"""A closed terminal ends no rounds. SystemExit is rich's answer to a closed pipe."""
+
+
+def _progress(limits: Limits) -> AbstractContextManager[Show]:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return live_progress(console, limits) if console.is_terminal else nullcontext(progress_lines(limits))
+
+
+def progress_lines(limits: Limits) -> Show:
+    begin = time.monotonic()
+
+    def show(rounds: Sequence[Round], kind: str) -> None:
+        elapsed = timedelta(seconds=int(time.monotonic() - begin))
+        with _ignore_closed():
+            print(f"{progress_text(rounds, kind, limits)} ({elapsed})", file=sys.stderr)
+
+    return show
+
+
+@contextmanager
+def live_progress(console: Console, limits: Limits) -> Iterator[Show]:
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    # The first column may wrap, so that a narrow terminal does not cut the time behind it.
+    columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task("", total=None)
+
+    def show(rounds: Sequence[Round], kind: str) -> None:
+        with _ignore_closed():
+            progress.update(task, description=progress_text(rounds, kind, limits))
+
+    with _ignore_closed():
+        progress.start()
+    try:
+        yield show
+    finally:
+        with _ignore_closed():
+            progress.stop()
+
+
+def progress_text(rounds: Sequence[Round], kind: str, limits: Limits) -> str:
+    """The round that begins, and the slow-down of the typical step so far: the mean and the last one."""
+    number = f"round {len(rounds) + 1}"
+    if kind == CONFIRM:
+        confirming = sum(done.kind == CONFIRM for done in rounds)
+        number += f" (confirming, {confirming + 1} of at most {CONFIRM_LOOKS[-1]})"
+    else:
+        number += f" of at most {limits.max_rounds}"
+    values = [value for done in rounds if (value := round_values(done).typical) is not None]
+    return f"{number}: {percent(fmean(values))} so far, last {percent(values[-1])}" if values else number

@@ -1,0 +1,208 @@
+"""Which mode of `check` the command line asks for, and everything that can be refused before a program is started."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import shlex
+import shutil
+import stat
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from profiler.check import history
+from profiler.check.counters import baseline
+from profiler.check.counters.compare import EVERY, GATED, UNGATED
+from profiler.check.outputs.text import enumerate_names
+from profiler.check.settings import Settings
+from profiler.core.errors import ProfilerError
+from profiler.core.metrics import COUNTERS
+from profiler.run.tables import MANIFEST
+
+
+class Mode(StrEnum):
+    """The modes, as messages name them."""
+
+    UPDATE = "--update"
+    BASELINE = "--baseline alone"
+    AGAINST = "--against"
+    COMMANDS = "--before and --after"
+    RUNS = "two recorded runs"
+    HISTORY = "--history alone"
+
+
+_INTERLEAVED: Final = (Mode.AGAINST, Mode.COMMANDS)
+_STARTING: Final = (Mode.UPDATE, Mode.BASELINE, *_INTERLEAVED)
+_GATING: Final = (Mode.BASELINE, *_INTERLEAVED, Mode.RUNS)
+_GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
+    "reason": (Mode.UPDATE,),
+    "baseline": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST),
+    "no_baseline": (Mode.AGAINST,),
+    "link": (Mode.AGAINST,),
+    "environment": (Mode.AGAINST,),
+    "detect": _INTERLEAVED,
+    "max_rounds": _INTERLEAVED,
+    "max_seconds": _INTERLEAVED,
+    "no_explain": _INTERLEAVED,
+    "steps": _STARTING,
+    "warmup": _STARTING,
+    "patience": _STARTING,
+    "limit": _GATING,
+    "ignore": _GATING,
+    "inconclusive": _GATING,
+    "github": _GATING,
+    "out": (Mode.UPDATE, *_GATING),
+    "history": (*_GATING, Mode.HISTORY),
+}
+"""Option -> the modes in which it has an effect."""
+_RUN_FILES: Final = (".json", ".gz", ".zip")
+"""A manifest, a trace, a packed run."""
+_SIMILAR: Final = 0.8
+"""Ratio of equal letters (difflib): sync is syncs misspelt, and a counter of the program's own is not refused before it
+is known whether the program has it."""
+
+
+def split_words(args: argparse.Namespace) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Recorded runs before `--`, a command behind it; options that follow the runs are read as if they came first.
+
+    :raises ProfilerError: a run is no recorded run: usually it is a command, and its `--` was forgotten.
+    """
+    words: list[str] = args.words
+    end = words.index("--") if "--" in words else len(words)
+    before, command = words[:end], tuple(words[end + 1 :])
+    runs = next((number for number, word in enumerate(before) if word.startswith("-")), len(before))
+    if end == len(words):
+        _check_runs_exist(before[:runs], args, before)
+    if runs < len(before):
+        args.parser.parse_args(before[runs:], namespace=args)
+        if args.words:
+            args.parser.error(f"what is {args.words[0]}? Runs come first, a command after --")
+    return tuple(map(Path, before[:runs])), command
+
+
+def _check_runs_exist(runs: list[str], args: argparse.Namespace, words: list[str]) -> None:
+    def is_run(path: Path) -> bool:
+        return path.is_file() if path.suffix in _RUN_FILES else (path / MANIFEST).is_file()
+
+    missing = next((run for run in runs if not is_run(Path(run))), None)
+    if missing is None:
+        return
+    if missing != runs[0] or not (shutil.which(missing) or Path(missing).is_file()):
+        why = f"there is no {MANIFEST} in it" if Path(missing).exists() else "there is nothing of that name"
+        raise ProfilerError(f"{missing} is no recorded run: {why}; a command goes after --")
+    option = f"--against {args.against}" if args.against else f"--baseline {args.baseline or 'counters.json'}"
+    raise ProfilerError(
+        f"{missing} is no recorded run: put -- before a command, as in: check {option} -- {shlex.join(words)}"
+    )
+
+
+def choose_mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> Mode:
+    """:raises ProfilerError: the options contradict each other, or one would have no effect."""
+    if (args.before is None) != (args.after is None):
+        raise ProfilerError("--before and --after go together")
+    kinds = [bool(runs), bool(command), args.before is not None]
+    if sum(kinds) > 1:
+        raise ProfilerError("give one of: two runs, a command after --, or --before and --after")
+    if runs and len(runs) != 2:
+        raise ProfilerError(
+            f"two runs are compared, not {len(runs)} ({' '.join(map(str, runs))}); a command goes after --"
+        )
+    if not any(kinds) and (args.history is None or args.against or args.baseline or args.update):
+        raise ProfilerError(
+            "nothing to check: give a command after --, as in: check --against main -- python train.py (or two runs, "
+            "or --before and --after; --history FILE alone shows what was checked before)"
+        )
+    if args.against is not None and not command:
+        raise ProfilerError("--against needs the command to run, after --")
+    if args.update and not command:
+        raise ProfilerError("--update needs the command to count, after --")
+    if args.update and args.against is not None:
+        raise ProfilerError("--update writes a baseline and gates nothing: leave --against out")
+    if args.baseline is not None and args.no_baseline:
+        raise ProfilerError("--baseline or --no-baseline: not both")
+    mode = _mode(args, runs, command)
+    for name, modes in _GOES_WITH.items():
+        if getattr(args, name) not in (None, False) and mode not in modes:
+            raise ProfilerError(
+                f"--{name.replace('_', '-')} goes with {enumerate_names(modes, 'or')}: with {mode} it has no effect, "
+                f"leave it out"
+            )
+    return mode
+
+
+def _mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> Mode:
+    if runs:
+        return Mode.RUNS
+    if args.before is not None:
+        return Mode.COMMANDS
+    if not command:
+        return Mode.HISTORY
+    if args.against is not None:
+        return Mode.AGAINST
+    return Mode.UPDATE if args.update else Mode.BASELINE
+
+
+# ---------------------------------------------------------------- before any program is started
+
+
+def check_early(settings: Settings) -> None:
+    """:raises ProfilerError: the check would end in an error whatever its programs do."""
+    if settings.history is not None:
+        _check_history(settings.history)
+    if settings.update:  # limits gate nothing in it
+        if settings.baseline is not None:
+            _check_baseline(settings.baseline)
+        return
+    names = {*GATED, *UNGATED, *(counter.name for counter in COUNTERS), EVERY}
+    if settings.baseline is not None and settings.baseline.exists():
+        for section in baseline.read_sections(settings.baseline):
+            names |= {*section.counters, *section.workers}
+    for option, key, counters in (
+        ("--limit", "limits", settings.limits.counters),
+        ("--ignore", "ignore", settings.limits.ignore),
+    ):
+        for name in counters:
+            check_spelling(name, names, option if name in settings.named else f"[tool.profiler.check] {key}:")
+
+
+def _check_history(path: Path) -> None:
+    """It can be read, as it will be when it is shown, and appended to."""
+    if not path.exists():
+        _check_folder(path, f"cannot append to the history {path}")
+        return
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ProfilerError(f"cannot append to the history {path}: it is no plain file")
+    history.read(path)
+    if not os.access(path, os.W_OK):
+        raise ProfilerError(f"cannot append to the history {path}: it may not be written")
+
+
+def _check_baseline(path: Path) -> None:
+    """An update writes beside the file, then puts that in its place."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise ProfilerError(f"cannot write the baseline {path}: it is a folder")
+    _check_folder(target, f"cannot write the baseline {path}")
+    baseline.previous(path, {})
+
+
+def _check_folder(path: Path, what: str) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ProfilerError(f"{what}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ProfilerError(f"{what}: nothing may be written in {folder}")
+
+
+def check_spelling(name: str, names: set[str], location: str) -> None:
+    """:raises ProfilerError: the name of a counter is similar to that of another one.
+
+    Whether anything counts it is known only when programs have counted.
+    """
+    others = [other for other in sorted(names) if other not in name]  # fsyncs is no misspelt syncs
+    similar = [] if name in names else difflib.get_close_matches(name, others, 1, _SIMILAR)
+    if similar:
+        raise ProfilerError(f"{location} {name}: nothing counts that; did you mean {similar[0]}?")

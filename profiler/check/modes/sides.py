@@ -1,0 +1,329 @@
+"""The sides of a check: their programs, the runs they left, and how a result describes them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler.analyse.window import measured_window
+from profiler.check.counters.counted import counted
+from profiler.check.counters.environment_key import environment_key, key_differences
+from profiler.check.counters.paths import start_folder
+from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
+from profiler.check.settings import Settings
+from profiler.check.speed.controlled_process import Program, measured_spans
+from profiler.check.speed.counting import STEPS, record_steps
+from profiler.check.speed.interleave import WARMUP
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from profiler.record.schedule import STEPS_FILES
+from profiler.record.trainers import trainers
+from profiler.report.text import step_text
+from profiler.run.load import load
+from profiler.run.model import Run, RunSpec, StepKind
+
+if TYPE_CHECKING:
+    from profiler.check.worktree.prepare import Side
+
+CHANGED: Final = "+changes"
+"""Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
+EXPLAIN_S: Final = 10.0
+"""From the first step on: some hundred stack samples."""
+_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of Python whose value may be the next word."""
+
+
+# ---------------------------------------------------------------- programs
+
+
+def working_side(command: tuple[str, ...]) -> Side:
+    """The command in the working tree; its commit tells whether files differ from it."""
+    from profiler.check.worktree.git import Repository
+    from profiler.check.worktree.prepare import working_tree_side
+
+    side = working_tree_side(command, Path.cwd())
+    if side.commit and side.repository is not None and Repository(side.repository).is_dirty():
+        return replace(side, commit=side.commit + CHANGED)
+    return side
+
+
+def single_program(side: Side) -> Program:
+    """The program of a candidate that is compared to no other program."""
+    return _program(CANDIDATE, side, hooked=not marks_itself(side.argv))
+
+
+def paired_programs(base: Side, candidate: Side, *, hint: str = "") -> Mapping[str, Program]:
+    """Both sides of a comparison. Hooks are installed in both or in neither, since they cost time and count.
+
+    :param hint: a likely cause where the base fails.
+    """
+    hooked = not (marks_itself(base.argv) and marks_itself(candidate.argv))
+    return {
+        BASE: _program(BASE, base, hooked=hooked, hint=hint),
+        CANDIDATE: _program(CANDIDATE, candidate, hooked=hooked),
+    }
+
+
+def _program(label: str, side: Side, *, hooked: bool, hint: str = "") -> Program:
+    from profiler.record.collectors.environment import EnvironmentCollector
+
+    facts = {**EnvironmentCollector().describe(), "git_commit": side.commit or None}
+    program = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, hint)
+    program.executable()  # a missing one is reported before anything takes time
+    return program
+
+
+def marks_itself(argv: Sequence[str]) -> bool:
+    """Whether it is `python -m` of a bundled trainer that marks everything itself and needs no hooks."""
+    module = _python_module(argv) or ""
+    marked = [trainer.module for trainer in trainers().values() if trainer.marks_everything]
+    return any(module == name or module.startswith(f"{name}.") for name in marked)
+
+
+def _python_module(argv: Sequence[str]) -> str | None:
+    """The module that Python is told to run; None: it is told something else."""
+    python = next(
+        (index for index, word in enumerate(argv) if PurePath(word).name.startswith(("python", "pypy"))), len(argv)
+    )
+    words = iter(argv[python + 1 :])
+    for word in words:
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return None
+        elif not word.startswith("--"):
+            # single letters may be combined, and what follows c, m, W and X belongs to them
+            letter = next((char for char in word[1:] if char in "cmWX"), "")
+            if letter == "m":
+                return word.partition("m")[2] or next(words, None)
+            if letter == "c":
+                return None
+    return None
+
+
+@contextmanager
+def gpu_throttling() -> Iterator[Any]:
+    """A function that tells what throttles the clocks of this machine's GPUs; None where there is no GPU."""
+    from profiler.record.collectors.gpu import GpuReader
+
+    with ExitStack() as stack:
+        gpus = GpuReader()
+        if gpus.error:
+            yield None
+            return
+        stack.callback(gpus.close)
+
+        def reasons() -> tuple[str, ...]:
+            return tuple(f"GPU {gpu.index}: {reason}" for gpu in gpus.all() for reason in gpu.throttle or ())
+
+        yield reasons
+
+
+# ---------------------------------------------------------------- the runs of a side
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """The runs that the processes of a side left, and what they counted."""
+
+    paths: tuple[Path, ...]
+    runs: tuple[Run, ...]
+    counted: tuple[Counted, ...]
+    detail: Path | None = None
+    """A run at level standard, which tells where its time goes."""
+
+    def __add__(self, other: Recordings) -> Recordings:
+        return Recordings(self.paths + other.paths, self.runs + other.runs, self.counted + other.counted)
+
+
+def record_counters(
+    program: Program, settings: Settings, processes: int, first: int = 1, *, purpose: str = ""
+) -> Recordings:
+    """Count in fresh processes; `first` is the number of the first one.
+
+    :param purpose: of the processes, for the progress line.
+    """
+    last = first + processes - 1
+    names = {f"counted-{program.side}-{number}": number for number in range(first, last + 1)}
+    paths = record_steps(
+        program,
+        settings.out,
+        list(names),
+        steps=settings.steps or STEPS,
+        warmup=WARMUP if settings.warmup is None else settings.warmup,
+        patience=settings.patience,
+        announce=lambda name: print(
+            f"counting{purpose and f' {purpose}'}: process {names[name]} of {last}", file=sys.stderr
+        ),
+    )
+    return load_recordings(paths, str(program.cwd))
+
+
+def load_recordings(paths: Sequence[Path], folder: str = "") -> Recordings:
+    """:param folder: in which their programs were started; empty: it is derived from each run.
+
+    :raises ProfilerError: a run has no steps.
+    """
+    runs = tuple(load(path) for path in paths)
+    for run in runs:
+        if not _has_steps(run):
+            raise ProfilerError(
+                f"{run.path} has no steps, and only steps can be compared: call profiler.step() at the end of each, or "
+                f"train with an optimizer or a loader of torch"
+            )
+    return Recordings(
+        tuple(paths),
+        runs,
+        tuple(
+            counted(run, measured_spans(path), folder=folder or start_folder(run))
+            for run, path in zip(runs, paths, strict=True)
+        ),
+    )
+
+
+def _has_steps(run: Run) -> bool:
+    return bool(len(run.steps)) and not (run.step and run.step.is_whole_run)
+
+
+def warnings_of_steps(recordings: Recordings) -> tuple[Notice, ...]:
+    """A warning where batches are taken for steps: they may be those of a long validation."""
+    step = recordings.runs[0].step if recordings.runs else None
+    return (Notice("batches-as-steps"),) if step and step.kind is StepKind.LOADER else ()
+
+
+def short_program(counted: Sequence[Counted], wanted: int) -> tuple[Notice, ...]:
+    """A warning where a program ended before its last counted step.
+
+    :param wanted: steps to count in each process.
+    """
+    fewest = min((process.steps for process in counted), default=wanted)
+    return (Notice("short-program", {"steps": fewest, "wanted": wanted}),) if fewest < wanted else ()
+
+
+def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, ...]:
+    """The facts, except for the program's name, in which the sides do other work or do it elsewhere."""
+    if not base.runs or not candidate.runs:
+        return ()
+    before, after = (environment_key(side.runs[0]) for side in (base, candidate))
+    return key_differences({**before, "program": ""}, {**after, "program": ""}, "sides-differ")
+
+
+# ---------------------------------------------------------------- where the time goes
+
+
+def record_explanations(programs: Mapping[str, Program], settings: Settings) -> dict[str, Path | None]:
+    """A run of each side that tells where its time goes. A fault is reported and changes no verdict."""
+    explanations: dict[str, Path | None] = {}
+    for side, program in programs.items():
+        try:
+            explanations[side] = record_explanation(program, settings)
+        except (ProfilerError, OSError, KeyboardInterrupt) as error:
+            why = "stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+            print(f"where the time of the {side} goes was not recorded: {why}", file=sys.stderr)
+            break
+    return explanations
+
+
+def record_explanation(program: Program, settings: Settings) -> Path | None:
+    """A run of some seconds, alone, at level standard; None: it recorded nothing.
+
+    :raises KeyboardInterrupt: a signal stopped it.
+    """
+    from profiler.record.launch import record
+
+    print(f"recording where the time of the {program.side} goes", file=sys.stderr)
+    out = settings.out / f"explained-{program.side}"
+    spec = RunSpec(
+        program.argv,
+        out,
+        level="standard",
+        label=program.side,
+        timeout=settings.patience,
+        quiet=True,
+        hooks=program.hooked,
+        cwd=program.cwd,
+        env=program.env,
+    )
+    started, first_step, done = time.monotonic(), 0.0, False
+
+    def enough() -> bool:
+        nonlocal first_step, done
+        if not first_step and any(any(out.glob(steps)) for steps in STEPS_FILES):
+            first_step = time.monotonic()
+        done = bool(first_step) and time.monotonic() - first_step > EXPLAIN_S
+        return done
+
+    info = record(spec, enough=enough, executable=program.executable())
+    if info.state == "interrupted" and not done and time.monotonic() - started < settings.patience:
+        raise KeyboardInterrupt  # `record` handles signals itself, and passes them on
+    run = load(out)
+    return out if _has_steps(run) else None
+
+
+# ---------------------------------------------------------------- descriptions
+
+
+def describe_side(
+    label: str,
+    side: Side,
+    *,
+    recordings: Recordings | None = None,
+    rounds: Sequence[Round] = (),
+) -> SideInfo:
+    """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
+    runs = recordings.runs if recordings else ()
+    steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings)
+    command = shlex.join(side.argv)
+    return SideInfo(
+        label,
+        side.what or command,
+        command,
+        side.commit or None,
+        step_text(runs[0].step) if runs else "",
+        median(steps) / 1e9 if steps else None,
+        tokens / (sum(steps) / 1e9) if tokens else None,
+        {name: value for name, value in (runs[0].info.facts if runs else {}).items() if isinstance(value, str | int)},
+    )
+
+
+def _speed_of_rounds(label: str, rounds: Sequence[Round]) -> tuple[list[int], int]:
+    """ns of each step, and the tokens of all."""
+    blocks = [block for measured in rounds for block in measured.turns if block.side == label and block.time]
+    return [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
+
+
+def _speed_of_runs(recordings: Recordings | None) -> tuple[list[int], int]:
+    """The same of recorded runs; of controlled programs only in their measured spans."""
+    steps: list[int] = []
+    tokens = 0
+    for run, path in zip(recordings.runs, recordings.paths, strict=True) if recordings else ():
+        window, spans = measured_window(run), measured_spans(path)
+        rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
+        for begin, end, step_tokens in rows:
+            if not spans or any(first <= begin and end <= last for first, last in spans):
+                steps.append(end - begin)
+                tokens += max(0, step_tokens)
+    return steps, tokens
+
+
+def fingerprint(runs: Sequence[Run]) -> dict[str, str]:
+    """What makes a machine fast or slow: the parts that a result and the history show."""
+    if not runs:
+        return {}
+    info = runs[0].info
+    parts = {
+        "cpu": str(info.host.get("cpu", "")),
+        "cores": str(info.host.get("cores", "")),
+        "GPU": ", ".join(str(device.get("name", "unnamed")) for device in info.devices),
+        "kernel": str(info.host.get("kernel", "")),
+        "python": str(info.versions.get("python", "")),
+        "torch": str(info.facts.get("torch") or info.versions.get("torch", "")),
+    }
+    return {name: value for name, value in parts.items() if value}

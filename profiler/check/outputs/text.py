@@ -1,0 +1,394 @@
+"""The sentences of a check: the verdict, and one sentence for each notice. No code reads them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
+from profiler.check.outputs import words
+from profiler.check.outputs.revision_text import REVISION_SENTENCES
+from profiler.core.metrics import find_counter
+from profiler.core.notice import Notice
+from profiler.core.terminal import plain
+
+_MAX_COUNTERS: Final = 3
+"""Counters that the verdict names."""
+_MAX_LENGTH: Final = 60
+"""Characters of a value that is quoted."""
+Values = Mapping[str, Any]
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """'1 round', '3 rounds'."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def enumerate_names(names: Collection[str], conjunction: str = "and") -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    *others, last = names
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
+
+
+def sentence(notice: Notice) -> str:
+    """The sentence for a notice of a check."""
+    if notice.code in REVISION_SENTENCES:
+        return REVISION_SENTENCES[notice.code](notice.values)
+    text = _SENTENCES[notice.code]
+    return text if isinstance(text, str) else text(notice.values)
+
+
+def reasons(notices: Sequence[Notice]) -> str:
+    """Reasons on one line; empty where there is none."""
+    return "; ".join(map(sentence, notices))
+
+
+def warnings(result: GateResult) -> tuple[str, ...]:
+    """All warnings, each once."""
+    speed = result.throughput.warnings if result.throughput is not None else ()
+    return tuple(dict.fromkeys(map(sentence, (*result.warnings, *speed))))
+
+
+def notes(result: GateResult) -> tuple[str, ...]:
+    return tuple(map(sentence, result.notes))
+
+
+def untold_counters_reason(result: GateResult) -> str:
+    """Why counters could not be compared; empty where the verdict's sentence tells it."""
+    told = result.state == result.counters_state == INCONCLUSIVE
+    return "" if told else plain(reasons(result.counters_reasons))
+
+
+def untold_speed_reason(result: GateResult) -> str:
+    """The reason of the verdict on speed; empty where the verdict's sentence tells it."""
+    speed = result.throughput
+    if speed is None or speed.reason is None or result.state == speed.state == INCONCLUSIVE:
+        return ""
+    return plain(sentence(speed.reason))
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def verdict_sentence(result: GateResult) -> str:
+    """The verdict in one sentence."""
+    text = "; ".join(_verdict_parts(result))
+    return text[:1].upper() + text[1:]
+
+
+def _verdict_parts(result: GateResult) -> Iterator[str]:
+    """What is bad first; for a PASS what it rests on."""
+    speed, counters = result.throughput, result.counters_state
+    if speed is not None and speed.state == FAIL:
+        yield _slower(speed)
+    if counters == FAIL:
+        yield _risen([line for line in result.counters if line.state == FAIL])
+    if result.state == FAIL:
+        return
+    if speed is not None and speed.state == INCONCLUSIVE:
+        yield f"whether it is slower could not be determined{f': {sentence(speed.reason)}' if speed.reason else ''}"
+    if counters == INCONCLUSIVE:
+        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
+    if result.state == INCONCLUSIVE:
+        return
+    if counters == PASS:
+        yield "no counter rose" if result.counters else "nothing was counted"
+    if speed is not None:
+        yield _as_fast(speed)
+
+
+def _slower(speed: Throughput) -> str:
+    line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
+    bound = f", at least {_change(line.low)}" if line.low is not None and line.low > 0 else ""
+    subject = "the typical step takes" if line is speed.lines[0] else "all steps together take"
+    return f"{subject} {_change(line.slowdown or 0.0)} longer{bound}"
+
+
+def _risen(lines: Sequence[CounterLine]) -> str:
+    shown = ", ".join(map(_rise, lines[:_MAX_COUNTERS]))
+    return shown + (f", and {len(lines) - _MAX_COUNTERS} more counters" if len(lines) > _MAX_COUNTERS else "")
+
+
+def _rise(line: CounterLine) -> str:
+    if line.before is None or line.after is None:
+        return line.counter
+    counter = find_counter(line.counter)
+    name = counter.plural if counter else line.counter
+    workers = " in loader workers" if line.scope == "worker" else ""
+    location = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
+    return f"{name} rose by {line.after[0] - line.before[1]:,.4g} per step{workers}{location}"
+
+
+def _undecided_counter(lines: Sequence[CounterLine]) -> str:
+    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
+    return f"{line.counter}: {reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
+
+
+def _as_fast(speed: Throughput) -> str:
+    line = speed.lines[0] if speed.lines else None
+    if line is None or line.slowdown is None:
+        return "it is not slower"
+    high = max((line.high for line in speed.lines if line.high is not None), default=None)
+    bound = f", a slow-down above {_change(max(high, 0.0))} is ruled out" if high is not None else ""
+    return f"the typical step takes {_change(line.slowdown)} {'longer' if line.slowdown > 0 else 'shorter'}{bound}"
+
+
+def _change(slowdown: float) -> str:
+    return f"{abs(100 * math.expm1(slowdown)):.1f}%"
+
+
+# ---------------------------------------------------------------- reasons of the verdict on speed
+
+
+def _stopped(values: Values, rounds: int, otherwise: str) -> str:
+    stopped = values["stopped"]
+    return f"stopped by {sentence(stopped)} after {count(rounds, 'round')}" if stopped else otherwise
+
+
+def _means(values: Values) -> str:
+    lines = (
+        f"{line} {words.percent(candidate)}, the base against itself {words.percent(control)}"
+        for line, candidate, control in values["lines"]
+    )
+    return "; ".join(lines)
+
+
+def _stalls(values: Values) -> str:
+    added = values["stalls"]
+    return "" if added is None else f"; rare, long stalls of the candidate add {words.percent(added)} of it"
+
+
+def _confirmed(values: Values) -> str:
+    rounds = f"confirmed by {count(values['rounds'], 'round')} with the programs started in the other order"
+    return f"{rounds}: {_means(values)}{_stalls(values)}"
+
+
+def _not_confirmed(values: Values) -> str:
+    rounds = count(values["rounds"], "confirming round")
+    return (
+        f"a FAIL is suspected ({' and '.join(values['suspected'])}), but {rounds} did not confirm it: {_means(values)}"
+    )
+
+
+def _incomplete(values: Values) -> str:
+    rounds = values["rounds"]
+    why = _stopped(values, rounds, f"there {'was' if rounds == 1 else 'were'} only {count(rounds, 'confirming round')}")
+    means = f": {_means(values)}" if rounds else ""
+    return f"a FAIL is suspected ({' and '.join(values['suspected'])}), but not confirmed: {why}{means}"
+
+
+def _too_few(values: Values) -> str:
+    usable, total, suggested = values["usable"], values["total"], values["suggested"]
+    few = _stopped(values, usable, f"too few rounds: {usable}")
+    lost = f" with enough blocks, of {total} measured" if usable < total else ""
+    option = f": --max-rounds {suggested}" if suggested is not None else ""
+    return f"{few}{lost}; a verdict needs at least {values['needed']} rounds{option}"
+
+
+def _undecided(values: Values) -> str:
+    rounds = count(values["usable"], "round")
+    early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
+    edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
+    lines = " and ".join(_range(*line) for line in values["lines"])
+    settle = f"; --max-rounds {values['suggested']} would probably settle it" if values["suggested"] else ""
+    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{_stalls(values)}{settle}"
+
+
+def _range(name: str, slowdown: float | None, low: float | None, high: float | None) -> str:
+    if slowdown is None:
+        return f"{name} not measured"
+    ends = words.interval(low, high)
+    return f"{name} {words.percent(slowdown)}{f' ({ends})' if ends else ''}"
+
+
+_OTHER_FILESYSTEM: Final = (
+    "the base's files lie on another file system than the candidate's, which can change the time of reading files"
+)
+
+
+def _other_filesystem(values: Values) -> str:
+    otherwise = values.get("otherwise")
+    return (
+        f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(otherwise)}"
+        if otherwise
+        else (f"{_OTHER_FILESYSTEM[0].upper()}{_OTHER_FILESYSTEM[1:]}.")
+    )
+
+
+# ---------------------------------------------------------------- warnings and notes
+
+
+def _few_rounds(values: Values) -> str:
+    only = "Only 1 round was usable" if values["rounds"] == 1 else f"Only {values['rounds']} rounds were usable"
+    return f"{only}: how much they vary is hardly known."
+
+
+def _slower_or_faster(difference: float) -> str:
+    return f"{_change(difference)} {'slower' if difference >= 0 else 'faster'}"
+
+
+def _load(values: Values) -> str:
+    cores = values["cores"]
+    wanted = "the only core" if cores == 1 else f"one of {cores or 'the'} cores"
+    return f"Other programs were running: on average {values['threads']:.1f} of their threads wanted {wanted}."
+
+
+def _throttled(values: Values) -> str:
+    rounds = count(values["rounds"], "round")
+    clocks = ", ".join(f"{clock} in {number} of {rounds}" for clock, number in values["clocks"].items())
+    return f"Clocks were throttled: {clocks}."
+
+
+def _short_program(values: Values) -> str:
+    return (
+        f"The program ended after {values['steps']} of {count(values['wanted'], 'step')} to count, so what it does "
+        f"only now and then may be missing. Let it take more steps, or count fewer with --steps."
+    )
+
+
+def _shorten(text: str | None) -> str:
+    text = "not stated" if text is None else text
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."
+
+
+def _key_part(values: Values) -> str:
+    """'dtype: float32 in the base against bfloat16 (...)'."""
+    why = f" ({values['why']})" if values["why"] else ""
+    base, candidate = _shorten(values["base"]), _shorten(values["candidate"])
+    return f"{values['part']}: {base} in the {values['where']} against {candidate}{why}"
+
+
+def _unused(names: Sequence[str]) -> str:
+    return f"nothing counted {'it' if len(names) == 1 else 'them'} here"
+
+
+def _unused_limits(values: Values) -> str:
+    names = values["names"]
+    return f"The limit{'s' * (len(names) > 1)} for {enumerate_names(names)} had no effect: {_unused(names)}."
+
+
+def _damaged_lines(values: Values) -> str:
+    lines, total = values["lines"], values["total"]
+    numbers = ", ".join(f"{number:,}" for number in lines)
+    more = f" and {total - len(lines):,} more" if total > len(lines) else ""
+    verb = "is" if total == 1 else "are"
+    return (
+        f"{values['path']}: line{'' if total == 1 else 's'} {numbers}{more} {verb} damaged and left out: a check was "
+        f"killed while it wrote, or somebody edited it"
+    )
+
+
+def _some_above(values: Values) -> str:
+    return f"above the limit in {values['above']} of {values['processes']} processes: it varies"
+
+
+def _other_steps(values: Values) -> str:
+    return f"counted over {count(values['after'], 'step')} against {values['before']}"
+
+
+_SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
+    # why the rounds ended
+    "interrupted": "an interrupt",
+    "time-limit": lambda v: f"the time limit of {v['seconds']:g} s",
+    # reasons of the verdict on speed
+    "slowdown-confirmed": _confirmed,
+    "slowdown-not-confirmed": _not_confirmed,
+    "confirmation-incomplete": _incomplete,
+    "too-few-rounds": _too_few,
+    "undecided": _undecided,
+    "other-filesystem": _other_filesystem,
+    # diagnostics of the rounds
+    "few-rounds": _few_rounds,
+    "lost-rounds": lambda v: (
+        f"{v['lost']} of {count(v['rounds'], 'round')} had too few blocks of both sides, and "
+        f"{'was' if v['lost'] == 1 else 'were'} not used."
+    ),
+    "few-pairs": lambda v: (
+        f"The median round had only {count(v['pairs'], 'pair')} of blocks: a median of so few is easily moved."
+    ),
+    "few-steps": lambda v: (
+        f"Only {v['steps']} steps of each side were measured: stalls of every tenth step can be missed."
+    ),
+    "tokens-missing": lambda v: (
+        f"The {v['side']} does not report the tokens of a step: steps are compared, however much work is in each."
+    ),
+    "tokens-differ": lambda v: (
+        f"A step of the candidate has {v['ratio']:.2f} times the base's tokens: the time per token is compared."
+    ),
+    "drift": lambda v: (
+        f"The slow-down changed by {words.percent(v['change'])} from the first round to the last: it is not one number."
+    ),
+    "odd-round": lambda v: (
+        f"Round {v['round']} alone measured {words.percent(v['slowdown'])}, the others "
+        f"{words.percent(v['others'])} on average."
+    ),
+    "rare-stalls": lambda v: (
+        f"The candidate has rare, long stalls, a few of which decide: counted in full they add "
+        f"{words.percent(v['added'])}."
+    ),
+    "start-order": lambda v: (
+        f"The candidate is {_slower_or_faster(v['difference'])} where its program is started second: the start order "
+        f"matters, and rounds of both orders cancel it only on average."
+    ),
+    "block-order": lambda v: (
+        f"A block is {_slower_or_faster(v['difference'])} where it is the second of its pair: one side's block affects "
+        f"the other side's."
+    ),
+    "control-differs": lambda v: (
+        f"The base against itself, which should be 0, is {words.percent(v['difference'])} in "
+        f"{count(v['rounds'], 'round')}."
+    ),
+    "unsteady-speed": lambda v: (
+        f"The base's own steps took {v['ratio']:.1f} times as long in round {v['slow']} as in round {v['fast']}."
+    ),
+    "steal": lambda v: f"Other virtual machines took {100 * v['share']:.0f}% of the cores' time (steal).",
+    "load": _load,
+    "throttled": _throttled,
+    # warnings about what was counted
+    "short-program": _short_program,
+    "batches-as-steps": (
+        "No optimizer stepped while it was measured, so batches are taken for steps: if they are a validation before "
+        "the training, mark the training's steps with profiler.step(), or validate later."
+    ),
+    "other-command": lambda v: f"The baseline was counted with another command: {v['command']}",
+    "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
+    "key-differs": lambda v: f"{_key_part(v)}; a baseline for this one is added with --update",
+    # reasons of a counter's state
+    "ignored": "ignored",
+    "not-limited": "gates nothing: no limit names it",
+    "loader-counter": "gates nothing: what batches are made of stays on the host",
+    "loaders-only": "only loaders rose, which gate nothing",
+    "no-worker-counts": lambda v: f"the {v['side']} counted no loader workers",
+    "no-device": lambda v: f"the {v['side']} ran without a device: nothing counts it there",
+    "varies": lambda v: f"varies in the baseline: {v['low']:g} to {v['high']:g} per step",
+    "fewer": "fewer",
+    "fewer-than-baseline": "fewer: write the new count down with --update",
+    "within-limit": "more, within its limit",
+    "some-processes-above": _some_above,
+    "other-step-count": _other_steps,
+    "rare-events": lambda v: f"{_other_steps(v)}: what happens only now and then needs as many",
+    "compared-to": lambda v: f"against {v['name']}",
+    # notes
+    "limits-unused": _unused_limits,
+    "ignored-unused": lambda v: f"Ignoring {enumerate_names(v['names'])} changed nothing: {_unused(v['names'])}.",
+    "times-not-compared": (
+        "The runs were recorded at different times, so their speed gates nothing; --against REV or --before and "
+        "--after compare speed."
+    ),
+    "one-process-a-side": (
+        "One process a side: a counter that varies by itself cannot be distinguished from one that changed."
+    ),
+    "baseline-too": lambda v: f"Counters are compared to {v['file']} too: of each counter the worse result counts.",
+    "baseline-not-used": lambda v: (
+        f"{v['baseline']}, the baseline that {v['file']} names, was not used: "
+        f"{'--no-baseline was given' if v['option'] else 'two sides are compared to each other'}."
+    ),
+    "text": lambda v: v["text"],
+    "damaged-history": _damaged_lines,
+    "history-method": lambda v: (
+        f"Counters are exact. A change of a time needs at least {v['results']} results on both sides and a rank test "
+        f"with p <= {v['alpha']:g}: without any change it finds one in 1 of 500 series; where neighbours are "
+        f"correlated, in more (simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
+    ),
+}

@@ -1,0 +1,283 @@
+"""Settings of a check: the command line over `[tool.profiler.check]` of pyproject.toml over the defaults."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from profiler.check.counters.compare import suggestion
+from profiler.check.model import Limit, Limits
+from profiler.core.directories import refusal
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+
+FILE: Final = "pyproject.toml"
+TABLE: Final = "tool.profiler.check"
+PROCESSES: Final = 2
+"""Counted by default: what differs between them is not constant."""
+PATIENCE_S: Final = 300.0
+"""For a program's first step."""
+_MAX_SHOWN: Final = 60
+"""Characters of a value that an error quotes."""
+
+
+# ---------------------------------------------------------------- values
+
+
+def share(value: object) -> float:
+    """'5%', '0.05' and 0.05 are 0.05.
+
+    :raises ValueError: it is neither, or negative, or not below 1.
+    """
+    limit = parse_limit(value)
+    result = limit.relative or limit.absolute
+    if not result < 1:
+        raise ValueError(f"{_shorten(value)} is not a share below 1, such as 5% or 0.05")
+    return result
+
+
+def _detectable(value: object) -> float:
+    result = share(value)
+    if not result:
+        raise ValueError(f"{_shorten(value)} cannot be detected by any number of rounds; use a share such as 5%")
+    return result
+
+
+def parse_limit(value: object) -> Limit:
+    """1, 0.5, '1%', or a table with absolute and relative.
+
+    :raises ValueError: it is none of these.
+    """
+    if isinstance(value, Mapping):
+        if unknown := [str(key) for key in value if key not in {"absolute", "relative"}]:
+            raise ValueError(f"{_shorten(unknown[0])} is not part of a limit: absolute and relative are")
+        return Limit(_number(value.get("absolute", 0.0)), share(value.get("relative", 0.0)))
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return Limit(relative=_number(value.strip()[:-1]) / 100)
+    return Limit(absolute=_number(value))
+
+
+def _number(value: object) -> float:
+    """Finite, 0 or more."""
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
+    except (ValueError, OverflowError):  # no number; hundreds of digits
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{_shorten(value)} is neither a number of 0 or more nor a share such as 5%")
+    return number
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+Text = Annotated[StrictStr, Field(min_length=1)]
+Count = Annotated[StrictInt, Field(ge=1)]
+
+
+class Table(BaseModel):
+    """All keys of `[tool.profiler.check]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    detect: Annotated[float, BeforeValidator(_detectable)] = Limits().detect
+    """The slow-down that is caught, as a share."""
+    limits: dict[str, Annotated[Limit, BeforeValidator(parse_limit)]] = {}
+    """Counter -> how far it may rise per step; '*' holds for all others."""
+    ignore: list[Text] = []
+    """Counters that gate nothing."""
+    inconclusive: Literal["fail", "pass"] = "fail"
+    """What an INCONCLUSIVE result does to the exit code."""
+    max_rounds: Count = Limits().max_rounds
+    max_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    baseline: Text | None = None
+    """The file of counters; in pyproject.toml relative to it."""
+    steps: Count | None = None
+    """Counted in each process; None: as many as the baseline has, or the default."""
+    warmup: Annotated[StrictInt, Field(ge=0)] | None = None
+    """Steps before them."""
+    processes: Count | None = None
+    """Counted on each side."""
+    links: list[Text] = []
+    """Files and folders outside git that another revision needs too."""
+
+    def gate_limits(self) -> Limits:
+        return Limits(
+            self.detect, self.limits, tuple(self.ignore), self.inconclusive, self.max_rounds, self.max_seconds
+        )
+
+
+def read_table(
+    path: Path | None, options: Mapping[str, object], *, cwd: Path | None = None
+) -> tuple[Table, Path | None]:
+    """The settings that hold here, and the pyproject.toml that some of them come from.
+
+    :param path: a pyproject.toml; None: the nearest one with such a table, from `cwd` upward.
+    :param options: key -> value of the command line; None where an option is not given. Its limits are added to those
+        of the file, counter by counter, and its paths are relative to the working directory.
+    :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
+    """
+    file, table = (path, _load(path, required=True)) if path else _nearest(cwd or Path.cwd())
+    from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}", f"{file}: [{TABLE}]")
+    given = {key: value for key, value in options.items() if value is not None}
+    from_options = _validate(given, lambda key: f"--{key.replace('_', '-')}", "the command line")
+    values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
+    if file and from_file.baseline:
+        values["baseline"] = str(file.parent / from_file.baseline)
+    values |= {name: getattr(from_options, name) for name in from_options.model_fields_set}
+    values["limits"] = {**from_file.limits, **from_options.limits}
+    return Table.model_construct(**values), file
+
+
+def _validate(table: Mapping[str, object], location: Callable[[str], str], source: str) -> Table:
+    """:raises ProfilerError: the first fault, in one line."""
+    try:
+        return Table.model_validate(table)
+    except ValidationError as error:
+        fault = error.errors()[0]
+    key, *inner = map(str, fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        raise ProfilerError(
+            f"{source} has no key {key if key.isprintable() else repr(key)}{suggestion(key, Table.model_fields)}"
+        )
+    own = fault["type"] == "value_error"
+    message = str(fault["ctx"]["error"]) if own else f"{fault['msg']} ({_shorten(fault['input'])})"
+    raise ProfilerError(": ".join((location(key), *inner, message)))
+
+
+def _nearest(folder: Path) -> tuple[Path | None, Mapping[str, object]]:
+    for parent in (folder, *folder.absolute().parents):
+        file = parent / FILE
+        if file.is_file() and (table := _load(file)):
+            return file, table
+    return None, {}
+
+
+def _load(file: Path, *, required: bool = False) -> Mapping[str, object]:
+    """The table of a file; empty where it has none.
+
+    :param required: somebody named the file.
+    """
+    try:
+        value: Any = tomllib.loads(file.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, endless numbers and brackets
+        raise ProfilerError(f"{file} is not TOML: {' '.join(str(error).split())}") from None
+    name = ""
+    for part in TABLE.split("."):
+        name = f"{name}.{part}" if name else part
+        if part not in value:
+            if required:
+                raise ProfilerError(f"{file} has no table [{TABLE}]")
+            return {}
+        value = value[part]
+        if not isinstance(value, dict):
+            raise ProfilerError(f"{file}: {name} is not a table")
+    table: dict[str, object] = value
+    return table
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a check needs to know."""
+
+    limits: Limits
+    out: Path
+    baseline: Path | None = None
+    history: Path | None = None
+    update: bool = False
+    reason: str = ""
+    steps: int | None = None
+    warmup: int | None = None
+    """None: the default."""
+    processes: int = PROCESSES
+    patience: float = PATIENCE_S
+    links: tuple[str, ...] = ()
+    environment: str = "auto"
+    github: bool = False
+    explain: bool = True
+    """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
+    named: frozenset[str] = frozenset()
+    """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
+    notes: tuple[Notice, ...] = ()
+    started: float = field(default_factory=time.monotonic)
+
+
+def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
+    """:param uses_baseline: whether the mode of the check compares to a baseline that pyproject.toml names.
+
+    :raises ProfilerError: an unknown key, an invalid value, or a directory that is not empty.
+    """
+    limits = _parse_limits(args.limit)
+    options = {
+        "detect": args.detect,
+        "inconclusive": args.inconclusive,
+        "baseline": None if args.baseline is None else str(args.baseline),
+        "steps": args.steps,
+        "warmup": args.warmup,
+        "max_rounds": args.max_rounds,
+        "max_seconds": args.max_seconds,
+        "links": args.link,
+        "limits": limits,
+        "ignore": args.ignore,
+    }
+    table, file = read_table(None, options)
+    if args.patience is not None and not 0 < args.patience < math.inf:
+        raise ProfilerError(f"--patience {args.patience}: must be above 0")
+    baseline = Path(table.baseline) if table.baseline else None
+    notes: tuple[Notice, ...] = ()
+    if baseline is not None and (args.no_baseline or not uses_baseline):
+        values = {"baseline": str(baseline), "file": str(file), "option": bool(args.no_baseline)}
+        notes, baseline = (Notice("baseline-not-used", values),), None
+    return Settings(
+        limits=table.gate_limits(),
+        out=_output_directory(args.out),
+        baseline=baseline,
+        history=args.history,
+        update=args.update,
+        reason=args.reason or "",
+        steps=table.steps,
+        warmup=table.warmup,
+        processes=table.processes or PROCESSES,
+        patience=args.patience or PATIENCE_S,
+        links=tuple(table.links),
+        environment=args.environment or "auto",
+        github=args.github,
+        explain=not args.no_explain,
+        named=frozenset((*(limits or ()), *(args.ignore or ()))),
+        notes=notes,
+    )
+
+
+def _parse_limits(options: list[str] | None) -> dict[str, str] | None:
+    if options is None:
+        return None
+    pairs = [text.partition("=") for text in options]
+    if bad := next((name for name, sign, amount in pairs if not (name and sign and amount)), None):
+        raise ProfilerError(f"--limit {bad}: name a counter and how far it may rise, as in syncs=1 or h2d_bytes=1%")
+    return {name: amount for name, _, amount in pairs}
+
+
+def _output_directory(path: Path | None) -> Path:
+    """It is made with the first run in it, so that a refusal leaves nothing."""
+    from profiler.run.store import default_directory
+    from profiler.run.tables import MANIFEST
+
+    out = path or default_directory(("check",), Path("reports") / "runs")
+    if why := refusal(out, MANIFEST):
+        raise ProfilerError(why)
+    return out

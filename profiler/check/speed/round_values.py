@@ -1,0 +1,168 @@
+"""What one round measures: the log slow-down of the typical step, and of all steps with their stalls.
+
+The blocks of a round are taken in pairs of neighbours of two sides, so that what the machine does affects both alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.check.model import BASE, CANDIDATE, CONTROL, Round, Turn
+
+MIN_PAIRS: Final = 4
+"""A round with fewer pairs measures nothing."""
+CAP: Final = 0.6
+"""The most that a stall counts, in multiples of a usual step: above the +50% that must be seen, and low, since the
+noise of the line grows with it (docs/log.md)."""
+HEADROOM: Final = 0.05
+"""Smallest headroom below the cap, as a share of a block: a block of many steps holds many stalls."""
+NEIGHBOURS: Final = 3
+"""Pairs on each side whose median is the usual time at that moment: some seconds of blocks."""
+
+MEDIAN_ERROR: Final = 1.2533 * 1.4826
+"""sqrt(pi / 2), of a median against a mean, times 1 / 0.6745, of a normal's sd against its MAD."""
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Time for a unit of work (ns a token, or ns a step), pair by pair, in the order of time."""
+
+    base: Array
+    side: Array
+    """Of the candidate, or of the control."""
+    side_first: npt.NDArray[np.bool_]
+    """Whether the side's block came before the base's."""
+    steps: float
+    """Median steps of a block."""
+    by_tokens: bool
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+
+def block_pairs(measured: Round, side: str) -> Pairs:
+    """Pairs of neighbouring blocks of the base and `side`, each block in one pair at most.
+
+    Work is counted in tokens where every block of both sides reports them, and in steps otherwise. Blocks without a
+    step are left out, and so is a block whose partner is missing.
+    """
+    blocks = [block for block in measured.turns if block.side in {side, BASE} and block.steps and block.time > 0]
+    by_tokens = bool(blocks) and all(block.tokens > 0 for block in blocks)
+    pairs = list(_neighbours(blocks))
+    side_first = [first.side == side for first, _ in pairs]
+    times = [[block.time / (block.tokens if by_tokens else len(block.steps)) for block in pair] for pair in pairs]
+    return Pairs(
+        np.array([time[first] for time, first in zip(times, side_first, strict=True)], np.float64),
+        np.array([time[not first] for time, first in zip(times, side_first, strict=True)], np.float64),
+        np.array(side_first, np.bool_),
+        float(np.median([len(block.steps) for block in blocks])) if blocks else 0.0,
+        by_tokens,
+    )
+
+
+def _neighbours(blocks: list[Turn]) -> Iterator[tuple[Turn, Turn]]:
+    index = 0
+    while index + 1 < len(blocks):
+        if blocks[index].side == blocks[index + 1].side:
+            index += 1  # its partner is missing
+            continue
+        yield blocks[index], blocks[index + 1]
+        index += 2
+
+
+@dataclass(frozen=True, slots=True)
+class RoundValues:
+    """Log slow-downs of a round: ln(base's work a second / candidate's work a second). None: too few pairs."""
+
+    typical: float | None
+    all_steps: float | None
+    control_typical: float | None = None
+    """The control against the base; None: it took no blocks."""
+    control_all_steps: float | None = None
+    typical_error: float = 0.0
+    """Standard error of the candidate's value, from the pairs of this round alone: without the programs' luck."""
+    all_steps_error: float = 0.0
+    excess: float = 0.0
+    """How much longer still the candidate takes where stalls count in full: log ratio of the sums, less `all_steps`."""
+    control_excess: float = 0.0
+
+
+def round_values(measured: Round) -> RoundValues:
+    """Both lines of a round, of the candidate and of the control, each against the base."""
+    candidate, control = (_side_values(block_pairs(measured, side)) for side in (CANDIDATE, CONTROL))
+    return RoundValues(
+        candidate.typical,
+        candidate.all_steps,
+        control.typical,
+        control.all_steps,
+        candidate.typical_error,
+        candidate.all_steps_error,
+        candidate.excess,
+        control.excess,
+    )
+
+
+def _side_values(pairs: Pairs) -> RoundValues:
+    if len(pairs) < MIN_PAIRS:
+        return RoundValues(None, None)
+    typical, typical_error = typical_step(pairs.base, pairs.side)
+    every, every_error = all_steps(pairs.base, pairs.side, pairs.steps)
+    return RoundValues(
+        float(typical),
+        float(every),
+        typical_error=float(typical_error),
+        all_steps_error=float(every_error),
+        excess=float(np.log(pairs.side.sum() / pairs.base.sum())) - float(every),
+    )
+
+
+def typical_step(base: Array, candidate: Array) -> tuple[Array, Array]:
+    """Median over pairs (last axis) of ln(candidate's time / base's time), blind to what is rare, and its error.
+
+    The standard error takes the pairs as independent and their middle half as normal: MEDIAN_ERROR times their MAD.
+    """
+    logs = np.log(candidate / base)
+    median = np.median(logs, axis=-1)
+    deviation = np.median(np.abs(logs - median[..., np.newaxis]), axis=-1)
+    return np.asarray(median), np.asarray(MEDIAN_ERROR * deviation / math.sqrt(logs.shape[-1]))
+
+
+def all_steps(base: Array, candidate: Array, steps: float) -> tuple[Array, Array]:
+    """Log ratio of the time of all steps, where no block counts more than a stall of CAP above the usual time.
+
+    It is the typical step's slow-down plus how much more the candidate's blocks exceed their usual time than the
+    base's do. Without the cap it would be the ratio of sums, whose noise is several times as great. The second value
+    is its standard error, which takes the pairs as independent.
+
+    :param base: time for a unit of work, pairs along the last axis, in the order of time.
+    :param steps: of a block.
+    """
+    usual, _ = typical_step(base, candidate)
+    levelled = np.log(candidate) - usual[..., np.newaxis]
+    level = np.exp(_running_median(np.log(base), levelled))
+    cap = 1 + CAP / max(steps, 1.0) + HEADROOM
+    base_share = np.minimum(base / level, cap)
+    candidate_share = np.minimum(np.exp(levelled) / level, cap)
+    error = (candidate_share - base_share).std(axis=-1, ddof=1) / math.sqrt(base.shape[-1])
+    return np.asarray(usual + np.log(candidate_share.mean(axis=-1) / base_share.mean(axis=-1))), np.asarray(error)
+
+
+def _running_median(base: Array, candidate: Array) -> Array:
+    """Median of both sides' blocks over NEIGHBOURS pairs to each side; near an end over the same number of pairs."""
+    pairs = base.shape[-1]
+    both = np.stack([base, candidate], axis=-1)
+    width = min(2 * NEIGHBOURS + 1, pairs)
+    level = np.empty_like(base)
+    for pair in range(pairs):
+        begin = min(max(0, pair - NEIGHBOURS), pairs - width)
+        window = both[..., begin : begin + width, :]
+        level[..., pair] = np.median(window.reshape(*window.shape[:-2], -1), axis=-1)
+    return level

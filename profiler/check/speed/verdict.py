@@ -1,0 +1,288 @@
+"""The verdict on speed: what the next round must be, and what the rounds so far say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Final
+
+from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits, Round, Throughput, TimeLine
+from profiler.check.speed import sequential
+from profiler.check.speed.diagnostics import diagnose
+from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.core.notice import Notice
+
+TYPICAL: Final = "typical step"
+ALL_STEPS: Final = "all steps"
+LINES: Final = (TYPICAL, ALL_STEPS)
+UNCAPPED: Final = "all steps, stalls in full"
+"""What the line of all steps is judged by where rare, long stalls are more than chance."""
+_SERIES: Final = (*LINES, UNCAPPED)
+MAX_LOST: Final = 3
+"""Rounds in a row without enough blocks, after which no more are measured."""
+MIN_FINAL: Final = 3
+"""Rounds that a final look needs, where something other than the rounds ended them."""
+INTERRUPTED: Final = "interrupted"
+"""Code of the notice that somebody stopped the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """The values of the usable rounds, by TYPICAL, ALL_STEPS and UNCAPPED."""
+
+    measured: Mapping[str, list[float]]
+    errors: Mapping[str, list[float]]
+    """Of each measured value, estimated within its round."""
+    confirming: Mapping[str, list[sequential.Confirming]]
+    total: int
+    """Rounds that measure, usable or not."""
+    lost: int
+    """Unusable rounds of either kind since the last usable one."""
+
+    @property
+    def usable(self) -> int:
+        return len(self.measured[TYPICAL])
+
+    def rare_stalls(self, look: int, edges: sequential.Edges) -> float | None:
+        """What rare, long stalls add in the first `look` rounds; None: nothing that is more than chance."""
+        both = zip(self.measured[UNCAPPED][:look], self.measured[ALL_STEPS][:look], strict=True)
+        return sequential.rare_stalls([full - capped for full, capped in both], edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the rounds so far amount to."""
+
+    state: str | None
+    """None: the next round must decide."""
+    next: str | None
+    """MEASURE | CONFIRM | None"""
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """State of each line at the last look; one that passed at a look stays passed unless it fails."""
+    suspected: tuple[str, ...] = ()
+    confirmed: bool | None = None
+    stalls: float | None = None
+    """What rare, long stalls add, which then count in full; None: nothing that is more than chance."""
+
+    def series(self, line: str) -> str:
+        """The values of `Measurements` by which a line is judged."""
+        return UNCAPPED if line == ALL_STEPS and self.stalls is not None else line
+
+
+def measurements(rounds: Sequence[tuple[str, RoundValues]]) -> Measurements:
+    """:param rounds: kind and values of each, in their order."""
+    measured: dict[str, list[float]] = {name: [] for name in _SERIES}
+    errors: dict[str, list[float]] = {name: [] for name in _SERIES}
+    confirming: dict[str, list[sequential.Confirming]] = {name: [] for name in _SERIES}
+    total = lost = 0
+    for kind, values in rounds:
+        total += kind == MEASURE
+        if values.typical is None or values.all_steps is None or (kind == CONFIRM and values.control_typical is None):
+            lost += 1
+            continue
+        lost = 0
+        control = None if values.control_all_steps is None else values.control_all_steps + values.control_excess
+        series = (
+            (values.typical, values.control_typical, values.typical_error),
+            (values.all_steps, values.control_all_steps, values.all_steps_error),
+            (values.all_steps + values.excess, control, values.all_steps_error),
+        )
+        for name, (value, control, error) in zip(_SERIES, series, strict=True):
+            if kind == MEASURE:
+                measured[name].append(value)
+                errors[name].append(error)
+            else:
+                confirming[name].append((value, control))
+    return Measurements(measured, errors, confirming, total, lost)
+
+
+def decide(values: Measurements, limits: Limits, *, final: bool = False) -> Decision:
+    """The decision at the first look that allows one.
+
+    :param final: there will be no more rounds, for a reason independent of their values, so the rounds so far may be
+        looked at once more.
+    """
+    edges = sequential.edges(limits.detect)
+    lines = dict.fromkeys(LINES, INCONCLUSIVE)
+    stalls = None
+    for look in _looks(values, limits, final):
+        stalls = values.rare_stalls(look, edges)
+        decision = Decision(None, CONFIRM, lines, stalls=stalls)
+        for line in LINES:
+            name = decision.series(line)
+            bounds = sequential.bounds(values.measured[name][:look], errors=values.errors[name][:look])
+            state = sequential.suspicion(bounds, edges)
+            if state != INCONCLUSIVE or name == UNCAPPED:
+                lines[line] = state
+        suspected = tuple(line for line in LINES if lines[line] == FAIL)
+        if suspected:
+            return _confirm(values, limits, replace(decision, suspected=suspected), final)
+        if all(lines[line] == PASS for line in LINES):
+            return replace(decision, state=PASS, next=None)
+    if final or values.total >= limits.max_rounds or values.lost >= MAX_LOST:
+        return Decision(INCONCLUSIVE, None, lines, stalls=stalls)
+    return Decision(None, MEASURE, lines, stalls=stalls)
+
+
+def _looks(values: Measurements, limits: Limits, final: bool) -> list[int]:
+    reached = [look for look in sequential.looks(limits.max_rounds) if look <= values.usable]
+    # Where rounds were lost, the maximum is reached with fewer usable rounds than its look needs.
+    ended = final or values.total >= limits.max_rounds
+    if ended and values.usable >= MIN_FINAL and (not reached or reached[-1] < values.usable):
+        reached.append(values.usable)
+    return reached
+
+
+def _confirm(values: Measurements, limits: Limits, decision: Decision, final: bool) -> Decision:
+    edges = sequential.edges(limits.detect)
+    answers = {}
+    for line in decision.suspected:
+        name = decision.series(line)
+        answers[line] = sequential.confirmed(
+            values.measured[name], values.confirming[name], edges, errors=values.errors[name], final=final
+        )
+    confirmed = tuple(line for line, answer in answers.items() if answer)
+    if confirmed:
+        return replace(decision, state=FAIL, next=None, suspected=confirmed, confirmed=True)
+    undecided = None in answers.values()
+    if undecided and not final and values.lost < MAX_LOST:
+        return decision
+    lines = {line: INCONCLUSIVE if line in decision.suspected else state for line, state in decision.lines.items()}
+    return replace(decision, state=INCONCLUSIVE, next=None, lines=lines, confirmed=None if undecided else False)
+
+
+# ---------------------------------------------------------------- rounds to a verdict
+
+
+def next_kind(rounds: Sequence[Round], limits: Limits) -> str | None:
+    """MEASURE or CONFIRM, the kind of the next round; None: it is decided, or the maximum is reached.
+
+    :param rounds: all so far, in their order.
+    """
+    return decide(_measure(rounds), limits).next
+
+
+def throughput(rounds: Sequence[Round], limits: Limits, *, stopped: Notice | None = None) -> Throughput:
+    """The verdict of the rounds so far.
+
+    :param stopped: what ended the rounds early. After an interrupt by somebody who could see the rounds, only the
+        looks that were due count; anything else is independent of the rounds, which are then looked at once more.
+    """
+    values = _measure(rounds)
+    decision = decide(values, limits, final=stopped is not None and stopped.code != INTERRUPTED)
+    control = [value for _, value in values.confirming[TYPICAL] if value is not None]
+    lines = tuple(_time_line(name, values, decision, limits, rounds) for name in LINES)
+    return Throughput(
+        decision.state or INCONCLUSIVE,
+        lines,
+        tuple(rounds),
+        _reason(decision, lines, values, limits, stopped),
+        fmean(control) if control else None,
+        decision.confirmed,
+        diagnose(rounds, limits),
+        tuple((values.typical, values.control_typical) for values in map(round_values, rounds)),
+    )
+
+
+def on_other_filesystem(speed: Throughput) -> Throughput:
+    """The verdict where the base's files lie on another file system: a FAIL may come from reading files there."""
+    speed = replace(speed, warnings=(*speed.warnings, Notice("other-filesystem")))
+    if speed.state != FAIL:
+        return speed
+    return replace(
+        speed,
+        state=INCONCLUSIVE,
+        reason=Notice("other-filesystem", {"otherwise": speed.reason}),
+        lines=tuple(replace(line, state=INCONCLUSIVE) if line.state == FAIL else line for line in speed.lines),
+    )
+
+
+def _measure(rounds: Sequence[Round]) -> Measurements:
+    return measurements([(measured.kind, round_values(measured)) for measured in rounds])
+
+
+def _time_line(
+    name: str, values: Measurements, decision: Decision, limits: Limits, rounds: Sequence[Round]
+) -> TimeLine:
+    """A line of all rounds together, since those by which a FAIL is suspected are the unlucky ones."""
+    series = decision.series(name)
+    together = [*values.measured[series], *(candidate for candidate, _ in values.confirming[series])]
+    state = decision.lines.get(name, INCONCLUSIVE)
+    if len(together) < 2:
+        return TimeLine(name, INCONCLUSIVE, together[0] if together else None, None, None, len(together), None)
+    edges = sequential.edges(limits.detect)
+    bounds = sequential.bounds(together, errors=values.errors[series])
+    if decision.state == FAIL and name not in decision.suspected:
+        state = sequential.state(bounds, edges)
+    more = sequential.more_rounds(bounds, edges) if state == INCONCLUSIVE else None
+    seconds = fmean([measured.seconds for measured in rounds if measured.kind == MEASURE] or [0.0])
+    return TimeLine(
+        name,
+        state,
+        bounds.mean,
+        bounds.low,
+        bounds.high,
+        bounds.rounds,
+        sequential.smallest(bounds, edges),
+        more,
+        more * seconds if more is not None and seconds else None,
+    )
+
+
+# ---------------------------------------------------------------- the reason
+
+
+def _reason(
+    decision: Decision, lines: Sequence[TimeLine], values: Measurements, limits: Limits, stopped: Notice | None
+) -> Notice | None:
+    """Why a verdict is INCONCLUSIVE, or what confirmed a FAIL; None for a PASS."""
+    if decision.state == PASS:
+        return None
+    common: dict[str, Any] = {"stopped": stopped, "stalls": decision.stalls}
+    if decision.suspected:
+        codes = {True: "slowdown-confirmed", False: "slowdown-not-confirmed", None: "confirmation-incomplete"}
+        rounds = len(values.confirming[decision.suspected[0]])
+        confirming = tuple(_confirming_means(decision, values)) if rounds else ()
+        return Notice(
+            codes[decision.confirmed],
+            {**common, "suspected": decision.suspected, "rounds": rounds, "lines": confirming},
+        )
+    first = sequential.LOOKS[0]
+    if values.usable < first:
+        suggested = None
+        if values.total >= limits.max_rounds and not stopped:
+            suggested = math.ceil(first * values.total / values.usable) if values.usable else first
+        return Notice(
+            "too-few-rounds",
+            {**common, "usable": values.usable, "total": values.total, "needed": first, "suggested": suggested},
+        )
+    open_lines = [line for line in lines if line.state == INCONCLUSIVE]
+    return Notice(
+        "undecided",
+        {
+            **common,
+            "usable": values.usable,
+            "at_most": sequential.FAILS_ABOVE * limits.detect,
+            "at_least": sequential.PASSES_BELOW * limits.detect,
+            "lines": tuple((line.name, line.slowdown, line.low, line.high) for line in open_lines),
+            "suggested": None if stopped else _suggested_rounds(open_lines, values, limits),
+        },
+    )
+
+
+def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tuple[str, float, float]]:
+    """Line, mean slow-down of the candidate, mean slow-down of the control."""
+    for line in decision.suspected:
+        rounds = values.confirming[decision.series(line)]
+        yield line, fmean(value for value, _ in rounds), fmean(control or 0.0 for _, control in rounds)
+
+
+def _suggested_rounds(open_lines: Sequence[TimeLine], values: Measurements, limits: Limits) -> int | None:
+    """The --max-rounds that would probably settle it; None: there are rounds left, or more would not settle it."""
+    more = [line.more_rounds for line in open_lines if line.more_rounds is not None]
+    if values.total < limits.max_rounds or not more or len(more) < len(open_lines):
+        return None
+    # the share of unusable rounds is assumed to stay
+    return values.total + math.ceil(max(more) * values.total / values.usable)

@@ -1,0 +1,511 @@
+"""A baseline through its file and back, what an update changes in it, and files that are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import profiler
+from profiler.check.counters.baseline import (
+    Section,
+    as_processes,
+    loosened_counters,
+    other_command,
+    previous,
+    read,
+    read_sections,
+    remaining_sections,
+    section_from,
+    write,
+)
+from profiler.check.counters.compare import compare
+from profiler.check.model import FAIL, PASS, Limits
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.notice import Notice
+from tests.fakes.counting import at, lines_of, one
+from tests.recorded.builders import RunBuilder
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+LINES = lines_of(at(9, 20, 'name = "ä"  # …'), at(7, 40, "loss.item()"), at(3, 1, file="lib/a.py"))
+COUNTED = (
+    one(would_sync=61, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
+    one(would_sync=62, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
+)
+
+
+def baseline(*counted: Any, command: str = "python train.py", reason: str = "", **facts: Any) -> Section:
+    run = RunBuilder(**{"device": "cpu", "preset": "tiny", **facts}).build()
+    return section_from(counted or COUNTED, run, command, reason=reason, now=NOW)
+
+
+def edited(section: Section, **changes: Any) -> Section:
+    return section.model_copy(update=changes)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    file, section = tmp_path / "counters.json", baseline()
+    assert write(file, section)
+    assert read(file) == read(file, section.key) == section
+    assert (section.steps, section.processes) == (20, 2)
+    assert (section.tool, section.updated_at) == (profiler.__version__, "2026-01-02T03:04:05+00:00")
+    assert section.counters == {"would_sync": (3.05, 3.1), "h2d": (0, 0), "h2d_bytes": (6172839450.6, 6172839450.6)}
+    assert file.read_bytes().endswith(b"}\n")
+    assert not file.with_name(".counters.json.new").exists()
+
+
+def test_it_says_of_the_same_processes_that_nothing_changed(tmp_path: Path) -> None:
+    write(tmp_path / "counters.json", baseline())
+    base = as_processes(read(tmp_path / "counters.json"))
+    assert [one.totals for one in base] == [one.totals for one in COUNTED], "to the last byte"
+    found = compare(base, COUNTED, Limits())
+    assert {line.state for line in found} == {PASS}
+    assert all(line.changes == () for line in found)
+    more = tuple(replace(one, totals={**one.totals, "h2d_bytes": one.totals["h2d_bytes"] + 1}) for one in base)
+    assert {line.counter for line in compare(base, more, Limits()) if line.state == FAIL} == {"h2d_bytes"}, (
+        "1 byte more"
+    )
+
+
+def test_lines_that_moved_are_known_by_their_text_after_the_file_too(tmp_path: Path) -> None:
+    write(tmp_path / "counters.json", baseline())
+    moved = lines_of(
+        at(10, 20, 'name = "ä"  # …'), at(8, 40, "loss.item()"), at(6, 20, "new"), at(4, 1, file="lib/a.py")
+    )
+    after = [one(would_sync=500, h2d=0, h2d_bytes=1, lines=moved)] * 2
+    found = compare(as_processes(read(tmp_path / "counters.json")), after, Limits())
+    (line,) = (line for line in found if (line.counter, line.scope) == ("would_sync", "step"))
+    assert [(change.file, change.line) for change in line.changes] == [("train.py", 6)]
+
+
+def test_a_person_can_review_it(tmp_path: Path) -> None:
+    write(tmp_path / "counters.json", baseline())
+    lines = (tmp_path / "counters.json").read_text(encoding="utf-8").splitlines()
+    assert '        "h2d": 0,' in lines
+    assert '        "would_sync": [3.05, 3.1]' in lines, "sorted, the last one without a comma"
+    assert '        ["would_sync", "train.py", 7, "main", "item", 2, "loss.item()"],' in lines
+    assert any('"name = \\"ä\\"  # …"' in line for line in lines), "as it stands in the program"
+
+
+def test_the_same_counts_give_the_same_file_on_every_machine(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    write(one, baseline(command="/usr/bin/python3 train.py --data /srv/me/data", cwd="/srv/me"))
+    write(other, baseline(command="/ci/.venv/bin/python3 train.py --data /ci/work/data", cwd="/ci/work"))
+    assert one.read_bytes() == other.read_bytes()
+    assert "/srv" not in one.read_text(encoding="utf-8")
+
+
+def test_the_same_command_from_anywhere_gives_the_same_file(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    inside = baseline(command="python train.py", cwd=str(project))
+    script = f"{project}/train.py"
+    for folder, command in (
+        (tmp_path, f"python {script}"),
+        (tmp_path, "python project/train.py"),
+        ("/", f"p {script}"),
+    ):
+        section = baseline(command=command, cwd=str(folder))
+        assert section.command.split()[1] == inside.command.split()[1] == "train.py"
+
+
+def test_another_command_is_said(tmp_path: Path) -> None:
+    section = baseline(command="/ci/bin/python train.py --data /ci/work/data", cwd="/ci/work")
+    assert other_command(section, "/mine/bin/python train.py --data /mine/data", "/mine") == ()
+    found = other_command(section, "/mine/bin/python train.py --data other", "/mine")
+    assert found == (Notice("other-command", {"command": "python train.py --data data"}),)
+
+
+def test_processes_must_have_taken_as_many_steps() -> None:
+    with pytest.raises(ProfilerError, match="these took 20 and 21 steps"):
+        baseline(one(20, syncs=1), one(21, syncs=1))
+    with pytest.raises(ProfilerError, match="took no steps"):
+        section_from((), RunBuilder().build(), "")
+
+
+# ---------------------------------------------------------------- several sections
+
+
+def test_sections_of_several_keys_live_in_one_file_in_a_fixed_order(tmp_path: Path) -> None:
+    cpu, cuda = baseline(), baseline(one(syncs=20), device="cuda")
+    orders = ((cpu, cuda), (cuda, cpu))
+    for name, order in zip("ab", orders, strict=True):
+        for section in order:
+            assert write(tmp_path / name, section)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read(tmp_path / "a", cuda.key) == cuda
+    assert read_sections(tmp_path / "a") == (cpu, cuda)
+
+
+def test_without_a_section_of_its_key_the_nearest_one_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    write(file, baseline())
+    write(file, baseline(device="cuda", preset="large"))
+    assert read(file, {**baseline().key, "device": "rocm"}) == baseline()
+
+
+def test_an_update_replaces_its_own_section_only(tmp_path: Path) -> None:
+    file, cuda = tmp_path / "counters.json", baseline(device="cuda")
+    write(file, baseline())
+    write(file, cuda)
+    new = baseline(one(syncs=1))
+    assert previous(file, new.key) == (baseline(), "")
+    assert write(file, new)
+    assert read_sections(file) == (new, cuda)
+
+
+def test_an_update_that_changes_nothing_leaves_the_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    write(file, baseline())
+    before = file.stat()
+    later = edited(baseline(), updated_at="2027-01-01T00:00:00+00:00", tool="99", reason="again")
+    assert not write(file, later)
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+def test_the_reason_is_kept(tmp_path: Path) -> None:
+    section = baseline(reason="one sync more for the new metric \udcff")
+    write(tmp_path / "counters.json", section)
+    assert read(tmp_path / "counters.json").reason == "one sync more for the new metric ?"
+
+
+# ---------------------------------------------------------------- what an update loosens
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"syncs": (1, 1)}, {"syncs": (1, 1)}, ()),
+        ({"syncs": (2, 2)}, {"syncs": (1, 1)}, ()),
+        ({"syncs": (1, 2)}, {"syncs": (1, 1)}, ()),
+        ({"syncs": (1, 2)}, {"syncs": (2, 2)}, ()),
+        ({"syncs": (1, 1)}, {"syncs": (2, 2)}, ("syncs: 1 -> 2 per step",)),
+        ({"syncs": (1, 2)}, {"syncs": (1, 3)}, ("syncs: 1 to 2 -> 1 to 3 per step",)),
+        ({"syncs": (2, 2)}, {"syncs": (1, 2)}, ("syncs: always 2 before, 1 to 2 per step now",)),
+        ({"syncs": (1, 1)}, {}, ("syncs: 1 per step before, not counted any more",)),
+        ({}, {"syncs": (1, 1)}, ()),
+        (
+            {"h2d": (0, 0), "d2h": (0, 0)},
+            {"h2d": (0.05, 0.05), "d2h": (1, 1)},
+            ("d2h: 0 -> 1 per step", "h2d: 0 -> 0.05 per step"),
+        ),
+    ],
+)
+def test_what_loosens(old: Mapping[str, Any], new: Mapping[str, Any], expected: tuple[str, ...]) -> None:
+    section = baseline()
+    before, after = (edited(section, counters=counters, workers={}) for counters in (old, new))
+    assert loosened_counters(before, after) == expected
+    before, after = (edited(section, workers=counters) for counters in (old, new))
+    assert loosened_counters(before, after) == tuple(line.replace(":", " in loader workers:", 1) for line in expected)
+
+
+def test_a_0_of_what_needs_a_device_may_go_where_there_is_none() -> None:
+    ran_out = {"h2d": (0, 0), "syncs": (1, 1), "would_sync": (0, 0)}
+    old = edited(baseline(), counters=ran_out, workers=ran_out)
+    new = edited(old, counters={}, workers={"would_sync_in_loader": (9, 9)})
+    assert loosened_counters(old, new) == (
+        "syncs: 1 per step before, not counted any more",
+        "would_sync: 0 per step before, not counted any more",
+        "syncs in loader workers: 1 per step before, not counted any more",
+    )
+    cuda = {"device": "cuda"}
+    lost = loosened_counters(edited(old, key=cuda), edited(new, key=cuda))
+    assert "h2d: 0 per step before, not counted any more" in lost
+
+
+def test_what_gates_nothing_loosens_nothing() -> None:
+    old = edited(baseline(), workers={"would_sync": (4, 4)}, counters={"would_sync_in_loader": (1, 1)})
+    more = {"would_sync_in_loader": (8, 9)}
+    assert loosened_counters(old, edited(old, workers=more, counters=more)) == ()
+
+
+def test_a_former_name_of_a_counter_of_workers_is_read_as_the_present_one(tmp_path: Path) -> None:
+    counted = one(would_sync=1, h2d=0, h2d_bytes=1, workers={"would_sync": 160})
+    counted = replace(counted, worker_lines=lines_of(at(3, 160, "x.item()", file="data.py")))
+    write(tmp_path / "counters.json", baseline(counted))
+    old = as_processes(read(tmp_path / "counters.json"))
+    assert old[0].workers == {"would_sync_in_loader": 160}
+    assert set(old[0].worker_lines) == {("would_sync_in_loader", "data.py", "main", "item")}
+    now = [one(would_sync=1, h2d=0, h2d_bytes=1, workers={"would_sync_in_loader": 500})] * 2
+    assert {line.state for line in compare(old, now, Limits())} == {PASS}
+
+
+# ---------------------------------------------------------------- what an update leaves
+
+
+def test_sections_that_an_update_leaves_are_said_and_whether_their_script_is_gone(tmp_path: Path) -> None:
+    file, here = tmp_path / "counters.json", tmp_path / "here"
+    here.mkdir()
+    (here / "train.py").touch()
+    written = baseline(device="cuda")
+    write(file, written)
+    assert [*remaining_sections(file, written, str(here))] == []
+    write(file, baseline())
+    write(file, baseline(command="python old.py --fast", device="host"))
+    write(file, baseline(command="python -m mine", preset="large"))
+    write(file, baseline(command="python 'odd.py", preset="odd"))
+    gone = "there is no old.py any more: if it was renamed, delete that section"
+    assert [*remaining_sections(file, written, str(here))] == [
+        "left as it was: python -m mine (device cpu, preset large)",
+        "left as it was: python 'odd.py (device cpu, preset odd)",
+        "left as it was: python train.py (device cpu)",
+        f"left as it was: python old.py --fast (device host); {gone}",
+    ]
+
+
+def test_a_section_may_be_deleted_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    write(file, baseline())
+    write(file, baseline(device="cuda"))
+    value = json.loads(file.read_text(encoding="utf-8"))
+    del value["sections"][0]
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert read_sections(file) == (baseline(device="cuda"),)
+
+
+# ---------------------------------------------------------------- laid out by others
+
+
+def test_another_layout_of_the_same_content_is_read(tmp_path: Path) -> None:
+    """What formatters, version control and editors do to a file: line ends, order, indentation, a byte order mark."""
+    file, section = tmp_path / "counters.json", baseline()
+    write(file, section)
+    text = file.read_text(encoding="utf-8")
+    value = json.loads(text)
+    mixed = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    for other in (
+        text.replace("\n", "\r\n").encode(),
+        b"\xef\xbb\xbf" + text.encode(),
+        json.dumps(value).encode(),
+        json.dumps(mixed, indent=8).encode(),
+        json.dumps(value, ensure_ascii=False, sort_keys=True, indent="\t").encode(),
+        text.replace('"h2d": 0,', '"h2d": 0.0,').encode(),
+        text.rstrip("\n").encode(),
+    ):
+        file.write_bytes(other)
+        assert read(file) == section, other[:60]
+
+
+def test_updates_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    file, kinds = tmp_path / "counters.json", [f"kind {number}" for number in range(8)]
+    sections = {kind: baseline(device=kind) for kind in kinds}
+    children = []
+    for kind in kinds:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                write(file, sections[kind])
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(kinds)
+    assert {found.key["device"] for found in read_sections(file)} == set(kinds)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write(tmp_path / "counters.json", baseline())
+    write(tmp_path / "counters.json", baseline(device="cuda"))
+    return tmp_path / "counters.json"
+
+
+def refused(file: Path) -> str:
+    with pytest.raises(ProfilerError) as caught:
+        read_sections(file)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert str(file) in text
+    assert caught.value.exit_code == Exit.USAGE
+    return text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b" \r\n\n", "is empty"),
+        (bytes(4096), "is empty"),  # what a crash leaves of a file on some file systems
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "is not text in UTF-8"),
+        (b"{", "is not JSON (line 1, column 2"),
+        (b"null", "has no valid schema (None)"),
+        (b"[]", "has no valid schema"),
+        (b'{"schema": 0}', "has no valid schema (0)"),
+        (b'{"schema": "1"}', "has no valid schema ('1')"),
+        (b'{"schema": true}', "has no valid schema (True)"),
+        (b'{"schema": 1}', "is damaged at what: Field required"),
+        (b'{"schema": 1, "what": "", "sections": []}', "is damaged at sections: "),
+        (b'{"schema": 1, "what": "", "sections": [1]}', "is damaged at sections.0: "),
+        (b'{"schema": 1, "what": "", "sections": [{}]}', "is damaged at sections.0.key: Field required"),
+        (b'{"schema": 1, "what": "", "sections": [], "more": 1}', "is damaged at "),
+        (b'{"schema": 1, "schema": 1}', "has 'schema' twice in one object"),
+        (b'{"schema": NaN}', "has NaN where a number should be"),
+        (b"1" * 5000, "Exceeds the limit"),
+        (b"[" * 100_000, "(RecursionError)"),
+    ],
+)
+def test_what_is_not_a_baseline(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "counters.json"
+    file.write_bytes(content)
+    text = refused(file)
+    assert words in text
+    assert text.endswith("restore it from version control, or replace all of it with --update --reason TEXT")
+
+
+def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path: Path) -> None:
+    assert "write one with --update" in refused(tmp_path / "none.json")
+    assert "Is a directory" in refused(tmp_path)
+
+
+def test_a_newer_schema_is_not_called_damage_and_never_replaced(file: Path) -> None:
+    text = file.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 2')
+    file.write_text(text, encoding="utf-8")
+    assert "was written by a newer version of the profiler (schema 2, this one reads 1): update it" in refused(file)
+    for touch in (lambda: write(file, baseline()), lambda: previous(file, baseline().key)):
+        with pytest.raises(ProfilerError, match="newer version"):
+            touch()
+    assert file.read_text(encoding="utf-8") == text
+    assert [path.name for path in file.parent.iterdir()] == ["counters.json"]
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda section: section["counters"].update(h2d=5), "was edited by hand"),
+        (lambda section: section["counters"].pop("h2d"), "was edited by hand"),
+        (lambda section: section["sites"].pop(), "was edited by hand"),
+        (lambda section: section.update(steps=21), "was edited by hand"),
+        (lambda section: section["key"].update(device="tpu"), "was edited by hand"),
+        (lambda section: section.update(checksum="0" * 32), "was edited by hand"),
+        (lambda section: section.update(checksum=None), "sections.0.checksum"),
+        (lambda section: section.pop("checksum"), "sections.0.checksum: Field required"),
+        (lambda section: section.pop("counters"), "sections.0.counters: Field required"),
+        (lambda section: section.update(more=1), "sections.0.more"),
+        (lambda section: section.update(counters=[]), "sections.0.counters"),
+        (lambda section: section["key"].update(device=1), "sections.0.key.device: "),
+        (lambda section: section.update(command=None), "sections.0.command: "),
+        (lambda section: section.update(steps=0), "sections.0.steps: "),
+        (lambda section: section.update(steps=20.0), "sections.0.steps: "),
+        (lambda section: section.update(processes=True), "sections.0.processes: "),
+        (lambda section: section["counters"].update(h2d=-1), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=True), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=None), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d="1"), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=10**400), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=[1]), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=[2, 1]), "sections.0.counters.h2d"),
+        (lambda section: section["counters"].update(h2d=[1, 2, 3]), "sections.0.counters.h2d"),
+        (lambda section: section.update(sites={}), "sections.0.sites"),
+        (lambda section: section["sites"].append([]), "sections.0.sites.3"),
+        (lambda section: section["sites"][0].__setitem__(2, -1), "sections.0.sites.0"),
+        (lambda section: section["sites"][0].__setitem__(0, 5), "sections.0.sites.0"),
+        (lambda section: section["sites"][0].__setitem__(5, -5), "sections.0.sites.0"),
+    ],
+)
+def test_a_section_that_was_changed(file: Path, change: Change, words: str) -> None:
+    value = json.loads(file.read_text(encoding="utf-8"))
+    change(value["sections"][0])
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert words in refused(file)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-0.5"])
+def test_what_is_not_an_amount(file: Path, number: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"h2d": 0', f'"h2d": {number}'), encoding="utf-8")
+    refused(file)
+
+
+def test_a_merge_conflict_is_called_so(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    lines[20:21] = ["<<<<<<< HEAD", lines[20], "=======", lines[20], ">>>>>>> branch"]
+    for end in ("\n", "\r\n"):
+        file.write_bytes(end.join(lines).encode())
+        assert "has the marks of a merge conflict in line 21" in refused(file)
+
+
+def test_a_merge_that_took_both_sides_is_found(file: Path) -> None:
+    value = json.loads(file.read_text(encoding="utf-8"))
+    value["sections"].append(value["sections"][0])
+    file.write_text(json.dumps(value), encoding="utf-8")
+    assert "has two sections of one key (section 3 is the second), as after a merge" in refused(file)
+
+
+def test_an_update_replaces_what_is_damaged_and_says_that_nothing_is_known_of_it(file: Path) -> None:
+    file.write_text(file.read_text(encoding="utf-8").replace('"h2d": 0', '"h2d": 9'), encoding="utf-8")
+    old, why = previous(file, baseline().key)
+    assert old is None
+    assert why.startswith("the file was edited by hand, or is damaged (")
+    assert why.endswith("none of its sections is kept: version control may have them"), "nothing about --update"
+    assert write(file, baseline())
+    assert read_sections(file) == (baseline(),)
+
+
+# ---------------------------------------------------------------- at random
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """One section of a few lines: what is at each byte is tried."""
+    counted = one(would_sync=21, workers={"would_sync": 7}, lines=lines_of(at(9, 20, "loss.item()")))
+    write(tmp_path / "counters.json", baseline(counted, counted))
+    return tmp_path / "counters.json"
+
+
+def fuzzed(file: Path, content: bytes, expected: tuple[Section, ...]) -> bool:
+    """Whether it was refused; anything but that and an equal reading fails."""
+    file.write_bytes(content)
+    try:
+        found = read_sections(file)
+    except ProfilerError as error:
+        text = str(error)
+    else:
+        assert found == expected, "read as something else"
+        return False
+    assert "\n" not in text
+    assert text.endswith(("--update --reason TEXT", "update it")), text
+    return True
+
+
+def test_every_byte_changed(small: Path) -> None:
+    whole, expected, of = small.read_bytes(), read_sections(small), random.Random(7)
+    refusals = 0
+    for place in range(len(whole)):
+        mutated = bytearray(whole)
+        mutated[place] = of.choice([byte for byte in b'0123456789eE.-+"{}[],: \nax\x00\xff' if byte != whole[place]])
+        refusals += fuzzed(small, bytes(mutated), expected)
+    free = whole.count(b" ") + whole.count(b"\n") + 100
+    assert refusals > len(whole) - free, f"{refusals} of {len(whole)}: only layout and the heading are free"
+
+
+def test_every_line_left_out_doubled_and_moved(file: Path) -> None:
+    whole, expected = file.read_bytes().splitlines(keepends=True), read_sections(file)
+    for number in range(len(whole)):
+        rest = [*whole[:number], *whole[number + 1 :]]
+        assert fuzzed(file, b"".join(rest), expected), f"without line {number + 1}: {whole[number]!r}"
+        twice = b"".join([*whole[: number + 1], *whole[number:]])
+        assert fuzzed(file, twice, expected), f"line {number + 1} twice"
+        rest.insert((number + 7) % len(rest), whole[number])
+        fuzzed(file, b"".join(rest), expected)
+
+
+def test_every_end_torn_off(small: Path) -> None:
+    whole, expected = small.read_bytes(), read_sections(small)
+    for length in range(len(whole) - 1):
+        assert fuzzed(small, whole[:length], expected), f"{length} of {len(whole)} bytes"
+    assert not fuzzed(small, whole[:-1], expected), "but for the last line's end"

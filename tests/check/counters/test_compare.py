@@ -1,0 +1,388 @@
+"""Counters of two sides: exact where the base is constant, by range where it varies, and never silent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from profiler.check.counters.compare import GATED, changed_lines, compare, overall, unused_limits
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, Counted, CounterLine, GateResult, Limit, Limits
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from tests.fakes.counting import Key, at, lines_of, one, two
+
+NONE = Limits()
+
+
+def line(base: tuple[Counted, ...], candidate: tuple[Counted, ...], limits: Limits = NONE) -> CounterLine:
+    """Of sides that have one counter."""
+    (found,) = compare(base, candidate, limits)
+    return found
+
+
+def states(base: tuple[Counted, ...], candidate: tuple[Counted, ...], limits: Limits = NONE) -> dict[str, str]:
+    return {found.counter: found.state for found in compare(base, candidate, limits)}
+
+
+def codes(found: CounterLine) -> list[str]:
+    return [reason.code for reason in found.reasons]
+
+
+def syncs(*totals: float, steps: int = 20) -> tuple[Counted, ...]:
+    return tuple(one(steps, syncs=total) for total in totals)
+
+
+# ---------------------------------------------------------------- constant in the base
+
+
+def test_equal_counters_pass_and_one_more_in_all_steps_fails() -> None:
+    same = line(two(syncs=20), two(syncs=20))
+    assert (same.state, same.before, same.after, same.allowed, same.reasons) == (PASS, (1, 1), (1, 1), 1, ())
+    more = line(two(syncs=20), two(syncs=21))
+    assert (more.state, more.after, more.allowed, more.reasons) == (FAIL, (1.05, 1.05), 1.0, ())
+
+
+def test_fewer_passes() -> None:
+    found = line(two(syncs=20), two(syncs=10))
+    assert (found.state, codes(found)) == (PASS, ["fewer"])
+
+
+@pytest.mark.parametrize(
+    ("candidate", "state", "above"),
+    [((20, 21), PASS, 1), ((20, 21, 21), INCONCLUSIVE, 2), ((20, 20, 21), PASS, 1), ((21, 22), FAIL, None)],
+)
+def test_only_what_all_processes_do_is_a_fail(candidate: tuple[int, ...], state: str, above: int | None) -> None:
+    found = line(syncs(20, 20), syncs(*candidate))
+    values = {"above": above, "processes": len(candidate)}
+    assert (found.state, found.reasons) == (state, (Notice("some-processes-above", values),) if above else ())
+
+
+def test_thirds_of_a_step_are_equal_to_themselves() -> None:
+    assert line(syncs(7, 7, steps=3), syncs(7, 7, steps=3)).state == PASS
+    assert line(syncs(10**12 + 1, 10**12 + 1, steps=30), syncs(10**12 + 1, steps=30)).state == PASS
+
+
+# ---------------------------------------------------------------- varying in the base
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "state"),
+    [
+        ((20, 24), (24, 24), PASS),
+        ((20, 24), (30, 31), PASS),  # within three times the width
+        ((20, 24), (36, 36), PASS),
+        ((20, 24), (39, 39), FAIL),
+        ((20, 24), (20, 90), PASS),
+        ((20, 24), (60, 90), PASS),  # so wide itself
+        ((1000, 1002), (1050, 1051), PASS),  # less than a Poisson count varies
+        ((1000, 1002), (1100, 1101), FAIL),
+    ],
+)
+def test_a_range_fails_far_above_it_only(base: tuple[int, ...], candidate: tuple[int, ...], state: str) -> None:
+    found = line(syncs(*base), syncs(*candidate))
+    assert found.state == state, f"allowed {found.allowed}, after {found.after}"
+    assert found.reasons
+
+
+@pytest.mark.parametrize("draw", [lambda of: of.gauss(1e6, 1e5), lambda of: of.expovariate(1e-6)])
+def test_a_counter_that_varies_by_itself_seldom_fails(draw: Callable[[random.Random], float]) -> None:
+    """3,000 draws: stated are 1.3%; 2.2% would be 4 standard deviations away."""
+    of, failed = random.Random(20), 0
+    for _ in range(3000):
+        base, candidate = (tuple(one(syncs=abs(draw(of))) for _ in range(2)) for _ in range(2))
+        failed += line(base, candidate).state == FAIL
+    assert failed / 3000 < 0.022, f"{failed} of 3000"
+    assert failed, "it is no rule that never fails"
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "candidate", "state"),
+    [
+        (Limit(absolute=1), 40, PASS),
+        (Limit(absolute=1), 41, FAIL),
+        (Limit(relative=0.5), 30, PASS),
+        (Limit(relative=0.5), 31, FAIL),
+        (Limit(absolute=0.1, relative=0.5), 30, PASS),  # the larger of both
+    ],
+)
+def test_a_limit_says_how_far_it_may_rise(limit: Limit, candidate: int, state: str) -> None:
+    for limits in (Limits(counters={"syncs": limit}), Limits(counters={"*": limit})):
+        found = line(two(syncs=20), two(syncs=candidate), limits)
+        assert found.state == state
+        assert codes(found) == (["within-limit"] if state == PASS else [])
+
+
+def test_a_named_limit_counts_more_than_that_of_all_others() -> None:
+    limits = Limits(counters={"*": Limit(absolute=9), "syncs": Limit()})
+    assert states(two(syncs=20, h2d=20), two(syncs=21, h2d=21), limits) == {"syncs": FAIL, "h2d": PASS}
+
+
+def test_ignored_counters_are_shown_and_gate_nothing() -> None:
+    found = line(two(syncs=20), two(syncs=90), Limits(ignore=("syncs",)))
+    assert (found.state, found.allowed, found.after, codes(found)) == (PASS, None, (4.5, 4.5), ["ignored"])
+
+
+def test_what_a_program_counts_itself_gates_when_a_limit_names_it() -> None:
+    base, candidate = two(correct=20), two(correct=30)
+    found = line(base, candidate)
+    assert (found.state, found.allowed, codes(found)) == (PASS, None, ["not-limited"])
+    assert line(base, candidate, Limits(counters={"correct": Limit()})).state == FAIL
+    assert line(base, candidate, Limits(counters={"*": Limit()})).allowed is None
+
+
+@pytest.mark.parametrize("limits", [Limits(counters={"sync": Limit(1)}), Limits(ignore=("sync",))])
+def test_a_limit_for_nothing_is_an_error(limits: Limits) -> None:
+    with pytest.raises(ProfilerError, match=r"nothing counts sync: did you mean syncs\?"):
+        compare(two(syncs=1), two(syncs=1), limits)
+    compare(two(syncs=1), two(syncs=1), Limits(ignore=("allocations",)))  # known, and counted on another device
+
+
+# ---------------------------------------------------------------- what only one side has
+
+
+def test_a_new_counter_counts_from_0() -> None:
+    found = compare(two(syncs=20), two(syncs=20, recompilations=1), NONE)[1]
+    assert (found.state, found.before, found.after) == (FAIL, (0, 0), (0.05, 0.05))
+    assert states(two(syncs=20), two(syncs=20, recompilations=0)) == {"syncs": PASS, "recompilations": PASS}
+
+
+def test_a_counter_that_is_gone_is_an_error_and_a_0_is_not() -> None:
+    with pytest.raises(ProfilerError, match="allocations: the baseline has it and nothing in this run counted it"):
+        compare(two(syncs=20, allocations=20), two(syncs=20), NONE)
+    assert states(two(syncs=20, allocations=20), two(syncs=20, allocations=0))["allocations"] == PASS
+    ignoring = Limits(ignore=("allocations",))
+    assert states(two(syncs=20, allocations=20), two(syncs=20), ignoring)["allocations"] == PASS
+
+
+def test_a_process_that_did_not_count_it_counted_0() -> None:
+    found = line((one(syncs=20), one()), two(syncs=20))
+    assert found.before == (0, 1)
+
+
+@pytest.mark.parametrize(("base", "candidate"), [((), two(syncs=1)), (two(syncs=1), ())])
+def test_no_process_is_no_comparison(base: tuple[Counted, ...], candidate: tuple[Counted, ...]) -> None:
+    with pytest.raises(ProfilerError, match="nothing to compare"):
+        compare(base, candidate, NONE)
+
+
+# ---------------------------------------------------------------- other numbers of steps
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "state"),
+    [
+        (syncs(20), syncs(30, steps=30), PASS),
+        (syncs(20), syncs(32, steps=30), INCONCLUSIVE),  # an epoch's end that the base did not come to
+        (syncs(20), syncs(60, steps=30), FAIL),
+        (syncs(22), syncs(10, steps=10), PASS),
+        (syncs(0), syncs(30, steps=30), FAIL),
+        (syncs(20_000), syncs(31_000, steps=30), INCONCLUSIVE),
+        (syncs(20_000), syncs(32_000, steps=30), FAIL),
+    ],
+)
+def test_other_numbers_of_steps_are_compared_per_step(
+    base: tuple[Counted, ...], candidate: tuple[Counted, ...], state: str
+) -> None:
+    found = line(base, candidate)
+    assert found.state == state, found
+    assert ("rare-events" in codes(found)) == (state == INCONCLUSIVE)
+
+
+def test_fewer_of_fewer_steps_is_nothing_to_write_down() -> None:
+    for candidate in (syncs(7, 8, steps=9), (one(9, syncs=7), one(20, syncs=15))):
+        expected = (Notice("fewer"), Notice("other-step-count", {"before": 20, "after": 9}))
+        assert line(syncs(20, 20), candidate).reasons == expected
+
+
+# ---------------------------------------------------------------- without a device
+
+
+def cpu(**totals: float) -> tuple[Counted, ...]:
+    """A side that ran without a device."""
+    absent = tuple(name for name in ("syncs", "h2d", "launches") if name not in totals)
+    return tuple(replace(made, not_counted=absent) for made in two(**totals))
+
+
+def test_a_0_that_was_written_without_a_device_is_no_line_any_more() -> None:
+    assert states(two(would_sync=20, syncs=0, h2d=0), cpu(would_sync=20)) == {"would_sync": PASS}
+    assert states(cpu(would_sync=20), cpu(would_sync=20)) == {"would_sync": PASS}
+    assert states(cpu(would_sync=20), two(would_sync=20, syncs=0)) == {"would_sync": PASS}
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "side"), [(two(syncs=20), cpu(), "candidate"), (cpu(), two(syncs=20), "baseline")]
+)
+def test_what_only_the_side_with_a_device_counts_is_inconclusive(
+    base: tuple[Counted, ...], candidate: tuple[Counted, ...], side: str
+) -> None:
+    found = line(base, candidate)
+    assert (found.state, found.allowed) == (INCONCLUSIVE, None)
+    assert found.reasons == (Notice("no-device", {"side": side}),)
+    assert line(base, candidate, Limits(ignore=("syncs",))).state == PASS
+
+
+def test_only_a_device_that_is_not_there_excuses_a_counter_that_is_gone() -> None:
+    with pytest.raises(ProfilerError, match="would_sync: the baseline has it"):
+        compare(two(would_sync=0), cpu(), NONE)
+    with pytest.raises(ProfilerError, match="syncs: the baseline has it"):
+        compare(two(syncs=0), two(), NONE)
+    assert line(cpu(h2d=20), cpu(h2d=40)).state == FAIL, "a program that counts it itself"
+
+
+# ---------------------------------------------------------------- workers
+
+
+def worked(amount: float, steps: int = 20, name: str = "tokenized") -> tuple[Counted, ...]:
+    return one(steps, workers={name: amount, "syncs": 0}), one(steps, workers={name: amount})
+
+
+def test_workers_are_lines_of_their_own_with_a_slack() -> None:
+    for amount, state in ((160, PASS), (170, PASS), (176, PASS), (180, FAIL), (100, PASS)):
+        (found,) = compare(worked(160), worked(amount), NONE)
+        assert (found.scope, found.counter, found.state) == ("worker", "tokenized", state), amount
+    assert codes(found)[0] == "fewer"
+
+
+def test_workers_that_only_one_side_has_gate_nothing() -> None:
+    (found,) = compare(two(), worked(20), NONE)
+    assert (found.state, found.allowed, found.reasons) == (
+        PASS,
+        None,
+        (Notice("no-worker-counts", {"side": "baseline"}),),
+    )
+    (found,) = compare(worked(20), two(), NONE)
+    assert (found.state, found.reasons) == (PASS, (Notice("no-worker-counts", {"side": "candidate"}),))
+
+
+@pytest.mark.parametrize("limits", [NONE, Limits(counters={"*": Limit()}), Limits(counters={"would_sync": Limit()})])
+def test_waits_that_would_be_in_a_loader_are_shown_and_gate_nothing(limits: Limits) -> None:
+    name, expected = "would_sync_in_loader", ["loader-counter"]
+    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
+    assert (found.scope, found.state, found.allowed, found.after) == ("worker", PASS, None, (4.5, 4.5))
+    assert codes(found) == expected
+    (found,) = compare(two(**{name: 20}), two(**{name: 90}), limits) if limits is NONE else (found,)
+    assert (found.state, codes(found)) == (PASS, expected)
+
+
+def test_a_limit_that_names_them_gates_them() -> None:
+    name = "would_sync_in_loader"
+    limits = Limits(counters={name: Limit()})
+    assert line(two(**{name: 20}), two(**{name: 21}), limits).state == FAIL
+    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
+    assert found.state == FAIL
+    assert compare(two(syncs=1), two(syncs=1), limits)[0].state == PASS, "known, and counted by no loader here"
+
+
+# ---------------------------------------------------------------- together
+
+
+def test_lines_come_in_a_known_order_and_are_as_bad_as_the_worst() -> None:
+    names = dict.fromkeys(("zebra", *reversed(GATED), "apple"), 1.0)
+    found = compare(two(**names), two(**names), NONE)
+    assert [one.counter for one in found] == [*GATED, "apple", "zebra"]
+    assert overall(found) == PASS
+    assert overall(()) == PASS
+    assert overall(compare(two(syncs=1, h2d=1), two(syncs=1, h2d=2), NONE)) == FAIL
+    unsure = compare(syncs(20, 20), syncs(20, 21, 21), NONE)
+    assert overall(unsure) == INCONCLUSIVE
+    assert overall((*unsure, *compare(syncs(1), syncs(2), NONE))) == FAIL
+
+
+def test_a_rise_says_at_which_line() -> None:
+    item = at(104, 20, "loss.item()")
+    base, candidate = one(would_sync=0), one(would_sync=20, lines=lines_of(item))
+    found = line((base, base), (candidate, candidate))
+    assert [(one.file, one.line, one.operation, one.before, one.after) for one in found.changes] == [
+        ("train.py", 104, "item", 0.0, 1.0)
+    ]
+    assert line((candidate, candidate), (candidate, candidate)).changes == ()
+
+
+# ---------------------------------------------------------------- the lines at which it rose
+
+Line = tuple[Key, tuple[int, float, str]]
+
+
+def changed(before: list[Line], after: list[Line]) -> list[tuple[str, int, float, float]]:
+    found = changed_lines("would_sync", [one(lines=lines_of(*before))], [one(lines=lines_of(*after))])
+    return [(change.file, change.line, change.before, change.after) for change in found]
+
+
+LOSS = "total += loss.item()"
+NORM = "norm = grads.item()"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([], [at(104, 20, LOSS)], [("train.py", 104, 0.0, 1.0)]),
+        ([at(9, 20, LOSS)], [at(9, 20, LOSS)], []),
+        ([at(9, 20, LOSS)], [at(12, 20, LOSS)], []),  # moved
+        ([at(9, 20, LOSS)], [at(9, 20, NORM), at(10, 20, LOSS)], [("train.py", 9, 0.0, 1.0)]),  # before it
+        ([at(9, 20, LOSS)], [at(9, 20, LOSS), at(10, 20, NORM)], [("train.py", 10, 0.0, 1.0)]),  # behind it
+        ([at(9, 20, LOSS)], [at(9, 20, LOSS), at(10, 20, LOSS)], [("train.py", 10, 0.0, 1.0)]),  # the same once more
+        ([at(9, 20, LOSS)], [at(9, 60, LOSS)], [("train.py", 9, 1.0, 3.0)]),  # in a loop now
+        ([at(9, 20, LOSS)], [at(9, 20, "total = loss.item()")], []),  # edited
+        ([at(9, 20, LOSS)], [at(9, 20, LOSS, function="fit")], []),  # its function has another name
+        ([at(9, 20, LOSS)], [at(70, 20, LOSS, file="loop.py", function="fit")], []),  # in another file
+        ([at(9, 20, LOSS), at(20, 20, NORM)], [at(9, 20, LOSS)], []),  # fewer
+        (
+            [at(9, 20, LOSS)],
+            [at(3, 20, NORM, file="norm.py", function="clip"), at(9, 40, LOSS), at(11, 60, "x")],
+            [("train.py", 11, 0.0, 3.0), ("norm.py", 3, 0.0, 1.0), ("train.py", 9, 1.0, 2.0)],  # the most first
+        ),
+    ],
+)
+def test_lines_that_rose(before: list[Line], after: list[Line], expected: list[tuple[str, int, float, float]]) -> None:
+    assert changed(before, after) == expected
+
+
+def test_without_texts_lines_are_known_by_their_place() -> None:
+    assert changed([at(9, 20)], [at(11, 20)]) == []
+    assert changed([at(9, 20)], [at(9, 20), at(11, 20)]) == [("train.py", 11, 0.0, 1.0)]
+
+
+def test_what_only_one_process_did_more_is_no_change() -> None:
+    quiet, loud = one(lines=lines_of(at(9, 20, LOSS))), one(lines=lines_of(at(9, 30, LOSS), at(10, 20, NORM)))
+    assert changed_lines("would_sync", [quiet, quiet], [quiet, loud]) == ()
+    assert changed_lines("would_sync", [quiet, loud], [loud, loud]) == ()
+    assert [found.line for found in changed_lines("would_sync", [quiet, quiet], [loud, loud])] == [10, 9]
+
+
+def test_only_the_counter_that_is_asked_for() -> None:
+    both = [one(lines=lines_of(at(9, 20, LOSS), at(9, 20, LOSS, counter="syncs")))]
+    found = changed_lines("syncs", [one()], both)
+    assert found == (Change("syncs", "train.py", 9, "main", "item", 0.0, 1.0),)
+
+
+def test_lines_of_workers_are_their_own() -> None:
+    def side(*lines: Line) -> list[Counted]:
+        return [replace(one(), worker_lines=lines_of(*lines))]
+
+    before, after = side(at(9, 160, LOSS)), side(at(9, 160, LOSS), at(10, 160, NORM))
+    assert [found.line for found in changed_lines("would_sync", before, after, workers=True)] == [10]
+    assert changed_lines("would_sync", before, after) == ()
+
+
+# ---------------------------------------------------------------- unused limits
+
+
+def unused(limits: Limits, *, state: str | None = PASS, counters: tuple[str, ...] = ("syncs",)) -> dict[str, list[str]]:
+    lines = tuple(CounterLine(name, PASS, (1.0, 1.0), (1.0, 1.0), 1.0) for name in counters)
+    reasons = (Notice("key-differs"),) if state == INCONCLUSIVE else ()
+    result = GateResult(limits=limits, counters=lines, counters_state=state, counters_reasons=reasons)
+    return {notice.code: notice.values["names"] for notice in unused_limits(result)}
+
+
+def test_limits_of_counters_that_nothing_counted_are_reported() -> None:
+    limits = Limits(counters={"syncs": Limit(1), "*": Limit(2)}, ignore=("syncs",))
+    assert unused(limits) == {}
+    assert unused(limits, counters=("h2d",)) == {"limits-unused": ["syncs"], "ignored-unused": ["syncs"]}
+    for state in (None, INCONCLUSIVE):
+        assert unused(limits, state=state, counters=()) == {}, "nothing was compared"

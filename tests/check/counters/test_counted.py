@@ -1,0 +1,328 @@
+"""What is counted in which steps, by whom and where: of made-up runs, and of programs that hooks really watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiler.agent.hooks import functions, loader, optimizers, tensors
+from profiler.check.counters.counted import counted
+from profiler.core.errors import ProfilerError
+from profiler.run.model import CollectorStatus, Run
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
+from tests.fakes.watched import watched
+from tests.recorded.builders import MS, PID, TID, RunBuilder
+
+WORKER = 200
+
+
+def no_text(file: str, line: int) -> str:
+    return f"text {line}"
+
+
+def stepped(steps: int = 10, **facts: object) -> RunBuilder:
+    """Steps of 10 ms with one sync each, at train.py:5."""
+    builder = RunBuilder(**facts)  # type: ignore[arg-type]
+    builder.steps(steps, 10 * MS)
+    for number in range(steps):
+        builder.counter("syncs", 1, step=number)
+        builder.call(CallKind.SYNC, number * 10 * MS + MS, number * 10 * MS + 2 * MS, site="train.py:5:main")
+    return builder
+
+
+def test_all_measured_steps_count_where_there_are_no_turns() -> None:
+    builder = stepped(5)
+    builder.step(50 * MS, 60 * MS, warmup=True)
+    builder.counter("syncs", 7, step=5)
+    found = counted(builder.build(), None, text=no_text)
+    assert (found.steps, found.totals) == (5, {"syncs": 5.0})
+    assert found.lines == {("syncs", "train.py", "main", "sync"): ((5, 5.0, "text 5"),)}
+
+
+def test_only_steps_that_end_in_a_turn_count() -> None:
+    run = stepped(10).build()
+    turns = [(70 * MS, 90 * MS), (20 * MS, 40 * MS)]
+    found = counted(run, turns)
+    assert (found.steps, found.totals["syncs"]) == (4, 4.0), "20-30, 30-40, 70-80, 80-90"
+    assert found.lines["syncs", "train.py", "main", "sync"][0][:2] == (5, 4.0)
+    late = [(20 * MS + 1000, 40 * MS + 1000)]
+    assert counted(run, late).steps == 2, "a step is stamped before the turn that it ends is, and after the pause"
+
+
+def test_a_warm_up_of_the_program_is_no_warm_up_of_a_turn() -> None:
+    builder = RunBuilder()
+    builder.steps(4, 10 * MS, warmup=True)
+    builder.counter("syncs", 3, step=1)
+    assert counted(builder.build(), [(0, 40 * MS)]).totals == {"syncs": 3.0}
+
+
+@pytest.mark.parametrize("turns", [None, [(500 * MS, 600 * MS)]])
+def test_nothing_to_count_is_an_error(turns: list[tuple[int, int]] | None) -> None:
+    run = stepped(3).build() if turns else RunBuilder().build()
+    with pytest.raises(ProfilerError, match="nothing can be counted in synthetic: no step"):
+        counted(run, turns)
+
+
+def test_a_program_that_ended_in_its_warm_up_is_not_counted_over_it() -> None:
+    with pytest.raises(ProfilerError, match=r"ended before its warm-up was over.*--warmup"):
+        counted(stepped(9).build(), [])
+
+
+def test_what_was_not_recorded_to_its_end_is_not_counted() -> None:
+    run = replace(
+        stepped().build(), problems=("source-1: could not write on to the end; its later records are missing",)
+    )
+    with pytest.raises(ProfilerError, match="is incomplete: source-1"):
+        counted(run, None)
+
+
+HOOKS = ("would_sync", "would_sync_in_loader", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "tokenized", "recompilations")
+
+
+def test_a_0_is_said_of_what_hooks_watched_and_of_nothing_else() -> None:
+    hooked = counted(stepped(package="/profiler", device="cuda").build(), None)
+    assert hooked.totals == {"syncs": 10.0, **dict.fromkeys(HOOKS, 0.0)}, "no launches, no allocations"
+    assert hooked.not_counted == ()
+    failed = [CollectorStatus("hook tensors", "failed", "TypeError")]
+    lacking = counted(stepped(package="/profiler", collectors=failed).build(), None).totals
+    assert lacking == {"syncs": 10.0, "tokenized": 0.0, "recompilations": 0.0}
+    assert counted(stepped().build(), None).totals == {"syncs": 10.0}
+
+
+def test_without_a_device_what_only_one_counts_is_not_0_but_not_counted() -> None:
+    builder = RunBuilder(package="/profiler", device="cpu")
+    builder.steps(2, 10 * MS)
+    builder.counter("would_sync", 3, step=1)
+    builder.counter("h2d", 1, step=1)
+    found = counted(builder.build(), None)
+    assert found.totals == {
+        "would_sync": 3.0,
+        "would_sync_in_loader": 0.0,
+        "h2d": 1.0,
+        "tokenized": 0.0,
+        "recompilations": 0.0,
+    }
+    assert found.not_counted == ("syncs", "d2h", "h2d_bytes", "d2h_bytes", "allocations", "launches")
+    assert counted(stepped(device="host").build(), None).not_counted == (), "a device of the program's own"
+
+
+def test_times_and_the_second_source_of_syncs_are_no_amounts() -> None:
+    builder = stepped(1)
+    for name in ("compile_ns", "wait_s", "load_seconds", "debug_syncs", "debug_syncs_seen", "batches"):
+        builder.counter(name, 1, step=0)
+    assert counted(builder.build(), None).totals == {"syncs": 1.0, "batches": 1.0}
+
+
+def test_each_call_is_of_the_counters_that_it_adds_to() -> None:
+    builder = RunBuilder()
+    builder.step(0, 100 * MS)
+    for number, kind in enumerate((CallKind.WOULD_SYNC, CallKind.ALLOC, CallKind.LAUNCH, CallKind.EVENT)):
+        builder.call(kind, number * MS, number * MS + 1, site="train.py:1")
+    builder.call(CallKind.H2D, 20 * MS, 21 * MS, bytes=100, site="train.py:2")
+    builder.call(CallKind.D2H, 30 * MS, 31 * MS, bytes=8, blocked=MS, site="train.py:3")
+    for name, size in ((TOKENIZED, 32), (RECOMPILED, 0), ("all_reduce", 9)):
+        name_of = builder.name(name)
+        site = builder.site("train.py:4")
+        builder.bulk("calls", 1, begin=40 * MS, end=40 * MS, kind=CallKind.OTHER, name=name_of, site=site, bytes=size)
+    lines = counted(builder.build(), None).lines
+    found = {(location[0], location[3]): line[1] for location, (line,) in lines.items()}
+    assert found == {
+        ("would_sync", ""): 1.0,  # an operation that has the counter's name says nothing more
+        ("allocations", "alloc"): 1.0,
+        ("launches", "launch"): 1.0,
+        ("h2d", ""): 1.0,
+        ("h2d_bytes", "h2d"): 100.0,
+        ("d2h", ""): 1.0,
+        ("d2h_bytes", "d2h"): 8.0,
+        ("syncs", "d2h"): 1.0,
+        (TOKENIZED, ""): 32.0,
+        (RECOMPILED, ""): 1.0,
+    }
+
+
+def test_a_call_without_a_line_is_at_no_file() -> None:
+    builder = RunBuilder()
+    builder.step(0, 100 * MS)
+    builder.call(CallKind.SYNC, MS, 2 * MS)
+    assert counted(builder.build(), None).lines == {("syncs", "", "", "sync"): ((0, 1.0, ""),)}
+
+
+def test_files_are_told_from_the_folder_of_the_program() -> None:
+    builder = RunBuilder(cwd="/said")
+    builder.step(0, 100 * MS)
+    builder.call(CallKind.SYNC, MS, 2 * MS, site="/said/lib/a.py:1")
+    run = builder.build()
+    assert next(iter(counted(run, None).lines))[1] == "lib/a.py"
+    assert next(iter(counted(run, None, folder="/said/lib").lines))[1] == "a.py", "who started it knows better"
+
+
+def with_worker(batches: int, *, ahead: int = 0, of: int = PID) -> Run:
+    """A worker that makes a batch of 8 samples every 10 ms, with an `.item()` each; and something at its start."""
+    builder = stepped(10, package="/profiler")
+    site = builder.site("data.py:3:__getitem__")
+    common = {"pid": WORKER, "tid": WORKER}
+    builder.bulk("calls", 1, kind=CallKind.OTHER, name=builder.name(WORKER_OF), bytes=of, site=-1, **common)
+    builder.bulk("calls", 1, kind=CallKind.WOULD_SYNC, name=builder.name("item"), site=site, begin=-50 * MS, **common)
+    for number in range(-ahead, batches - ahead):
+        begin = number * 10 * MS + MS
+        builder.region("dataset", begin, begin + 5 * MS, pid=WORKER, tid=WORKER)
+        moments = [begin + (at + 1) * MS // 4 for at in range(8)]
+        builder.bulk(
+            "calls", 8, kind=CallKind.WOULD_SYNC, name=builder.name("item"), site=site, begin=moments, **common
+        )
+    return builder.build()
+
+
+def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> None:
+    for batches, ahead in ((10, 0), (12, 2), (14, 4), (7, 1)):
+        found = counted(with_worker(batches, ahead=ahead), None, text=no_text)
+        assert found.workers["would_sync_in_loader"] == 80.0, f"{batches} batches, {ahead} ahead"
+        assert "would_sync" not in found.workers, "they wait nowhere"
+        assert found.totals["would_sync"] == 0.0, "not the stepping process's"
+        assert found.worker_lines["would_sync_in_loader", "data.py", "__getitem__", "item"] == ((3, 80.0, "text 3"),)
+    assert counted(with_worker(3, ahead=3), None).workers["would_sync_in_loader"] == 80.0, "all were made before"
+
+
+def asking(level: str = "standard") -> RunBuilder:
+    """Two steps with a call of each kind of place: a loader's two regions, torch's own code, the loop's own line."""
+    builder = RunBuilder(level=level, package="/profiler", device="cpu")
+    builder.steps(2, 100 * MS)
+    builder.region("loader start", 1 * MS, 5 * MS)
+    builder.region("data", 10 * MS, 20 * MS)
+    places = ((2, "train.py:9"), (12, "data.py:3"), (110, "/x/torch/utils/data/sampler.py:5"), (30, "train.py:12"))
+    for moment, site in places:
+        builder.named_call(CallKind.WOULD_SYNC, "item", moment * MS, moment * MS, site=site)
+    builder.named_call(CallKind.WOULD_SYNC, "item", 12 * MS, 12 * MS, site="other.py:1", tid=TID + 7)
+    for step, amount in ((0, 4), (1, 1)):
+        builder.counter("would_sync", amount, step=step)
+    return builder
+
+
+def test_what_a_loader_does_in_the_stepping_process_is_apart() -> None:
+    found = counted(asking().build(), None)
+    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (2.0, 3.0)
+    by_line = {(counter, file) for counter, file, _, _ in found.lines}
+    assert by_line == {
+        ("would_sync", "train.py"),
+        ("would_sync", "other.py"),  # of another thread
+        ("would_sync_in_loader", "train.py"),
+        ("would_sync_in_loader", "data.py"),
+        ("would_sync_in_loader", "…/data/sampler.py"),
+    }
+
+
+def test_where_the_hooks_tell_them_apart_they_are_not_taken_off_again() -> None:
+    builder = asking()
+    builder.counter("would_sync_in_loader", 3, step=0)
+    found = counted(builder.build(), None)
+    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (5.0, 3.0)
+
+
+def test_a_light_run_has_no_calls_to_tell_them_apart_by() -> None:
+    found = counted(asking("light").build(), None)
+    assert found.totals["would_sync"] == 5.0
+    assert "would_sync_in_loader" not in found.totals
+
+
+def test_workers_of_another_process_are_not_ours() -> None:
+    assert counted(with_worker(10, of=PID + 1), None).workers == {}
+
+
+def test_the_thread_with_most_steps_in_the_turns_is_counted() -> None:
+    builder = stepped(4)
+    for number in range(6):  # an evaluation in a thread of its own, outside of the turns
+        builder.step((number + 10) * 10 * MS, (number + 11) * 10 * MS, tid=TID + 1, index=50 + number)
+    assert counted(builder.build(), [(0, 40 * MS)]).totals == {"syncs": 4.0}
+
+
+@pytest.mark.parametrize("turns", [None, [(0, 40 * MS)]])
+def test_of_ranks_the_first_is_counted_whichever_is_ahead(turns: list[tuple[int, int]] | None) -> None:
+    for order in ((0, 1), (1, 0)):
+        builder = RunBuilder()
+        for rank in order:
+            for number in range(4):
+                begin = number * 10 * MS
+                builder.step(begin, begin + 9 * MS + rank, pid=900 - rank, tid=5, rank=rank, index=number)
+                builder.counter("syncs", 1 + rank, step=number, pid=900 - rank)
+        assert counted(builder.build(), turns).totals == {"syncs": 4.0}, "rank 0 counts 1, rank 1 counts 2"
+
+
+# ---------------------------------------------------------------- really watched
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Callable[[str], Run]:
+    """Runs the lines in a loop of six steps in this process, with the hooks of a recorded program."""
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+
+    def run(body: str, name: str) -> Run:
+        file = tmp_path / "train.py"
+        source = f"def train(model, optimizer):\n    for _ in range(6):\n        loss = model(ones).mean()\n{body}"
+        source += "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
+        file.write_text(source)
+        (tmp_path / name).mkdir()
+        model = torch.nn.Linear(4, 1)
+        space = {"ones": torch.ones(2, 4), "torch": torch}
+        exec(compile(source, str(file), "exec"), space)
+        hooks = ((tensors.PLUGIN, torch), (functions.PLUGIN, torch), (optimizers.PLUGIN, optimizer))
+        with watched(tmp_path / name, *hooks) as loaded:
+            space["train"](model, torch.optim.SGD(model.parameters(), lr=0.1))
+            return loaded()
+
+    numbers = iter(range(100))
+    return lambda body: run(body, f"run-{next(numbers)}")
+
+
+def test_an_added_item_is_counted_at_its_line(trained: Callable[[str], Run], tmp_path: Path) -> None:
+    plain = counted(trained(""), None, folder=str(tmp_path))
+    added = counted(trained("        float(loss.item())\n"), None, folder=str(tmp_path))
+    assert plain.steps == added.steps == 5, "of six optimizer steps, the first begins the first"
+    assert plain.totals.get("would_sync", 0.0) == 0.0
+    assert added.totals["would_sync"] == 5.0
+    assert added.lines == {("would_sync", "train.py", "train", "item"): ((4, 5.0, "float(loss.item())"),)}
+
+
+LOADED = """import torch
+from torch.utils.data import DataLoader
+
+
+def make(batch):
+    return torch.stack(batch) / torch.stack(batch).sum().item()
+
+
+def train(data, model, optimizer):
+    for _ in range(3):
+        for batch in DataLoader(data, batch_size=4, shuffle=True, collate_fn=make):
+            loss = model(batch).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+"""
+
+
+def test_the_loss_gates_and_what_torchs_sampler_and_a_collate_do_does_not(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dataloader = pytest.importorskip("torch.utils.data.dataloader")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    file = tmp_path / "train.py"
+    file.write_text(LOADED)
+    space: dict[str, Callable[..., None]] = {}
+    exec(compile(LOADED, str(file), "exec"), space)
+    hooks = ((tensors.PLUGIN, torch), (loader.PLUGIN, dataloader), (optimizers.PLUGIN, optimizer))
+    model = torch.nn.Linear(4, 1)
+    with watched(tmp_path, *hooks) as loaded:
+        space["train"](torch.ones(8, 4), model, torch.optim.SGD(model.parameters(), lr=0.1))
+        found = counted(loaded(), None, folder=str(tmp_path))
+    assert found.steps == 5
+    assert found.totals["would_sync"] == 5.0, "the loss, between six optimizer steps"
+    assert {key[2:]: own for key, own in found.lines.items() if key[0] == "would_sync"} == {
+        ("train", "item"): ((16, 5.0, "loss.item()"),)
+    }
+    apart = {(key[2], key[3]) for key in found.lines if key[0] == "would_sync_in_loader"}
+    assert apart >= {("make", "item"), ("train", "tolist")}, "a collate of one's own; the sampler's numbers"
+    assert found.totals["would_sync_in_loader"] >= 5 + 2, "five batches, two epochs that began"

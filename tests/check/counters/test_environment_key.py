@@ -1,0 +1,91 @@
+"""What must be equal for counters to be comparable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler.check.counters.environment_key import environment_key, key_differences, nearest_key
+from profiler.check.outputs.text import sentence
+from profiler.run.model import Run, StepDefinition, StepKind
+from tests.recorded.builders import RunBuilder
+
+SGD_STEPS = StepDefinition(StepKind.OPTIMIZER, (("SGD (train.py:13)",),))
+HOOKED: dict[str, Any] = {"package": "/opt/profiler", "torch": "2.13.0+cpu", "device": "cpu"}
+
+
+def run(
+    definition: StepDefinition | None = None, argv: tuple[str, ...] = ("python", "/srv/me/train.py"), **facts: Any
+) -> Run:
+    made = RunBuilder(**facts).build()
+    return replace(made, step=definition, info=replace(made.info, argv=argv))
+
+
+def test_a_hooked_program() -> None:
+    assert environment_key(run(SGD_STEPS, **HOOKED, world_size=2, autocast="bfloat16")) == {
+        "autocast": "bfloat16",
+        "device": "cpu",
+        "hooks": "in",
+        "program": "train.py",
+        "step": "optimizer steps",
+        "torch": "2.13.0",
+        "world_size": "2",
+    }
+
+
+def test_a_program_that_says_what_it_is() -> None:
+    found = environment_key(
+        run(StepDefinition(StepKind.MARKED), ("python", "-m", "mine.train"), preset="tiny", step="chunk", seed=0)
+    )
+    assert found == {"hooks": "out", "preset": "tiny", "program": "mine.train", "seed": "0", "step": "chunk"}
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (StepDefinition(StepKind.MARKED), "marked"),
+        (SGD_STEPS, "optimizer steps"),
+        (StepDefinition(StepKind.LOADER, (("DataLoader (train.py:9)",),), optimizer_steps=0), "batches"),
+        (StepDefinition(StepKind.WHOLE_RUN, optimizer_steps=0), "the whole run as one step"),
+        (None, None),
+    ],
+)
+def test_what_a_step_is_without_its_place(step: StepDefinition | None, expected: str | None) -> None:
+    assert environment_key(run(step)).get("step") == expected
+
+
+def test_nothing_of_the_machine_is_in_a_key() -> None:
+    one, other = (run(SGD_STEPS, ("/a/python", f"{folder}/train.py"), **HOOKED) for folder in ("/srv/me", "/ci"))
+    assert environment_key(one) == environment_key(other)
+    assert not any("/" in value for value in environment_key(one).values())
+
+
+def test_each_difference_is_a_notice_with_both_values_and_the_reason() -> None:
+    base = environment_key(run(**HOOKED))
+    other = environment_key(run(**{**HOOKED, "torch": "2.11.0+cu130", "device": "cuda"}, compile="inductor"))
+    found = key_differences(base, other, "key-differs", "baseline")
+    assert {notice.code for notice in found} == {"key-differs"}
+    assert [tuple(notice.values[name] for name in ("part", "base", "candidate")) for notice in found] == [
+        ("compile", None, "inductor"),
+        ("device", "cpu", "cuda"),
+        ("torch", "2.13.0", "2.11.0"),
+    ]
+    assert all(notice.values["why"] and notice.values["where"] == "baseline" for notice in found)
+    assert key_differences(base, dict(reversed(base.items())), "key-differs") == ()
+
+
+def test_long_and_odd_values_stay_on_their_line() -> None:
+    key = environment_key(run(corpus="a\nb" + "x" * 100, preset="\udcff"))
+    assert key["corpus"].startswith("a bxxx")
+    assert key["preset"] == "?"
+    (notice,) = key_differences({**key, "corpus": "other"}, key, "key-differs")
+    assert len(sentence(notice)) < 200
+
+
+def test_the_nearest_key_differs_in_the_fewest_parts() -> None:
+    keys = [{"device": "cuda", "torch": "2.11"}, {"device": "cpu", "torch": "2.11"}, {"device": "cpu", "torch": "2.13"}]
+    assert nearest_key(keys, {"device": "cpu", "torch": "2.12"}) == 1
+    assert nearest_key(keys, {"device": "cuda", "torch": "2.12"}) == 0
+    assert nearest_key(keys, keys[2]) == 2

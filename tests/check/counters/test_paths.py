@@ -1,0 +1,110 @@
+"""Files of sites as every machine has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from profiler.check.counters.paths import (
+    COMPILED,
+    line_text,
+    portable_command,
+    portable_path,
+    root_folder,
+    start_folder,
+    working_folder,
+)
+from tests.recorded.builders import RunBuilder
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/srv/me/project/train.py", "train.py"),
+        ("/srv/me/project/lib/model.py", "lib/model.py"),
+        ("/srv/me/shared/data.py", "../shared/data.py"),
+        ("/opt/x/y/lib/z.py", "…/lib/z.py"),
+        ("/srv/me/project/.venv/lib/python3.11/site-packages/torch/optim/sgd.py", "torch/optim/sgd.py"),
+        ("/usr/lib/python3.12/random.py", "random.py"),
+        ("/usr/lib/python3/dist-packages/yaml/nodes.py", "yaml/nodes.py"),
+        ("/tmp/torchinductor_me/ab/cabcd.py", COMPILED),
+        ("train.py", "train.py"),
+        ("<string>", "<string>"),
+        ("", ""),
+        ("/srv/me/project/\udcff.py", "?.py"),
+    ],
+)
+def test_nothing_of_the_machine_is_in_it(file: str, expected: str) -> None:
+    assert portable_path(file, "/srv/me/project") == expected
+
+
+def test_a_file_behind_a_symbolic_link_is_the_one_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "project")
+    assert portable_path(f"{tmp_path}/link/train.py", str(tmp_path / "project")) == "train.py"
+
+
+@pytest.mark.parametrize(("mark", "outer"), [(".git", "pyproject.toml"), ("pyproject.toml", "")])
+def test_from_outside_of_a_project_files_are_told_from_it(tmp_path: Path, mark: str, outer: str) -> None:
+    project, package = tmp_path / "code" / "project", tmp_path / "code" / "project" / "package"
+    package.mkdir(parents=True)
+    (project / mark).touch()
+    if outer:
+        (package / outer).touch()
+    script = str(package / "train.py")
+    for folder in ("/", str(tmp_path), str(tmp_path / "code")):
+        assert root_folder(folder, ("python", script)) == str(project)
+    assert root_folder(str(tmp_path), ("python", "code/project/package/train.py")) == str(project)
+    for folder in (str(project), str(package), str(project / "ci")):
+        assert root_folder(folder, ("python", script)) == folder, "within it"
+    assert root_folder("/", ("python", "-m", "package.train")) == "/", "no script"
+    assert root_folder("", ("python", script)) == ""
+
+
+def test_without_a_project_files_are_told_from_where_it_was_started(tmp_path: Path) -> None:
+    assert root_folder(str(tmp_path), ("python", "scripts/train.py")) == str(tmp_path)
+
+
+def test_without_a_folder_the_last_two_parts_are_left() -> None:
+    assert portable_path("/srv/me/project/train.py", "") == "…/project/train.py"
+    assert portable_path("/srv/data.py", "/a") == "…/srv/data.py", "nothing but the root is in common"
+
+
+def test_the_folder_is_what_the_run_says() -> None:
+    assert working_folder(RunBuilder(cwd="/said").build()) == "/said"
+    assert working_folder(RunBuilder(host={"cwd": "/host"}).build()) == "/host"
+    assert working_folder(RunBuilder().build()) == ""
+
+
+def test_the_text_of_a_line_is_short_and_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("first\n\tloss   =  x.item()  # " + "x" * 100 + "\n")
+    assert line_text(str(file), 2).startswith("loss = x.item() # xxx")
+    assert len(line_text(str(file), 2)) == 80
+    assert line_text(str(file), 99) == line_text(str(tmp_path / "gone.py"), 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "folder"),
+    [
+        ("python train.py", "/srv/me/proj/train.py", "/srv/me/proj"),
+        ("python ./scripts/train.py", "/srv/me/proj/scripts/train.py", "/srv/me/proj"),
+        ("python -m pkg.train --x y.py", "/srv/me/proj/pkg/train.py", "/srv/me/proj"),
+        ("python -m pkg", "/srv/me/proj/pkg/__main__.py", "/srv/me/proj"),
+        ("python train.py", "/srv/me/proj/other.py", ""),
+        ("python /srv/me/proj/train.py", "/srv/me/proj/other.py", "/srv/me/proj"),
+    ],
+)
+def test_the_start_folder_is_derived_from_the_recorded_call_sites(command: str, file: str, folder: str) -> None:
+    info = SimpleNamespace(argv=tuple(command.split()), facts={}, host={})
+    run: Any = SimpleNamespace(info=info, sites=(SimpleNamespace(file=file),))
+    assert start_folder(run) == folder
+
+
+def test_a_command_names_no_folder_of_this_machine() -> None:
+    assert portable_command("/ci/bin/python train.py --data /ci/work/data", "/ci/work") == "python train.py --data data"
+    assert portable_command("python 'train.py", "/ci") == "python 'train.py", "not shell syntax: as it is"

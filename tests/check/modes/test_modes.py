@@ -1,0 +1,201 @@
+"""Decisions of `check` that need no program: which hooks, which of two counts, what is kept when something fails."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, CounterLine, GateResult, Limits, Round
+from profiler.check.modes import interleaved
+from profiler.check.modes.counters import merge_baseline
+from profiler.check.modes.interleaved import (
+    live_progress,
+    progress_lines,
+    progress_text,
+    rounds_saved,
+    with_source_lines,
+)
+from profiler.check.modes.options import check_spelling
+from profiler.check.modes.sides import marks_itself, paired_programs, short_program
+from profiler.check.speed.round_values import RoundValues
+from profiler.check.worktree.prepare import Side
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+from tests.fakes.counting import one
+
+ELAPSED = r"\d:\d\d:\d\d"
+
+# ---------------------------------------------------------------- programs
+
+
+@pytest.mark.parametrize(
+    ("command", "itself"),
+    [
+        ("python -m reference_trainer.lm --steps 5", True),
+        ("/usr/bin/python3.11 -u -W error -m reference_trainer.lm", True),
+        ("python -m reference_trainer.lm.pretokenize", True),
+        ("python -m reference_trainer.lmx", False),
+        ("python -m reference_trainer.ssm", False),
+        ("python -um reference_trainer.lm", True),
+        ("python -mreference_trainer.lm", True),
+        ("taskset -c 0 python -X dev -m reference_trainer.lm", True),
+        ("python train.py --like reference_trainer", False),
+        ("python reference_trainer/train.py", False),
+        ("python -m reference_trainers", False),
+        ("python -m mine -m reference_trainer", False),
+        ("python -c pass -m reference_trainer", False),
+        ("/opt/reference_trainer/bin/python -m mine", False),
+        ("python", False),
+        ("reference_trainer", False),
+    ],
+)
+def test_only_the_bundled_language_model_started_as_a_module_marks_all_it_does(command: str, itself: bool) -> None:
+    assert marks_itself(command.split()) is itself
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "inside"),
+    [
+        ("python -m reference_trainer.lm", "python -m reference_trainer.lm --fixes all", False),
+        ("python -m reference_trainer.lm", "python mine.py", True),
+        ("python mine.py", "python -m reference_trainer.lm", True),
+    ],
+)
+def test_hooks_go_into_both_sides_or_neither(before: str, after: str, inside: bool) -> None:
+    sides = [Side((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
+    assert [one.hooked for one in paired_programs(*sides).values()] == [inside, inside]
+
+
+def test_a_program_that_ended_early_raises_a_warning() -> None:
+    for counted in ((one(20), one(20)), (), (one(21),)):
+        assert short_program(counted, 20) == ()
+    assert short_program((one(20), one(7)), 20) == (Notice("short-program", {"steps": 7, "wanted": 20}),)
+
+
+# ---------------------------------------------------------------- counters
+
+
+def counter(name: str, state: str, *codes: str) -> CounterLine:
+    return CounterLine(name, state, (3.0, 3.0), (4.0, 4.0), 3.0, tuple(Notice(code) for code in codes))
+
+
+def test_of_each_counter_the_worse_of_file_and_revision_counts() -> None:
+    lines = (counter("syncs", FAIL), counter("h2d", PASS), counter("d2h", PASS))
+    revision = (counter("syncs", PASS), counter("h2d", FAIL, "varies"))
+    file: Any = SimpleNamespace(
+        path=Path("b.json"),
+        section=SimpleNamespace(updated_at="2026-01-02T03:04"),
+        lines=lines,
+        state=FAIL,
+        reasons=(),
+        warnings=(Notice("other-command"),),
+    )
+    found = merge_baseline(GateResult(mode="against", counters=revision, counters_state=FAIL), file)
+    assert {line.counter: (line.state, [reason.code for reason in line.reasons]) for line in found.counters} == {
+        "syncs": (FAIL, ["compared-to"]),
+        "h2d": (FAIL, ["varies", "compared-to"]),
+        "d2h": (PASS, []),
+    }
+    assert (found.warnings, [note.code for note in found.notes]) == (file.warnings, ["baseline-too"])
+    file.lines, file.state, file.reasons = (), INCONCLUSIVE, (Notice("key-differs"),)
+    found = merge_baseline(GateResult(mode="against", counters=revision[:1], counters_state=PASS), file)
+    assert (found.counters_state, found.counters_reasons) == (INCONCLUSIVE, file.reasons)
+    assert merge_baseline(GateResult(mode="against", counters_state=None), file).counters_state == INCONCLUSIVE
+
+
+def test_what_rose_in_a_loader_only_is_no_fail() -> None:
+    """Rounds record no calls that would tell them apart; the runs with source lines do."""
+    risen = counter("would_sync", FAIL)
+    found = with_source_lines(risen, counter("would_sync", PASS))
+    assert (found.state, found.reasons) == (PASS, (Notice("loaders-only"),))
+    assert with_source_lines(risen, risen).state == FAIL
+    assert with_source_lines(counter("syncs", FAIL), counter("syncs", PASS)).state == FAIL
+    assert with_source_lines(risen, None).state == FAIL
+
+
+def test_a_counter_of_the_program_is_not_taken_for_a_misspelt_one() -> None:
+    names = {"syncs", "would_sync", "launches"}
+    check_spelling("fsyncs", names, "--limit")
+    with pytest.raises(ProfilerError, match="did you mean would_sync"):
+        check_spelling("would_snc", names, "--limit")
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@pytest.mark.parametrize("fault", [ProfilerError("it crashed"), ValueError("a fault of the tool"), KeyboardInterrupt()])
+def test_rounds_are_kept_whatever_ends_them(tmp_path: Path, fault: BaseException) -> None:
+    rounds = [Round(1, MEASURE, ("base", "candidate"), (), 1.0)]
+    with pytest.raises(type(fault)), rounds_saved(rounds, tmp_path):
+        raise fault
+    assert len(json.loads((tmp_path / "rounds.json").read_text())["rounds"]) == 1
+
+
+class ClosedTerminal(io.StringIO):
+    def write(self, _: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_closed_terminal_ends_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", ClosedTerminal())
+    progress_lines(Limits())([], MEASURE)
+    with live_progress(Console(file=ClosedTerminal(), force_terminal=True), Limits()) as show:
+        show([], MEASURE)
+
+
+@pytest.fixture
+def slowdowns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow-down of a round is its number in percent, a gain where that is odd; round 3 is unusable."""
+
+    def values(measured: Round) -> RoundValues:
+        share = measured.number / 100 * (-1) ** measured.number
+        return RoundValues(None, None) if measured.number == 3 else RoundValues(math.log1p(share), 0.0)
+
+    monkeypatch.setattr(interleaved, "round_values", values)
+
+
+def rounds(measured: int, confirming: int = 0) -> list[Round]:
+    kinds = [MEASURE] * measured + [CONFIRM] * confirming
+    return [Round(number, kind, (), ()) for number, kind in enumerate(kinds, 1)]
+
+
+@pytest.mark.usefixtures("slowdowns")
+@pytest.mark.parametrize(
+    ("done", "kind", "line"),
+    [
+        (rounds(0), MEASURE, "round 1 of at most 28"),
+        (rounds(1), MEASURE, "round 2 of at most 28: -1.0% so far, last -1.0%"),
+        (rounds(3), MEASURE, "round 4 of at most 28: +0.5% so far, last +2.0%"),
+        (rounds(5, 1), CONFIRM, "round 7 (confirming, 2 of at most 8): +1.1% so far, last +6.0%"),
+    ],
+)
+def test_progress_names_the_round_and_the_slow_down_so_far(
+    capsys: pytest.CaptureFixture[str], done: list[Round], kind: str, line: str
+) -> None:
+    progress_lines(Limits())(done, kind)
+    assert re.fullmatch(rf"{re.escape(line)} \({ELAPSED}\)\n", capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("slowdowns")
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize(("done", "kind"), [(rounds(19), MEASURE), (rounds(20, 7), CONFIRM)])
+def test_a_narrow_terminal_cuts_neither_the_slow_down_nor_the_time(done: list[Round], kind: str, width: int) -> None:
+    console = Console(width=width, height=10, file=io.StringIO(), force_terminal=True, color_system=None)
+    with live_progress(console, Limits()) as show:
+        show(done, kind)
+    shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    text = progress_text(done, kind, Limits())
+    assert re.search(ELAPSED, shown)
+    assert "\u2026" not in shown
+    assert text.rpartition(" ")[2] in shown
+    assert (f"{text} " in shown) == (width == 80)

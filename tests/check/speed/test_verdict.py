@@ -1,0 +1,263 @@
+"""Which round comes next, and the verdict of the rounds there are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    CONFIRM,
+    FAIL,
+    INCONCLUSIVE,
+    MEASURE,
+    PASS,
+    Limits,
+    Round,
+    Throughput,
+)
+from profiler.check.speed.sequential import confirmed, edges, relative_to_both
+from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
+from profiler.core.notice import Notice
+from tests.check.synthetic_rounds import Made, a_round, exact, gate, some
+
+LIMITS = Limits()
+TIME_LIMIT = Notice("time-limit", {"seconds": 9.0})
+
+
+def lines(of: Throughput) -> dict[str, str]:
+    return {line.name: line.state for line in of.lines}
+
+
+def test_it_begins_with_five_rounds_that_measure() -> None:
+    assert next_kind([], LIMITS) == MEASURE
+    for number in range(5):
+        assert next_kind(exact(*[0.0, 0.001] * 3)[:number], LIMITS) == MEASURE, number
+
+
+def test_the_same_code_passes_after_five_rounds() -> None:
+    rounds = exact(0.0, 0.004, -0.004, 0.002, -0.002)
+    assert next_kind(rounds, LIMITS) is None
+    found = throughput(rounds, LIMITS)
+    assert (found.state, lines(found)) == (PASS, {"typical step": PASS, "all steps": PASS})
+    assert (found.reason, found.control, found.confirmed, found.warnings) == (None, None, None, ())
+    line = found.lines[0]
+    assert line.slowdown == pytest.approx(0, abs=1e-6)
+    assert line.low is not None
+    assert line.high is not None
+    assert line.low < 0 < line.high < math.log(1.04)
+    assert line.smallest is not None
+    assert math.log(1.02) < line.smallest < 0.05
+    assert (line.rounds, line.more_rounds, line.more_seconds) == (5, None, None)
+
+
+def test_a_suspected_fail_asks_for_rounds_that_confirm() -> None:
+    rounds = exact(0.05, 0.054, 0.046, 0.052, 0.048)
+    for number in range(2):
+        confirming = exact(0.05, 0.052, kind=CONFIRM)[:number]
+        assert next_kind([*rounds, *confirming], LIMITS) == CONFIRM, number
+    confirming = exact(0.05, 0.052, kind=CONFIRM)
+    assert next_kind([*rounds, *confirming], LIMITS) is None
+    found = throughput([*rounds, *confirming], LIMITS)
+    assert (found.state, found.confirmed) == (FAIL, True)
+    assert found.control == pytest.approx(0, abs=1e-6)
+    assert found.reason is not None
+    assert (found.reason.code, found.reason.values["rounds"]) == ("slowdown-confirmed", 2)
+    assert found.reason.values["lines"][0] == ("typical step", pytest.approx(0.051), pytest.approx(0, abs=1e-6))
+    assert found.lines[0].rounds == 7
+
+
+def test_rounds_that_do_not_bear_it_out_make_it_inconclusive() -> None:
+    rounds = exact(0.05, 0.054, 0.046, 0.052, 0.048)
+    confirming = exact(*[0.0, 0.005] * 4, kind=CONFIRM)
+    for number in (2, 3, 5, 7):
+        assert next_kind([*rounds, *confirming[:number]], LIMITS) == CONFIRM, number
+    assert next_kind([*rounds, *confirming], LIMITS) is None
+    found = throughput([*rounds, *confirming], LIMITS)
+    assert (found.state, found.confirmed) == (INCONCLUSIVE, False)
+    assert lines(found) == {"typical step": INCONCLUSIVE, "all steps": INCONCLUSIVE}
+    assert found.reason is not None
+    assert (found.reason.code, found.reason.values["rounds"]) == ("slowdown-not-confirmed", 8)
+
+
+def test_a_control_that_is_slower_too_confirms_nothing() -> None:
+    rounds = exact(0.05, 0.054, 0.046, 0.052, 0.048)
+    confirming = [
+        replace(one, number=place + 6)
+        for place, one in enumerate(exact(*[0.05, 0.052] * 4, kind=CONFIRM, control=0.05))
+    ]
+    found = throughput([*rounds, *confirming], LIMITS)
+    assert (found.state, found.confirmed) == (INCONCLUSIVE, False)
+    assert found.control == pytest.approx(0.05, abs=1e-6)
+    assert "control-differs" in [warning.code for warning in found.warnings]
+
+
+def test_a_stall_of_every_tenth_step_fails_on_the_line_of_all_steps() -> None:
+    found = throughput(gate(Made(every=10), seed=3), LIMITS)
+    assert found.state == FAIL, found.reason
+    assert lines(found) == {"typical step": PASS, "all steps": FAIL}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (Made(), PASS),
+        (Made(slower=-0.1), PASS),
+        (Made(slower=math.log(1.05)), FAIL),
+        (Made(slower=math.log(2.4)), FAIL),
+        (Made(every=10), FAIL),
+    ],
+)
+def test_gates_of_known_differences(made: Made, expected: str) -> None:
+    states = [throughput(gate(made, seed=seed), LIMITS).state for seed in range(6)]
+    assert states == [expected] * 6
+
+
+def test_rare_and_long_stalls_count_in_full() -> None:
+    """A stall of nine steps every fiftieth: +18% of the time."""
+    found = throughput(gate(Made(every=50, stall=9.0), seed=1), LIMITS)
+    assert (found.state, lines(found)) == (FAIL, {"typical step": PASS, "all steps": FAIL}), found.reason
+    assert found.reason is not None
+    assert found.reason.values["stalls"] > 0.02
+    slowdown = found.lines[1].slowdown
+    assert slowdown is not None
+    assert 0.08 < slowdown < 0.3, slowdown
+
+
+def test_one_long_stall_in_all_is_chance() -> None:
+    rounds = exact(0.0, 0.004, -0.004, 0.002, -0.002)
+    first = rounds[0].turns[0]
+    struck = replace(first, side=CANDIDATE, steps=(first.steps[0] * 30, *first.steps[1:]))
+    rounds[0] = replace(rounds[0], turns=(struck, *rounds[0].turns[1:]))
+    assert throughput(rounds, LIMITS).state == PASS
+
+
+def between() -> list[Round]:
+    return exact(*[0.0, 0.06] * 14)
+
+
+def test_after_the_maximum_it_is_inconclusive_and_says_what_would_settle_it() -> None:
+    rounds = between()
+    assert next_kind(rounds[:27], LIMITS) == MEASURE
+    assert next_kind(rounds, LIMITS) is None
+    found = throughput(rounds, LIMITS)
+    assert found.state == INCONCLUSIVE
+    assert found.reason is not None
+    assert (found.reason.code, found.reason.values["usable"]) == ("undecided", 28)
+    assert [found.reason.values[name] for name in ("at_most", "at_least")] == pytest.approx([0.02, 0.04])
+    line = found.lines[0]
+    assert line.more_rounds is not None
+    assert line.more_seconds == pytest.approx(6.0 * line.more_rounds)
+    assert next_kind(rounds, replace(LIMITS, max_rounds=40)) == MEASURE
+
+
+def reason(rounds: list[Round], limits: Limits = LIMITS, stopped: Notice | None = None) -> Notice:
+    """Of a verdict that is INCONCLUSIVE."""
+    found = throughput(rounds, limits, stopped=stopped)
+    assert found.state == INCONCLUSIVE
+    assert found.reason is not None
+    return found.reason
+
+
+def test_a_time_limit_allows_a_final_look_and_an_interrupt_does_not() -> None:
+    rounds = exact(0.0, 0.001, -0.001)
+    assert throughput(rounds, LIMITS, stopped=TIME_LIMIT).state == PASS
+    assert reason(rounds).code == "too-few-rounds"
+    interrupted = reason(rounds, stopped=Notice(INTERRUPTED))
+    assert (interrupted.code, interrupted.values["usable"], interrupted.values["needed"]) == ("too-few-rounds", 3, 5)
+    slow = reason(exact(0.1, 0.101, 0.102), stopped=TIME_LIMIT)
+    assert (slow.code, slow.values["stopped"], slow.values["rounds"]) == ("confirmation-incomplete", TIME_LIMIT, 0)
+
+
+def test_rounds_that_ran_out_suggest_a_maximum() -> None:
+    rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
+    limits = replace(LIMITS, max_rounds=6)
+    more = [line.more_rounds or 0 for line in throughput(rounds, limits).lines if line.state == INCONCLUSIVE]
+    assert reason(rounds, limits).values["suggested"] == 6 + max(more)
+    for stopped, most in ((Notice(INTERRUPTED), limits), (TIME_LIMIT, LIMITS)):
+        assert reason(rounds, most, stopped).values["suggested"] is None, "the rounds did not run out"
+
+
+def test_the_share_of_lost_rounds_is_assumed_to_stay() -> None:
+    rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
+    mixed = [one for usable in rounds for one in (usable, replace(usable, turns=()))]
+    limits = replace(LIMITS, max_rounds=12)
+    more = max(line.more_rounds or 0 for line in throughput(mixed, limits).lines if line.state == INCONCLUSIVE)
+    assert reason(mixed, limits).values["suggested"] == 12 + 2 * more
+
+
+def test_a_maximum_below_what_a_verdict_needs_suggests_that() -> None:
+    assert reason(exact(0.0), replace(LIMITS, max_rounds=1)).values["suggested"] == 5
+
+
+def test_on_another_file_system_a_fail_is_inconclusive() -> None:
+    failed = throughput([*exact(0.05, 0.054, 0.046, 0.052, 0.048), *exact(0.05, 0.052, kind=CONFIRM)], LIMITS)
+    found = on_other_filesystem(failed)
+    assert (found.state, set(lines(found).values())) == (INCONCLUSIVE, {INCONCLUSIVE})
+    assert found.reason == Notice("other-filesystem", {"otherwise": failed.reason})
+    passed = on_other_filesystem(throughput(exact(0.0, 0.004, -0.004, 0.002, -0.002), LIMITS))
+    assert (passed.state, [warning.code for warning in passed.warnings]) == (PASS, ["other-filesystem"])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_too_few_rounds_are_inconclusive(number: int) -> None:
+    found = reason(exact(0.0, 0.001)[:number], stopped=TIME_LIMIT)
+    assert (found.code, found.values["usable"], found.values["total"]) == ("too-few-rounds", number, number)
+    assert (found.values["stopped"], found.values["suggested"]) == (TIME_LIMIT, None)
+
+
+def test_rounds_without_turns_of_one_side_say_nothing() -> None:
+    one = a_round(1)
+    empty = replace(one, turns=tuple(turn for turn in one.turns if turn.side == BASE))
+    assert next_kind([empty, empty], LIMITS) == MEASURE
+    assert next_kind([empty] * 3, LIMITS) is None, "no more of them"
+    found = throughput([empty] * 3, LIMITS)
+    assert found.state == INCONCLUSIVE
+    assert [line.slowdown for line in found.lines] == [None, None]
+    assert found.reason is not None
+    assert (found.reason.values["usable"], found.reason.values["total"]) == (0, 3)
+    mixed = [empty, *exact(0.0, 0.004, -0.004, 0.002), empty]
+    assert next_kind(mixed, LIMITS) == MEASURE
+    assert next_kind([*mixed, *exact(0.001)], LIMITS) is None
+    assert throughput([*mixed, *exact(0.001)], LIMITS).state == PASS
+
+
+def test_programs_that_end_early_leave_fewer_pairs() -> None:
+    rounds = [replace(one, turns=one.turns[:12]) for one in some(5, Made(luck=0.0))]
+    found = throughput(rounds, LIMITS, stopped=TIME_LIMIT)
+    assert found.lines[0].rounds == 5
+    assert Notice("few-pairs", {"pairs": 6}) in found.warnings
+
+
+@pytest.mark.parametrize(("detect", "expected"), [(0.2, PASS), (0.05, FAIL)])
+def test_what_is_to_be_detected_scales_the_edges(detect: float, expected: str) -> None:
+    made = Made(slower=math.log(1.06))
+    assert throughput(gate(made, Limits(detect=detect)), Limits(detect=detect)).state == expected
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
+def test_a_small_maximum_ends_the_rounds(most: int) -> None:
+    limits = Limits(max_rounds=most)
+    rounds = gate(Made(), limits)
+    assert len(rounds) <= most
+    assert throughput(rounds, limits).state in {PASS, INCONCLUSIVE}
+
+
+def test_the_candidate_is_held_against_both_copies_of_the_base() -> None:
+    at = edges(0.05)
+    lucky = [(0.03, -0.04), (0.031, -0.041), (0.029, -0.039)]
+    unlucky = [(0.05, 0.06), (0.051, 0.061), (0.049, 0.059)]
+    suspecting = [0.05, 0.052, 0.048, 0.05, 0.051]
+    assert relative_to_both(*lucky[0]) == pytest.approx(0.05)
+    assert confirmed(suspecting, lucky, at) is True
+    assert confirmed(suspecting, unlucky, at) is None, "the control fails: another look must say"
+    assert confirmed(suspecting, [*unlucky, *unlucky, *unlucky], at) is False
+
+
+def test_the_same_rounds_give_the_same_verdict() -> None:
+    rounds = gate(Made(slower=0.03), seed=5)
+    assert throughput(rounds, LIMITS) == throughput(list(rounds), LIMITS)
+    assert {turn.side for one in rounds for turn in one.turns} >= {BASE, CANDIDATE}

@@ -1,0 +1,175 @@
+"""`[tool.profiler.check]`: what it may say, and one line for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.check.model import Limit, Limits
+from profiler.check.settings import Table, read_table, share
+from profiler.core.errors import Exit, ProfilerError
+
+WHOLE = """
+[tool.profiler.check]
+detect = "10%"
+inconclusive = "pass"
+ignore = ["crossings"]
+baseline = "ci/counters.json"
+steps = 40
+warmup = 0
+processes = 3
+max_rounds = 10
+max_seconds = 90.5
+links = ["data", ".env"]
+
+[tool.profiler.check.limits]
+"*" = 0
+syncs = 1
+h2d_bytes = "1%"
+d2h_bytes = { absolute = 64, relative = "2%" }
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "pyproject.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def table(folder: Path, options: dict[str, object] | None = None) -> Table:
+    return read_table(None, options or {}, cwd=folder)[0]
+
+
+def test_every_key(tmp_path: Path) -> None:
+    file = written(tmp_path, WHOLE)
+    found, path = read_table(file, {})
+    assert path == file
+    assert found.gate_limits() == Limits(
+        detect=0.1,
+        counters={"*": Limit(), "syncs": Limit(1), "h2d_bytes": Limit(0, 0.01), "d2h_bytes": Limit(64, 0.02)},
+        ignore=("crossings",),
+        inconclusive="pass",
+        max_rounds=10,
+        max_seconds=90.5,
+    )
+    assert found.baseline == str(tmp_path / "ci" / "counters.json")
+    assert (found.steps, found.warmup, found.processes, found.links) == (40, 0, 3, ["data", ".env"])
+
+
+def test_options_override_the_file(tmp_path: Path) -> None:
+    written(tmp_path, WHOLE)
+    options = {"detect": "3%", "steps": 5, "baseline": "b.json", "limits": {"syncs": "2"}, "warmup": None}
+    found = table(tmp_path, options)
+    assert (found.detect, found.steps, found.warmup) == (0.03, 5, 0)
+    assert found.baseline == "b.json", "relative to the working directory"
+    assert found.limits["syncs"] == Limit(2)
+    assert found.limits["h2d_bytes"] == Limit(0, 0.01), "the others stay"
+
+
+def test_the_nearest_file_with_such_a_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "packages" / "mine"
+    inner.mkdir(parents=True)
+    assert table(inner) == Table()
+    file = written(tmp_path, "[tool.profiler.check]\nsteps = 7\n")
+    assert table(inner).steps == 7
+    written(inner, "[project]\nname = 'mine'\n")
+    assert read_table(None, {}, cwd=inner)[1] == file, "a pyproject.toml without the table is passed over"
+    written(inner, "[tool.profiler.check]\nsteps = 8\n")
+    assert table(inner).steps == 8
+    monkeypatch.chdir(tmp_path)
+    assert read_table(None, {})[1] == file
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("5%", 0.05), (" 2.5 % ", 0.025), ("0.05", 0.05), (0.05, 0.05), (0, 0.0)]
+)
+def test_shares(text: str | float, expected: float) -> None:
+    assert share(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["5", "100%", "-1%", "nan%", "inf", "five", "", "%", "5%%", 1, True, None, [], "1e400"]
+)
+def test_what_is_not_a_share(text: object) -> None:
+    with pytest.raises(ValueError, match="such as 5%"):
+        share(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("detect = 5", "] detect: 5 is not a share below 1"),
+        ("detect = 0", "cannot be detected"),
+        ("detect = 'much'", "] detect: 'much' is neither a number"),
+        ("detct = 0.1", "] has no key detct: did you mean detect?"),
+        ('"a\\nb" = 1', r"has no key 'a\nb': there are"),
+        ("colour = 1", "] has no key colour: there are detect, limits, ignore"),
+        ("inconclusive = 'maybe'", "] inconclusive: Input should be 'fail' or 'pass' ('maybe')"),
+        ("ignore = 'syncs'", "] ignore: Input should be a valid list ('syncs')"),
+        ("ignore = [1]", "] ignore: 0: Input should be a valid string (1)"),
+        ("steps = 0", "] steps: Input should be greater than or equal to 1 (0)"),
+        ("steps = 2.0", "] steps: Input should be a valid integer (2.0)"),
+        ("steps = true", "] steps: Input should be a valid integer (True)"),
+        ("warmup = -1", "] warmup: Input should be greater than or equal to 0 (-1)"),
+        ("max_seconds = 0", "] max_seconds: Input should be greater than 0 (0)"),
+        ("max_seconds = inf", "] max_seconds: Input should be a finite number (inf)"),
+        ("max_rounds = 'ten'", "] max_rounds: Input should be a valid integer ('ten')"),
+        ("baseline = ''", "] baseline: String should have at least 1 character ('')"),
+        ("limits = 1", "] limits: Input should be a valid dictionary (1)"),
+        ("limits.syncs = -1", "] limits: syncs: -1 is neither a number"),
+        ("limits.syncs = nan", "limits: syncs: nan is neither a number"),
+        ("limits.syncs = true", "limits: syncs: True is neither a number"),
+        ("limits.syncs = '1 % %'", "limits: syncs: '1 % ' is neither a number"),
+        ("limits.syncs = { least = 1 }", "limits: syncs: 'least' is not part of a limit"),
+        ("limits.syncs = { relative = 3 }", "3 is not a share below 1"),
+        ("limits.syncs = 2020-01-01", "is neither a number of 0 or more"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_file_and_key(tmp_path: Path, line: str, words: str) -> None:
+    file = written(tmp_path, f"[tool.profiler.check]\n{line}\n")
+    with pytest.raises(ProfilerError) as caught:
+        read_table(file, {})
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(f"{file}: [tool.profiler.check]")
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == Exit.USAGE
+
+
+def test_an_option_is_named_as_it_is_written(tmp_path: Path) -> None:
+    for options, words in (
+        ({"max_rounds": 0}, r"^--max-rounds: Input should be greater than or equal to 1"),
+        ({"detect": "7"}, r"^--detect: '7' is not a share below 1"),
+        ({"detec": "7"}, r"^the command line has no key detec: did you mean detect"),
+    ):
+        with pytest.raises(ProfilerError, match=words):
+            table(tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[tool\n", "is not TOML: Expected"),
+        (b"\xff\xfe", "is not TOML: 'utf-8' codec"),
+        (b"a = " + b"1" * 5000, "is not TOML: Exceeds the limit"),
+        (b"a = " + b"[" * 5000, "is not TOML: maximum recursion depth"),
+        (b"[tool.profiler.check.limits]\nsyncs = 1" + b"0" * 400, "limits: syncs: 1000"),
+        (b"tool = 1", "tool is not a table"),
+        (b"[tool]\nprofiler = []", "tool.profiler is not a table"),
+        (b"[[tool.profiler.check]]", "tool.profiler.check is not a table"),
+    ],
+)
+def test_a_file_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with pytest.raises(ProfilerError) as caught:
+        table(tmp_path)
+    assert words in str(caught.value)
+    assert str(tmp_path / "pyproject.toml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_was_named_must_be_there_and_have_the_table(tmp_path: Path) -> None:
+    with pytest.raises(ProfilerError, match=r"cannot read .*: No such file"):
+        read_table(tmp_path / "pyproject.toml", {})
+    with pytest.raises(ProfilerError, match=r"has no table \[tool.profiler.check\]"):
+        read_table(written(tmp_path, ""), {})
