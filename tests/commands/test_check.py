@@ -167,7 +167,7 @@ def test_against_a_revision(here: Path) -> None:
     ("words", "line"),
     [
         ([], "nothing to check"),
-        (["--", "train"], "nothing to hold the command against"),
+        (["--", "train"], "nothing to compare the command to"),
         (["--baseline", "none.json", "--", *train()], "there is no baseline none.json"),
         (["--before", "a"], "go together"),
         (["--against", "HEAD"], "after --"),
