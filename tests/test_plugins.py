@@ -34,11 +34,9 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "loader",
         "loader-workers",
         "optimizers",
-        "sentencepiece",
         "tensors",
         "tokenizers",
         "torch-trace",
-        "transformers-tokenizers",
     ),
     "profiler.diagnose.rules": (),
     "profiler.report.sections": (

@@ -1,9 +1,10 @@
-"""Lets a program run so many steps at a time, at the word of the gate, and stand still in between, its device idle.
+"""Lets the speed test control a program: run a number of steps, stop at the end of a step with idle devices, repeat.
 
-It connects to the socket that the environment names at the first moment at which a step may end. First the gate hears
-which moments there are and says which of them ends a step; then it says how many steps to run, and hears how long each
-took. Where what ends a step turns out to be something else, both begin anew. One line of JSON each way. While the
-program stands still the gate stops its processes; nothing here sleeps.
+The program connects to the control socket at its first possible step boundary. It first reports the boundary events it
+has seen, until the other side has chosen the one that ends a step. From then on it reports at the end of each block how
+long its steps took, and receives the number of steps to run next. If the program later reaches an event of higher
+priority, both begin anew. Each message is one line of JSON (the other end: profiler/check/speed/control_socket.py).
+While the program waits here its processes are paused from outside; nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from typing import Any, Final, Protocol
 from profiler.agent.bootstrap import warn
 from profiler.run.tables import PAUSED, boundary_priority
 
-FIRST_LOOK: Final = 4
-"""Moments after which the gate hears of them for the first time."""
+FIRST_REPORT: Final = 4
+"""Boundary events after which they are reported for the first time."""
 
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
 class Recorder(Protocol):
-    """What of `profiler.agent.recorder.Recorder` is used here."""
+    """The part of `profiler.agent.recorder.Recorder` that is used here; that module imports this one."""
 
     rank: int
     drains: list[Callable[[], object]]
@@ -41,122 +42,128 @@ class Recorder(Protocol):
 
 
 class ControlledProgram:
-    """The program's end of the line.
-
-    :param path: of the gate's socket.
-    """
+    """The program's end of the control socket at `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._socket: Any = None
-        self._line: Any = None
-        self._seen: list[str] = []
-        self._wanted = FIRST_LOOK
+        self._stream: Any = None
+        self._events: list[str] = []
+        """Boundary events so far, until one has been chosen."""
+        self._report_at = FIRST_REPORT
         self._key = ""
+        """The event that ends a step; empty: not chosen yet."""
         self._count = 0
-        """Moments with that key until now: ranks are brought to the same one."""
-        self._left = 0
+        """Steps so far: all ranks are brought to the same number."""
+        self._remaining = 0
         self._stamps: list[int] = []
+        """ns: the begin of the block, then the end of each of its steps."""
         self._tokens = 0
-        self._free = False
-        self._begun = False
+        self._detached = False
+        self._reported_files = False
         self._lock = threading.RLock()
 
     def boundary(self, recorder: Recorder, key: str, tokens: int = 0) -> bool:
-        """A step may have ended; returns when the next one may begin.
+        """Handle an event at which a step may end; returns when the program may go on.
 
-        :param key: what ends it: tables.MARK, or the kind and name of what a hook saw.
-        :returns: whether the program stood still here.
+        :param key: tables.MARK, or kind and name of what a hook saw.
+        :returns: whether the program was paused here.
         """
-        if self._free or (key != self._key and self._key and boundary_priority(key) <= boundary_priority(self._key)):
+        if self._detached or (
+            key != self._key and self._key and boundary_priority(key) <= boundary_priority(self._key)
+        ):
             return False
         with self._lock:
             try:
-                return self._at(recorder, key, tokens)
+                return self._handle(recorder, key, tokens)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                warn(f"the gate does not answer: {type(error).__name__}: {error}; the program goes on")
+                warn(f"the speed test does not answer: {type(error).__name__}: {error}; the program goes on")
             except RuntimeError as error:
-                warn(f"the gate cannot wait for the device: {error}; the program goes on")
-            self._leave()
+                warn(f"the speed test cannot wait for the device: {error}; the program goes on")
+            self._detach()
             return False
 
-    def _at(self, recorder: Recorder, key: str, tokens: int) -> bool:
+    def _handle(self, recorder: Recorder, key: str, tokens: int) -> bool:
         when = now()
         if self._key and key != self._key:
-            # what was taken for a step was none: batches of a validation before the training, optimizers before a mark
-            self._key, self._left, self._stamps, self._seen, self._wanted = "", 0, [], [], FIRST_LOOK
+            # the chosen event ended no steps: batches of a validation before the training, optimizers before a mark
+            self._key, self._remaining, self._stamps = "", 0, []
+            self._events, self._report_at = [], FIRST_REPORT
         if not self._key:
-            self._seen.append(key)
-            if len(self._seen) < self._wanted:
+            self._events.append(key)
+            if len(self._events) < self._report_at:
                 return False
-            self._choose(recorder)
-            self._count = self._seen.count(self._key)
+            self._report_events(recorder)
+            self._count = self._events.count(self._key)
             if key != self._key:
                 return False
         else:
             self._count += 1
             if self._stamps:
-                self._left -= 1
+                self._remaining -= 1
                 self._stamps.append(when)
                 self._tokens += tokens
-                if self._left > 0:
+                if self._remaining > 0:
                     return False
-        if _captures():
-            return False  # nothing may be waited for while a graph is captured: the next step ends the turn
-        said: dict[str, Any] = {"count": self._count} if self._begun else {"count": self._count, "files": _files()}
-        self._begun = True
-        _drain(recorder)
+        if _is_capturing():
+            return False  # nothing may be waited for while a graph is captured: the next step ends the block
+        return self._pause(recorder, when)
+
+    def _pause(self, recorder: Recorder, when: int) -> bool:
+        """Report the block that ended at `when`, and wait for the next one."""
+        message: dict[str, Any] = {"count": self._count}
+        if not self._reported_files:
+            message["files"] = _user_files()
+            self._reported_files = True
+        _wait_for_devices(recorder)
         if self._stamps:
             self._stamps[-1] = now()
-            said |= {"stamps": self._stamps, "tokens": self._tokens}
+            message |= {"stamps": self._stamps, "tokens": self._tokens}
         recorder.flush()
-        answer = self._ask(recorder, said)
+        answer = self._request(recorder, message)
         if answer.get("free"):
-            self._leave()
+            self._detach()
             return False
-        self._left = int(answer["steps"])
+        self._remaining = int(answer["steps"])
         self._stamps, self._tokens = [now()], 0
         recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.names[PAUSED], 0)
         return True
 
-    def _choose(self, recorder: Recorder) -> None:
-        """Tell the gate what was seen until it has seen enough to say what a step is."""
-        answer = self._ask(recorder, {"seen": self._seen})
+    def _report_events(self, recorder: Recorder) -> None:
+        """Report the events so far; the answer is the one that ends a step, or after how many to report again."""
+        answer = self._request(recorder, {"seen": self._events})
         self._key = str(answer.get("key", ""))
-        self._wanted = int(answer.get("look", self._wanted))
+        self._report_at = int(answer.get("look", self._report_at))
         if answer.get("free"):
-            self._leave()
+            self._detach()
 
-    def _leave(self) -> None:
-        """Take no more turns; a gate that waits for this program sees that the line is closed."""
-        self._free = True
-        if self._line is not None:
+    def _detach(self) -> None:
+        """Run freely from now on; the other side sees the socket closed."""
+        self._detached = True
+        if self._stream is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # workers that were forked since hold it open too
             with suppress(OSError):
-                self._line.close()
+                self._stream.close()
 
-    def _ask(self, recorder: Recorder, said: dict[str, Any]) -> dict[str, Any]:
-        if self._line is None:
+    def _request(self, recorder: Recorder, message: dict[str, Any]) -> dict[str, Any]:
+        if self._stream is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.connect(self._path)
-            self._line = self._socket.makefile("rw", encoding="utf-8")
-            said = {**said, **_who(recorder)}
-        self._line.write(json.dumps({**said, "prefetch": recorder.prefetch, "queues": _queues(recorder)}) + "\n")
-        self._line.flush()
-        answer = self._line.readline()
+            self._stream = self._socket.makefile("rw", encoding="utf-8")
+            message = {**message, "pid": os.getpid(), "rank": recorder.rank, "ranks": _world_size()}
+        uses_device = bool(recorder.drains) or _torch_with_gpu() is not None
+        self._stream.write(json.dumps({**message, "prefetch": recorder.prefetch, "queues": uses_device}) + "\n")
+        self._stream.flush()
+        answer = self._stream.readline()
         if not answer:
-            raise ConnectionError("it has closed the line")
+            raise ConnectionError("it has closed the socket")
         value: dict[str, Any] = json.loads(answer)
         return value
 
 
-def _who(recorder: Recorder) -> dict[str, Any]:
-    return {"pid": os.getpid(), "rank": recorder.rank, "ranks": _ranks()}
-
-
-def _ranks() -> int:
-    """Processes that step together on this machine: as a launcher says, else as the process group does."""
+def _world_size() -> int:
+    """Processes that step together on this machine, from the launcher or else the process group."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
     if local.isdecimal():
         return int(local)
@@ -166,45 +173,40 @@ def _ranks() -> int:
     return 1
 
 
-def _files() -> list[str]:
-    """Files of the modules that the program has loaded, but for the standard library's and those installed.
+def _user_files() -> list[str]:
+    """Files of the modules that the program has loaded, except installed ones and the standard library.
 
-    torch has modules that were made up, with a bare name for a file.
+    torch makes modules up whose file is a bare name; they are left out.
     """
-    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    files = [file for file in found if isinstance(file, str) and os.path.isabs(file)]  # noqa: PTH117
-    return [file for file in files if not any(part in file for part in _INSTALLED)]
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    absolute = [file for file in files if isinstance(file, str) and os.path.isabs(file)]  # noqa: PTH117
+    return [file for file in absolute if not any(part in file for part in _INSTALLED)]
 
 
-def _torch() -> Any:
-    """torch where the program uses a GPU through it; never imported here."""
+def _torch_with_gpu() -> Any:
+    """torch if the program uses a GPU through it; never imported here."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return torch if cuda is not None and cuda.is_available() and cuda.is_initialized() else None
 
 
-def _queues(recorder: Recorder) -> bool:
-    """Whether a device works behind the program's back."""
-    return bool(recorder.drains) or _torch() is not None
-
-
-def _captures() -> bool:
-    """Whether what the program launches now goes into a CUDA graph."""
-    torch = _torch()
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being captured."""
+    torch = _torch_with_gpu()
     return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 
 
-def _drain(recorder: Recorder) -> None:
-    """Wait until all devices are idle, by ways that count as no wait of the program's.
+def _wait_for_devices(recorder: Recorder) -> None:
+    """Wait until all devices are idle, by ways that do not count as waits of the program.
 
     :raises RuntimeError: a device has failed.
     """
     for drain in recorder.drains:
         drain()
-    torch = _torch()
+    torch = _torch_with_gpu()
     if torch is None:
         return
     for device in range(torch.cuda.device_count()):
-        if torch._C._cuda_hasPrimaryContext(device):  # to wait for another one would make a context there
+        if torch._C._cuda_hasPrimaryContext(device):  # waiting for another one would make a context there
             with torch.cuda.device(device):
                 torch._C._cuda_synchronize()

@@ -1,4 +1,7 @@
-"""Installs hooks: each right after the program has imported the library that it watches."""
+"""Installs hooks, each right after the program has imported its library, and keeps the process's recorder up to date.
+
+Our frames are left out of tracebacks that end the program or a thread, and of tracebacks of failed imports.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,43 @@ import atexit
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, Final
 
 from profiler.agent.patching import STATE, Hook, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start
-from profiler.agent.tracebacks import hide_our_frames
 
 _HOOKS: Final = "hooks"
+_AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
 _TRIMMED: Final = "<frozen importlib._bootstrap>"
-"""Frames of this file are left out of the traceback of an import that failed: the program's own stays as it was."""
+"""Python leaves frames of this file out of the traceback of a failed import; our `exec_module` pretends to be there."""
+
+
+# ---------------------------------------------------------------- imports
 
 
 class HookFinder:
-    """Stands in sys.meta_path (or is asked by one that does): adds the hooks to the loading of what they watch.
+    """Installs hooks when their modules are imported. Stands in sys.meta_path, or is asked by a finder that does.
 
-    :param before: the finder in whose name it is asked; the ones behind it find the modules.
+    :param before: the finder that asks; the modules are found by those behind it.
     """
 
     def __init__(self, hooks: Iterable[Hook], before: object | None = None) -> None:
-        self._wanted: dict[str, list[Hook]] = {}
+        self._hooks: dict[str, list[Hook]] = {}
         for hook in hooks:
             for name in hook.modules:
-                self._wanted.setdefault(name, []).append(hook)
+                self._hooks.setdefault(name, []).append(hook)
         self._before = before or self
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in self._wanted:
+        if name not in self._hooks:
             return None
         finders = iter(tuple(sys.meta_path))
         for finder in finders:
@@ -47,14 +55,14 @@ class HookFinder:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find else None
             if spec is not None:
-                self._follow(spec)
+                self._extend_loader(spec)
                 return spec
         return None
 
-    def _follow(self, spec: ModuleSpec) -> None:
-        """Have `loaded` called when the module of `spec` is ready.
+    def _extend_loader(self, spec: ModuleSpec) -> None:
+        """Have `loaded` called when the module of `spec` has been executed.
 
-        The loader keeps its type, which libraries look at: only this one object gets another `exec_module`.
+        The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`.
         """
         loader: Any = spec.loader
         if not hasattr(loader, "exec_module") or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
@@ -70,20 +78,61 @@ class HookFinder:
         loader.exec_module = exec_module
 
     def loaded(self, module: ModuleType) -> None:
-        """Install what waits for `module`, which has been imported (or reloaded)."""
-        for hook in self._wanted.get(module.__name__, ()):
+        """Install the hooks of `module`, which has been imported or reloaded."""
+        for hook in self._hooks.get(module.__name__, ()):
             install(hook, module)
 
     def install_for_loaded_modules(self) -> None:
-        """Install what waits for modules that the program has imported already."""
-        for name in self._wanted:
+        """Install the hooks of modules that the program has imported already."""
+        for name in self._hooks:
             module = sys.modules.get(name)
             if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
                 self.loaded(module)
 
 
+# ---------------------------------------------------------------- hooks
+
+_failures: Final[dict[str, str]] = {}
+"""For each hook of this recording: empty if it was installed, else why not."""
+
+
+def install_hooks(before: object | None = None) -> HookFinder:
+    """Start the recorder of this process, and install each hook when its library is imported.
+
+    :param before: the finder that will ask; None: the hook finder is put into sys.meta_path itself.
+    """
+    _failures.clear()  # of an earlier recording in this process
+    track_process()
+    hide_our_frames()
+    recorder = STATE.recorder
+    finder = HookFinder(load_hooks(recorder.level) if recorder else (), before)
+    if before is None:
+        sys.meta_path.insert(0, finder)
+    finder.install_for_loaded_modules()
+    return finder
+
+
+def load_hooks(level: str) -> list[Hook]:
+    """The hooks of that level: the `PLUGIN` of every module in the folder hooks. One that cannot load is reported."""
+    package = f"{__name__.rpartition('.')[0]}.{_HOOKS}"  # our package has another name in a recorded program
+    hooks: list[Hook] = []
+    for file in sorted(os.listdir(Path(__file__).parent / _HOOKS)):  # noqa: PTH208 - a Path each costs more
+        name, _, ending = file.partition(".")
+        if ending != "py" or name.startswith("_"):
+            continue
+        try:
+            plugin = importlib.import_module(f"{package}.{name}").PLUGIN
+            hook: Hook = type(plugin)()  # its state belongs to one recording
+        except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
+            report_failure(name, error)
+        else:
+            if level in hook.levels:
+                hooks.append(hook)
+    return hooks
+
+
 def install(hook: Hook, module: ModuleType) -> None:
-    """Install one hook. What goes wrong is reported, and taken back."""
+    """Install one hook. An error is reported, and its patches are undone."""
     before = patch_count()
     try:
         hook.install(module)
@@ -91,93 +140,114 @@ def install(hook: Hook, module: ModuleType) -> None:
         unpatch(before)
         report_failure(hook.name, error)
     else:
-        _told.setdefault(hook.name, "")
-
-
-_told: Final[dict[str, str]] = {}
-"""Of each hook that came in or should have: empty, or why it did not."""
+        _failures.setdefault(hook.name, "")
 
 
 def report_failure(name: str, error: BaseException) -> None:
-    """A hook did not come in, or had to be given up: the run says so."""
-    _told[name] = (
-        _told.get(name) or f"{type(error).__name__}: {' '.join(str(error).split())}"
-    )  # the first reason counts
+    """Record in the run that a hook could not be installed, or gave up. The first reason counts."""
+    _failures[name] = _failures.get(name) or f"{type(error).__name__}: {' '.join(str(error).split())}"
     recorder = STATE.recorder
     if recorder is not None:
-        recorder.hook_errors = _told
+        recorder.hook_errors = _failures
         recorder.write_metadata()
 
 
-def load_hooks(level: str) -> list[Hook]:
-    """The hooks of that level: the `PLUGIN` of every module in the folder hooks. One that cannot load is reported."""
-    package = f"{__name__.rpartition('.')[0]}.{_HOOKS}"  # ours goes by another name inside of a program
-    found: list[Hook] = []
-    for file in sorted(os.listdir(Path(__file__).parent / _HOOKS)):  # noqa: PTH208 - a Path each costs more
-        name, _, ending = file.partition(".")
-        if ending != "py" or name.startswith("_"):
-            continue
-        try:
-            plugin = importlib.import_module(f"{package}.{name}").PLUGIN
-            hook: Hook = type(plugin)()  # what one learns of a program is of one recording
-        except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
-            report_failure(name, error)
-        else:
-            if level in hook.levels:
-                found.append(hook)
-    return found
+# ---------------------------------------------------------------- the process
 
-
-def install_hooks(before: object | None = None) -> HookFinder:
-    """Start the recorder of this process, and have each hook installed when its library is imported.
-
-    :param before: the finder that will ask the watcher; None: the watcher stands in sys.meta_path itself.
-    """
-    _told.clear()  # of a recording before, in this process
-    track_process()
-    hide_our_frames()
-    recorder = STATE.recorder
-    watcher = HookFinder(load_hooks(recorder.level) if recorder else (), before)
-    if before is None:
-        sys.meta_path.insert(0, watcher)
-    watcher.install_for_loaded_modules()
-    return watcher
-
-
-_following = False
+_tracking = False
 
 
 def track_process() -> None:
-    """Keep STATE.recorder right from now on: in this process, in its forks, and to its end."""
-    global _following
-    if not _following:
-        _following = True
+    """Keep STATE.recorder current in this process, in its forks, and to its end."""
+    global _tracking
+    if not _tracking:
+        _tracking = True
         os.register_at_fork(after_in_child=_renew)
-        atexit.register(_finish)
+        atexit.register(_flush)
     _renew()
-    for name in ("_exit", "execv", "execve"):  # ways past atexit; the other execs are made of these two
+    for name in ("_exit", "execv", "execve"):  # ways past atexit; the other functions of exec call these two
         patch(os, name, _flushed_first)
 
 
 def _renew() -> None:
     before, STATE.recorder = STATE.recorder, start()
     if STATE.recorder is not None and STATE.recorder is not before:
-        STATE.recorder.hook_errors = _told
-        if before is not None:  # a fork is what its parent was
+        STATE.recorder.hook_errors = _failures
+        if before is not None:  # a fork inherits what its parent is
             STATE.recorder.hook_facts.update(before.hook_facts)
 
 
-def _finish() -> None:
+def _flush() -> None:
     recorder: Recorder | None = STATE.recorder
     if recorder is not None and recorder.pid == os.getpid():
         recorder.flush()
 
 
 def _flushed_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Children of multiprocessing leave by os._exit, launchers become another program."""
+    """Children of multiprocessing end by os._exit, and launchers replace themselves by another program."""
 
-    def left(*args: Any, **kwargs: Any) -> Any:
-        _finish()
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        _flush()
         return original(*args, **kwargs)
 
-    return left
+    return leave
+
+
+# ---------------------------------------------------------------- tracebacks
+
+
+def hide_our_frames() -> None:
+    """Remove our frames from tracebacks of uncaught errors, unless the program has an excepthook of its own."""
+    if sys.excepthook is sys.__excepthook__:
+        patch(sys, "excepthook", _program_hook)
+    if threading.excepthook is threading.__excepthook__:
+        patch(threading, "excepthook", _thread_hook)
+
+
+def _program_hook(original: Callable[..., Any]) -> Callable[..., Any]:
+    def excepthook(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> Any:
+        _strip(value)
+        return original(kind, value, value.__traceback__)
+
+    return excepthook
+
+
+def _thread_hook(original: Callable[..., Any]) -> Callable[..., Any]:
+    def excepthook(args: Any) -> Any:
+        if args.exc_value is None:
+            return original(args)
+        _strip(args.exc_value)
+        stripped = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
+        return original(threading.ExceptHookArgs(stripped))
+
+    return excepthook
+
+
+def _strip(error: BaseException) -> None:
+    """Remove our frames from an error and its causes."""
+    with suppress(Exception):  # a signal's handler may raise meanwhile: then some frames stay
+        done: set[int] = set()
+        pending: list[BaseException | None] = [error]
+        while pending:
+            current = pending.pop()
+            if current is None or id(current) in done:
+                continue
+            done.add(id(current))
+            current.__traceback__ = _without_our_frames(current.__traceback__)
+            pending += (current.__cause__, current.__context__)
+            if isinstance(current, BaseExceptionGroup):
+                pending += current.exceptions
+
+
+def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
+    first = current = _next_foreign(trace)
+    while current is not None:
+        current.tb_next = _next_foreign(current.tb_next)
+        current = current.tb_next
+    return first
+
+
+def _next_foreign(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_AGENT):
+        trace = trace.tb_next
+    return trace

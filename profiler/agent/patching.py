@@ -1,4 +1,4 @@
-"""What a hook is, and the one way in which it replaces a function of someone else's: so that it can be taken back."""
+"""What a hook is, and how it replaces functions of other packages so that they can be restored."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final, Protocol
 from profiler.agent.bootstrap import warn
 from profiler.agent.recorder import Recorder
 
-_OURS: Final = __file__.rpartition("agent")[0]
+_PACKAGE: Final = __file__.rpartition("agent")[0]
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
 _STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 - as code objects have it; below it, site-packages
 
 
 class State:
-    """The recorder of this process for the hooks: theirs to ask at each call, since a fork has a new one."""
+    """The recorder of this process. Hooks read it at each call, since a fork gets a new one."""
 
     __slots__ = ("recorder",)
 
@@ -31,7 +31,7 @@ STATE: Final = State()
 
 
 class Hook(Protocol):
-    """Watches one library. Its `install` runs right after the program has imported one of `modules`."""
+    """Records what a program does with one library; installed right after the program has imported one of `modules`."""
 
     name: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
@@ -39,130 +39,132 @@ class Hook(Protocol):
     """The levels at which it is installed."""
 
     def install(self, module: ModuleType) -> None:
-        """Replace what must be replaced in `module`, by `patch`. At level light: counts only, no times, no sites.
+        """Patch functions of `module` with `patch`. At level light hooks only count: no times, no sites.
 
-        Whatever goes wrong in it is reported and leaves the program as it was.
+        An error is reported, and what it has patched is restored.
         """
 
 
 @dataclass(eq=False, slots=True)
 class Patch:
-    """One function that a wrapper stands for.
+    """One function that is replaced by a wrapper.
 
-    :param own: whether `owner` had it itself, and did not only inherit it.
+    :param inherited: whether `owner` did not define it, but inherited it.
     """
 
     owner: Any
     name: str
-    own: bool
+    inherited: bool
     original: Any
     wrapper: Any
 
     def is_active(self) -> bool:
-        """Whether nobody has put something else in the place of ours since."""
+        """Whether nobody has replaced our wrapper since."""
         return vars(self.owner).get(self.name) is self.wrapper
 
     def undo(self) -> None:
-        """What the program has put over ours is its own: that stays, and goes on by way of our wrapper."""
+        """Restore the original. A replacement that the program made meanwhile stays, and calls our wrapper."""
         if self.is_active():
-            if self.own:
-                setattr(self.owner, self.name, self.original)
-            else:
+            if self.inherited:
                 delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.original)
 
 
 @dataclass(eq=False, slots=True)
-class _Lent:
-    """Stands among the patches for something that a library took from us."""
+class _Registration:
+    """Something of ours that is registered with a library."""
 
     undo: Callable[[], object]
 
 
-_patches: Final[list[Patch | _Lent]] = []
+_patches: Final[list[Patch | _Registration]] = []
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Replace `owner.name` by `make(original)`, which keeps the original's name, text and signature.
+    """Replace `owner.name` by `make(original)`, which gets the original's name, docstring and signature.
 
-    A function that another module defines is replaced there too, so that it stays one function under both names; and
-    a wrapper is pickled by where it is found.
+    A function that another module defines is replaced there too, so that both names stay one function. The wrapper's
+    `__module__` and `__qualname__` are where it can be found, because it is pickled by them.
 
-    :param owner: a module or a class; where a class only inherits `name`, it gets one of its own.
+    :param owner: a module or a class; a class that inherits `name` gets an attribute of its own.
     """
     original = getattr(owner, name)
     home = _home(owner, name, original)
     wrapper = make(original)
     functools.update_wrapper(wrapper, original)
     unbound = isinstance(owner, type) and isinstance(vars(owner).get(name), (staticmethod, BuiltinFunctionType))
-    for place, under in ((owner, name), *home):
-        placed = staticmethod(wrapper) if unbound else wrapper
-        _patches.append(Patch(place, under, under in vars(place), vars(place).get(under), placed))
-        setattr(place, under, placed)
-    if not _is_found(wrapper):
+    for target, attribute in ((owner, name), *home):
+        replacement = staticmethod(wrapper) if unbound else wrapper
+        attributes = vars(target)
+        _patches.append(Patch(target, attribute, attribute not in attributes, attributes.get(attribute), replacement))
+        setattr(target, attribute, replacement)
+    if not _is_importable(wrapper):
         wrapper.__module__ = owner.__module__ if isinstance(owner, type) else owner.__name__
         wrapper.__qualname__ = f"{owner.__qualname__}.{name}" if isinstance(owner, type) else name
 
 
 def _home(owner: Any, name: str, original: Any) -> tuple[tuple[ModuleType, str], ...]:
-    """The module that defines a function, where `owner` is another one."""
+    """The module that defines a function and its name there, if `owner` is another one."""
     if not isinstance(owner, ModuleType) or not isinstance(original, FunctionType):
         return ()
-    home, own_name = sys.modules.get(original.__module__ or ""), original.__qualname__
-    if home is None or (home is owner and own_name == name) or vars(home).get(own_name) is not original:
+    home, home_name = sys.modules.get(original.__module__ or ""), original.__qualname__
+    if home is None or (home is owner and home_name == name) or vars(home).get(home_name) is not original:
         return ()
-    return ((home, own_name),)
+    return ((home, home_name),)
 
 
-def _is_found(function: Any) -> bool:
-    """Whether its module has it under its name: then that is how it is pickled."""
-    at: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+def _is_importable(function: Any) -> bool:
+    """Whether its module has it under its name."""
+    value: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in function.__qualname__.split("."):
-        at = getattr(at, part, None)
-    return at is function
+        value = getattr(value, part, None)
+    return value is function
 
 
 def on_unpatch(undo: Callable[[], object]) -> None:
-    """Have `unpatch` call `undo`: for what a library has registered, and not replaced."""
-    _patches.append(_Lent(undo))
+    """Have `unpatch` call `undo`: for callbacks that are registered with a library."""
+    _patches.append(_Registration(undo))
 
 
 def patch_count() -> int:
-    """How many replacements there are."""
+    """Number of patches and registrations."""
     return len(_patches)
 
 
 def patches() -> list[Patch]:
-    """All functions that are replaced, the first first."""
-    return [one for one in _patches if isinstance(one, Patch)]
+    """All replaced functions, in the order in which they were replaced."""
+    return [patch for patch in _patches if isinstance(patch, Patch)]
 
 
 def unpatch(until: int = 0) -> None:
-    """Take back what `patch` replaced, the last first, until so many replacements are left."""
+    """Undo patches and registrations, the last first, until `until` of them are left."""
     while len(_patches) > until:
         try:
             _patches.pop().undo()
-        except Exception as error:  # noqa: BLE001 - the program's object said no; the others are taken back all the same
-            warn(f"a replaced function was not taken back: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - an object of the program refused; the others are restored all the same
+            warn(f"a replaced function could not be restored: {type(error).__name__}: {error}")
 
 
-_MOST_KNOWN: Final = 10_000
-_user: Final[dict[str, bool]] = {}
-"""By file: code of two files is equal when its text is."""
+_MAX_FILES: Final = 10_000
+_user_files: Final[dict[str, bool]] = {}
+"""By file name, because code objects of two files are equal if their text is."""
 
 
 def is_user_code(code: CodeType) -> bool:
-    """Whether a function is the user's own, not a library's, the standard library's or ours."""
+    """Whether code belongs to the user: not to a library, the standard library or this package."""
     file = code.co_filename
-    known = _user.get(file)
-    if known is None:
-        if len(_user) >= _MOST_KNOWN:  # a program that makes code as it goes
-            _user.clear()
-        known = _user[file] = not (file.startswith((_OURS, _STANDARD)) or any(part in file for part in _LIBRARIES))
-    return known
+    cached = _user_files.get(file)
+    if cached is None:
+        if len(_user_files) >= _MAX_FILES:  # a program that makes code without end
+            _user_files.clear()
+        installed = file.startswith((_PACKAGE, _STANDARD)) or any(part in file for part in _LIBRARIES)
+        cached = _user_files[file] = not installed
+    return cached
 
 
 def caller(depth: int) -> FrameType | None:
-    """The frame so many callers out from who asks; None where C called from the outside (atexit, a new thread)."""
+    """The frame `depth` callers out from the caller; None if there is none (atexit, a new thread)."""
     try:
         return sys._getframe(depth + 1)
     except ValueError:
@@ -170,8 +172,8 @@ def caller(depth: int) -> FrameType | None:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's own code, from `frame` outward; `frame` itself where there is none."""
-    at = frame
-    while at is not None and not is_user_code(at.f_code):
-        at = at.f_back
-    return at or frame
+    """The innermost frame of the user's code, from `frame` outward; `frame` itself if there is none."""
+    current = frame
+    while current is not None and not is_user_code(current.f_code):
+        current = current.f_back
+    return current or frame

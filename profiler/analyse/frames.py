@@ -44,7 +44,7 @@ _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "w
 _NOTES: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
 """With these torch notes the name of a step of an optimizer, before its hooks begin and after they end: some 30 µs, the
 optimizer's, but not in what is recorded of it."""
-_TIMED_CLOSURE: Final = ("_optimizer_steps.py", ("closed", "end"))
+_TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), ("closed", "end"))
 """Our frames around such a call, and at the end of a step: what runs below them is not recorded as the optimizer's."""
 
 
@@ -118,6 +118,7 @@ def _cover(kind: str, path: str, function: str) -> str:
 _HOOK_COVERS: Final = {
     "loader": DATA,
     "datasets": DATA,
+    "tokenizers": TOKENIZE,
     "_tokenizing": TOKENIZE,
     "checkpoints": CHECKPOINT,
     "backward": BACKWARD,

@@ -43,7 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "__init__.py").write_text("def function(): return 1\n")
     (folder / "part.py").write_text("import watched_package\nSEEN = watched_package.function()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(installation, "_told", {})
+    monkeypatch.setattr(installation, "_failures", {})
     before = list(sys.meta_path)
     yield folder
     sys.meta_path[:] = before
@@ -173,7 +173,7 @@ def test_threads_may_import_at_once() -> None:
 
 
 def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "_told", {})
+    monkeypatch.setattr(installation, "_failures", {})
     made = recorder.Recorder(tmp_path / "run", "light")
     monkeypatch.setattr(patching.STATE, "recorder", made)
     original = importlib.import_module
@@ -192,12 +192,12 @@ def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("package")
 def test_a_recording_knows_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    installation._told["watching"] = "LookupError: of the recording before"
+    installation._failures["watching"] = "LookupError: of the recording before"
     monkeypatch.setattr(installation, "track_process", lambda: None)
     monkeypatch.setattr(installation, "hide_our_frames", lambda: None)
     monkeypatch.setattr(patching.STATE, "recorder", None)
     installation.install_hooks()
-    assert installation._told == {}
+    assert installation._failures == {}
     first, second = ({type(one): one for one in installation.load_hooks("full")} for _ in range(2))
     assert first.keys() == second.keys()
     assert not any(first[kind] is second[kind] for kind in first)

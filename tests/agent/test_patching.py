@@ -107,7 +107,7 @@ def test_whose_code_it_is(file: str, users: bool) -> None:
 
 
 def test_not_all_code_of_a_program_that_makes_it_as_it_goes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patching, "_MOST_KNOWN", 5)
+    monkeypatch.setattr(patching, "_MAX_FILES", 5)
     for number in range(20):
         patching.is_user_code(code_of(f"/somewhere/made{number}.py"))
-    assert len(patching._user) <= 5
+    assert len(patching._user_files) <= 5

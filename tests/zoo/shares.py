@@ -27,8 +27,8 @@ PARTS: Final = ("input", "checkpoint", "backward", "optimizer", "rest")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 _CALLED: Final = (  # the innermost of these counts
     ("input", re.compile(r"torch/utils/data/dataloader\.py"), re.compile(r"(^|\.)(__next__|__iter__)$")),
-    ("input", re.compile(r"agent/hooks/(_tokenizing|datasets|loader)\.py"), re.compile(r"")),
-    ("rest", re.compile(r"agent/hooks/_optimizer_steps\.py"), re.compile(r"(^|\.)(end|closed)$")),
+    ("input", re.compile(r"agent/hooks/(tokenizers|datasets|loader)\.py"), re.compile(r"")),
+    ("rest", re.compile(r"agent/hooks/optimizers\.py"), re.compile(r"(^|\.)(end|closed)$")),
     ("backward", re.compile(r"agent/hooks/backward\.py"), re.compile(r"")),
     ("checkpoint", re.compile(r"agent/hooks/checkpoints\.py"), re.compile(r"")),
     ("checkpoint", re.compile(r"torch/serialization\.py"), re.compile(r"(^|\.)save$")),

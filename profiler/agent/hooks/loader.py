@@ -1,32 +1,41 @@
-"""torch's DataLoader on the training side: the wait for each batch, and the moment at which it was asked for."""
+"""torch's DataLoader in the training process: the wait for each batch, and the boundary at each request for one.
+
+A loader is named after the user's line that made it. Loaders that a program makes anew in each epoch share a name;
+those that a helper makes side by side do not.
+"""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from types import ModuleType
+from pathlib import PurePath
+from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hooks._loader_names import LoaderNames
-from profiler.agent.patching import STATE, caller, patch
+from profiler.agent.patching import STATE, caller, patch, user_frame
 from profiler.agent.recorder import Region, now
 from profiler.run.tables import BoundaryKind
 
 _NAME: Final = "_recorded_name"
-"""Attribute of a loader's iterator: what its batches are called."""
+"""Attribute of a loader's iterator: the name of the loader."""
 _WORKER: Final = "_worker_info"
+"""Variable of torch's worker module: set in a worker process only."""
+_MAX_FRAMES: Final = 40
+"""Frames of a stack that tell apart where loaders are made: beyond these only launchers differ."""
+_MAX_LOADERS: Final = 1000
+"""Loaders whose names are remembered, and stacks that made them."""
 
 
-class _Asking(threading.local):
-    """Whether this thread is inside of a loader: a loader within a dataset is a part of that one's time."""
-
-    def __init__(self) -> None:
-        self.now = False
+class _Thread(threading.local):
+    requesting = False
+    """Whether this thread waits for a loader: the time of a loader within a dataset belongs to the outer one."""
 
 
 class Loader:
-    """Region `data` around each next batch, `loader start` around each start; a boundary at each question.
+    """Region `data` around each next batch, `loader start` around each start; a boundary at each request.
 
     Within `data`, `receive` is what is not a wait for workers: unpacking, and fetching shared memory tensor by tensor.
     """
@@ -36,43 +45,43 @@ class Loader:
     levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
     def install(self, module: ModuleType) -> None:
-        """Batches of workers' own loaders, and of loaders within a dataset, end no step."""
-        names, asking = LoaderNames(), _Asking()
-        worker = vars(module._utils.worker)  # torch keeps there, in a worker, which one it is
-
-        patch(module.DataLoader, "__init__", lambda original: _made(original, names))
-        patch(module.DataLoader, "__iter__", lambda original: _started(original, asking, worker))
-        patch(module._BaseDataLoaderIter, "__init__", lambda original: _named(original, names))
-        patch(module._BaseDataLoaderIter, "__next__", lambda original: _asked(original, asking, worker))
+        """Batches of loaders in workers, and of loaders within a dataset, end no step."""
+        names, thread = _LoaderNames(), _Thread()
+        worker = vars(module._utils.worker)
+        iterator = module._BaseDataLoaderIter
+        patch(module.DataLoader, "__init__", lambda original: _created(original, names))
+        patch(module.DataLoader, "__iter__", lambda original: _started(original, thread, worker))
+        patch(iterator, "__init__", lambda original: _iterator_created(original, names))
+        patch(iterator, "__next__", lambda original: _requested(original, thread, worker))
         if STATE.recorder is not None and STATE.recorder.detailed:
-            patch(ForkingPickler, "loads", lambda original: _received(original, asking))
+            patch(ForkingPickler, "loads", lambda original: _received(original, thread))
 
 
-def _made(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
+def _created(original: Callable[..., None], names: _LoaderNames) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if STATE.recorder is not None:
-            names.made(self, caller(1))
+            names.add(self, caller(1))
 
     return init
 
 
-def _named(original: Callable[..., None], names: LoaderNames) -> Callable[..., None]:
+def _iterator_created(original: Callable[..., None], names: _LoaderNames) -> Callable[..., None]:
     def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         original(self, loader, *args, **kwargs)
         recorder = STATE.recorder
         if recorder is not None:
-            setattr(self, _NAME, names.asked(loader))
+            setattr(self, _NAME, names.name(loader))
             ahead = getattr(self, "_num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 1)
             recorder.prefetch = max(recorder.prefetch, ahead)
 
     return init
 
 
-def _started(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _started(original: Callable[[Any], Any], thread: _Thread, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
     def start(self: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or not recorder.detailed or asking.now or worker.get(_WORKER) is not None:
+        if recorder is None or not recorder.detailed or thread.requesting or worker.get(_WORKER) is not None:
             return original(self)
         with Region(recorder, "loader start"):
             return original(self)
@@ -80,14 +89,14 @@ def _started(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[st
     return start
 
 
-def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
     def ask(self: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or asking.now or worker.get(_WORKER) is not None:
+        if recorder is None or here.requesting or worker.get(_WORKER) is not None:
             return original(self)
         at, ended, begin, thread, depth = None, 0, 0, recorder.thread, 0
         name = getattr(self, _NAME, "DataLoader")
-        asking.now = True
+        here.requesting = True
         try:
             if not recorder.index:  # else the program marks its steps
                 at = recorder.begin_boundary(BoundaryKind.LOADER, name)
@@ -100,7 +109,7 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
             ended = 1
             raise
         finally:
-            asking.now = False
+            here.requesting = False
             if begin:
                 recorder.region("data", begin, depth)
             if at is not None:
@@ -109,15 +118,85 @@ def _asked(original: Callable[[Any], Any], asking: _Asking, worker: Mapping[str,
     return ask
 
 
-def _received(original: Callable[..., Any], asking: _Asking) -> Callable[..., Any]:
+def _received(original: Callable[..., Any], thread: _Thread) -> Callable[..., Any]:
     def loads(*args: Any, **kwargs: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or not asking.now:
+        if recorder is None or not thread.requesting:
             return original(*args, **kwargs)
         with Region(recorder, "receive"):
             return original(*args, **kwargs)
 
     return loads
+
+
+# ---------------------------------------------------------------- names
+
+
+@dataclass(eq=False, slots=True)
+class _Name:
+    """A name, and the last loader that bears it."""
+
+    label: str
+    loader: weakref.ref[Any]
+    text: str = ""
+    """Empty until batches are requested: many a loader is only a template for a framework's own."""
+    used: bool = False
+
+
+class _LoaderNames:
+    """Names loaders; about 20 µs for each loader that is made."""
+
+    def __init__(self) -> None:
+        self._by_origin: dict[tuple[Any, ...], list[_Name]] = {}
+        self._by_loader: dict[int, _Name] = {}  # by id: a loader need not have a hash
+        self._label_counts: dict[str, int] = {}
+
+    def add(self, loader: Any, frame: FrameType | None) -> None:
+        """Name `loader`, made by `frame`: as the one that the same stack made before, if that was used and is over."""
+        creator = user_frame(frame)
+        if creator is None:
+            return
+        kind = (_attribute_type(loader, "dataset"), _attribute_type(loader, "sampler"), vars(loader).get("batch_size"))
+        if len(self._by_origin) >= _MAX_LOADERS:
+            self._by_origin.clear()
+        names = self._by_origin.setdefault((_stack(frame), *kind), [])
+        name = next((name for name in names if _same_dataset(name.loader(), loader)), None)
+        name = name or next((name for name in names if name.used or name.loader() is None), None)
+        if name is None:
+            label = f"{type(loader).__name__} ({PurePath(creator.f_code.co_filename).name}:{creator.f_lineno})"
+            name = _Name(label, weakref.ref(loader))
+            names.append(name)
+        name.loader, name.used = weakref.ref(loader), False
+        if len(self._by_loader) >= _MAX_LOADERS:  # a program that makes them without end: most no longer exist
+            self._by_loader = {key: name for key, name in self._by_loader.items() if name.loader() is not None}
+        self._by_loader[id(loader)] = name
+
+    def name(self, loader: Any) -> str:
+        """The name of a loader whose batches are requested now."""
+        name = self._by_loader.get(id(loader))
+        if name is None or name.loader() is not loader:
+            return type(loader).__name__
+        name.used = True
+        if not name.text:
+            number = self._label_counts[name.label] = self._label_counts.get(name.label, 0) + 1
+            name.text = name.label if number == 1 else f"{name.label} #{number}"
+        return name.text
+
+
+def _stack(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
+    stack: list[tuple[CodeType, int]] = []
+    while frame is not None and len(stack) < _MAX_FRAMES:
+        stack.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(stack)
+
+
+def _attribute_type(loader: Any, name: str) -> type:
+    return type(vars(loader).get(name))
+
+
+def _same_dataset(before: Any, loader: Any) -> bool:
+    return before is not None and vars(before).get("dataset") is vars(loader).get("dataset")
 
 
 PLUGIN = Loader()

@@ -1,4 +1,4 @@
-"""torch's DataLoader on the side where batches are made: in its workers, in its pin thread, or in the one process."""
+"""torch's DataLoader where batches are made: in its workers, in its pin thread, or in the training process itself."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, ModuleType
-from typing import Any, ClassVar, Final
+from types import CodeType, FrameType, ModuleType
+from typing import Any, ClassVar, Final, cast
 
-from profiler.agent.hooks._origins import Origins
 from profiler.agent.patching import STATE, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 
-_origins: Final = Origins()
+_MAX_WRAPPERS: Final = 5
+"""Wrappers around a dataset that are looked through: Subset of a Subset, a shard of those, ..."""
 _COLLATE: Final = "_recorded_collate"
 """Attribute of a fetcher: the code of what it collates with."""
 
 
-class _Said(threading.local):
-    """The fetcher whose origins this thread has said last, and to which recorder."""
+class _Thread(threading.local):
+    """The fetcher whose origins this thread recorded last, and in which recorder."""
 
     fetcher: Callable[[], Any] | None = None
     serial = 0
 
 
-_said: Final = _Said()
+_thread: Final = _Thread()
 
 
 class _Pinning(threading.local):
@@ -37,6 +37,59 @@ class _Pinning(threading.local):
 
     def __init__(self) -> None:
         self.now = False
+
+
+class Origins:
+    """Records, once and whenever it changes, which function of the user a region stands for.
+
+    The record is a call of no length, with the first line of the function, before the first region of each origin.
+    """
+
+    def __init__(self) -> None:
+        self._thread = _OriginThread()
+
+    def record(self, recorder: Recorder, name: str, code: CodeType | None) -> None:
+        """From now on this thread's regions of that name come from `code`; None: from no code of the user."""
+        origin = recorder.serial, code
+        if self._thread.last.get(name) == origin:
+            return
+        self._thread.last[name] = origin
+        site = -1 if code is None else recorder.site(cast("FrameType", _FirstLine(code)))
+        recorder.call(CallKind.OTHER, name, now(), site=site)
+
+    def record_dataset(self, recorder: Recorder, name: str, dataset: Any, methods: tuple[str, ...]) -> None:
+        """As `record`, for the first of a dataset's `methods` that is the user's own; about 1 µs."""
+        self.record(recorder, name, _dataset_code(dataset, methods))
+
+
+class _OriginThread(threading.local):
+    def __init__(self) -> None:
+        self.last: dict[str, tuple[int, CodeType | None]] = {}
+
+
+class _FirstLine:
+    """The first line of a function, as a frame at it would be."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.f_code = code
+        self.f_lineno = code.co_firstlineno
+        self.f_lasti = -1
+
+
+def _dataset_code(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
+    for _ in range(_MAX_WRAPPERS):
+        for method in methods:
+            code = getattr(getattr(type(dataset), method, None), "__code__", None)
+            if isinstance(code, CodeType) and is_user_code(code):
+                return code
+        inner = getattr(dataset, "__dict__", {}).get("dataset")  # no getattr: a dataset may answer to any name
+        if inner is None:
+            return None
+        dataset = inner
+    return None
+
+
+_origins: Final = Origins()
 
 
 class LoaderWorkers:
@@ -73,8 +126,8 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
             recorder = STATE.recorder
             if recorder is None or not recorder.detailed:
                 return collate(batch)
-            if _said.fetcher is not me:  # a loader within the data set has said its own since
-                _origins.say(recorder, "collate", code)
+            if _thread.fetcher is not me:  # a loader within the dataset has recorded its own meanwhile
+                _origins.record(recorder, "collate", code)
             thread = recorder.thread
             depth = thread.depth
             thread.depth = depth + 1
@@ -95,10 +148,10 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         if recorder is None or not recorder.detailed:
             return original(self, *args, **kwargs)
         me = weakref.ref(self)  # the same one each time
-        if _said.fetcher is not me or _said.serial != recorder.serial:
-            _said.fetcher, _said.serial = me, recorder.serial
-            _origins.say_of(recorder, "dataset", self.dataset, methods)
-            _origins.say(recorder, "collate", getattr(self, _COLLATE, None))
+        if _thread.fetcher is not me or _thread.serial != recorder.serial:
+            _thread.fetcher, _thread.serial = me, recorder.serial
+            _origins.record_dataset(recorder, "dataset", self.dataset, methods)
+            _origins.record(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread
         depth = thread.depth
         thread.depth = depth + 1

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import gzip
 import math
 import os
+import shutil
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
-from profiler.agent.hooks._alarm import Alarm
-from profiler.agent.hooks._kineto import KinetoSession, program_profiles
 from profiler.agent.installation import report_failure
 from profiler.agent.patching import STATE, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
@@ -21,19 +25,28 @@ from profiler.run.tables import BoundaryKind
 SKIP: Final = 5
 """Steps before the window: compilers, caches and allocators settle in them."""
 STEPS: Final = 5
-"""Steps in the window; the environment variable ENV_STEPS says otherwise."""
+"""Steps in the window, unless the environment variable ENV_STEPS is set."""
 ENV_STEPS: Final = "PROFILER_TRACE_STEPS"
-_MOST_NS: Final = 10_000_000_000  # a trace grows by up to 200 MB/s of short operators: slow steps get fewer of them
+_MAX_NS: Final = 10_000_000_000  # short operators make up to 200 MB/s of trace: slow steps get a shorter window
 CUT_NS: Final = 5_000_000_000
-"""After so long a window ends in the middle of a step too, where memory has grown by CUT_BYTES: it is those operators,
-whose writing takes longer than they did."""
+"""After so long a window may end within a step, if memory has grown by CUT_BYTES: writing such a trace takes longer
+than its operators took."""
 CUT_BYTES: Final = 1 << 29
+TRACE: Final = "kineto.json.gz"
+_LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
+_SILENT: Final = "99"
+_READINGS: Final = 5
+_COMPRESSION: Final = 1  # of gzip: 5 times smaller at 100 MB/s; level 9 makes it 7 times, and takes ten times as long
+ALARM_PERIOD_S: Final = 0.5
+
+_alarm_callbacks: Final[list[object]] = []
+"""Kept alive, because the interpreter may still have to call them."""
 
 _Boundary = tuple[BoundaryKind, str] | None
 
 
 class TorchTrace:
-    """Opens one window in the life of a recorder, unless the program has a profiler of torch's of its own."""
+    """Traces one window in the life of a recorder, unless the program uses torch's profiler itself."""
 
     name: ClassVar[str] = "torch-trace"
     modules: ClassVar[tuple[str, ...]] = ("torch.autograd.profiler",)
@@ -43,21 +56,21 @@ class TorchTrace:
         self.window: Window | None = None
 
     def install(self, module: ModuleType) -> None:
-        """Every way of starting a profiler of torch's in Python goes through two functions of `module`."""
+        """All ways of starting torch's profiler from Python go through two functions of `module`."""
         if STATE.recorder is not None:
             self.window = window = Window(STATE.recorder)
-            on_unpatch(window.taken_back)
-            patch(module, "_prepare_profiler", window.watched)
-            patch(module, "_enable_profiler", window.watched)
-            os.register_at_fork(after_in_child=window.forked)
+            on_unpatch(window.close)
+            patch(module, "_prepare_profiler", window.before_program_profiler)
+            patch(module, "_enable_profiler", window.before_program_profiler)
+            os.register_at_fork(after_in_child=window.after_fork)
 
 
 class Window:
-    """The steps that are traced.
+    """The steps that are traced; they are excluded from measurements.
 
-    Steps that it touches are left out of what is measured; the fact `trace` says when it was, or why it was not:
-    state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <= ended (ns; the trace covers
-    begin to end, the rest is its starting and writing), and the clock pairs of KinetoSession.
+    Fact `trace` describes it: state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <=
+    ended in ns (the trace covers begin to end; before and after it is started and written), and the clock pairs of
+    KinetoSession.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -72,14 +85,14 @@ class Window:
         self._ours = False
         self._facts: dict[str, Any] = {}
         recorder.on_step.append(self._boundary)
-        self._say("waiting", f"the program ended before its {SKIP}th step")
+        self._set_state("waiting", f"the program ended before its {SKIP}th step")
 
     def _boundary(self) -> None:
-        """A step may end here: begin the window, or end it."""
+        """Begin or end the window here, where a step may end."""
         recorder = self._recorder
         if recorder is None or recorder is not STATE.recorder:
             return
-        if _capturing(sys.modules["torch"]):  # a graph would be lost: nothing else may be asked of the GPU meanwhile
+        if _capturing(sys.modules["torch"]):  # any other use of the GPU would invalidate the graph
             return
         at = recorder.open_boundary
         if self._session is None:
@@ -89,13 +102,15 @@ class Window:
         elif recorder.thread.tid == self._tid:
             if at == self._counted:
                 self._left -= 1
-            elif at is None or (self._counted and at[0] < self._counted[0]):  # a better word for what a step is
+            elif at is None or (
+                self._counted and at[0] < self._counted[0]
+            ):  # a better boundary of steps than the one before
                 self._counted, self._left = at, _steps()
-            if self._left <= 0 or now() - self._session.begin > _MOST_NS:
+            if self._left <= 0 or now() - self._session.begin > _MAX_NS:
                 self._end(recorder)
 
     def _needed(self, at: _Boundary) -> float:
-        """How many boundaries of this name come before the window; batches count where no optimizer steps."""
+        """How many boundaries of this name precede the window; batches count where no optimizer steps."""
         if at is None or at[0] == BoundaryKind.OPTIMIZER:
             return SKIP
         steps = any(seen and seen[0] == BoundaryKind.OPTIMIZER for seen in self._counts)
@@ -104,27 +119,27 @@ class Window:
     def _begin(self, recorder: Recorder, at: _Boundary) -> None:
         began = now()
         if program_profiles(sys.modules["torch"]):
-            self._give_up("skipped", "a profiler of torch's of the program's own was running")
+            self._finish("skipped", "torch's profiler was running already, started by the program")
             return
         self._ours = True
         try:
             self._session = KinetoSession(sys.modules["torch"])
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
-            self._give_up("failed", f"{type(error).__name__}: {error}")
+            self._finish("failed", f"{type(error).__name__}: {error}")
             report_failure(PLUGIN.name, error)
             return
         finally:
             self._ours = False
         self._tid, self._counted, self._left = recorder.thread.tid, at, _steps()
-        atexit.register(self.taken_back)
+        atexit.register(self.close)
         self._memory = _resident()
         if threading.current_thread() is threading.main_thread():
-            self._alarm = Alarm(self._too_much, self._cut)
-        self._own_time(recorder, began)
-        self._say("open", "the program ended inside of the window, and not by itself", began=began)
+            self._alarm = Alarm(self._is_too_large, self._cut)
+        self._record_overhead(recorder, began)
+        self._set_state("open", "the program was ended within the window", began=began)
 
-    def _too_much(self) -> bool:
-        """Whether the window has to end where it is, at a boundary or not."""
+    def _is_too_large(self) -> bool:
+        """Whether the window must end now, at a boundary or not."""
         session = self._session
         if session is None or now() - session.begin < CUT_NS:
             return False
@@ -139,18 +154,18 @@ class Window:
         session, self._session = self._session, None
         if session is None:
             return
-        self._silence()
+        self._stop_alarm()
         began = now()
         try:
             clock = session.finish(recorder.directory)
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
-            self._give_up("failed", f"{type(error).__name__}: {error}")
+            self._finish("failed", f"{type(error).__name__}: {error}")
             report_failure(PLUGIN.name, error)
         else:
-            self._give_up("recorded", reason, begin=session.begin, end=session.end, clock=clock)
-        self._own_time(recorder, began)
+            self._finish("recorded", reason, begin=session.begin, end=session.end, clock=clock)
+        self._record_overhead(recorder, began)
 
-    def watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def before_program_profiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(*args: Any, **kwargs: Any) -> Any:
             if not self._ours and self._recorder is not None and self._recorder is STATE.recorder:
                 self._make_way(self._recorder)
@@ -159,32 +174,32 @@ class Window:
         return start
 
     def _make_way(self, recorder: Recorder) -> None:
-        """torch knows one session at a time, and a second one would lose its events, or crash at its end."""
+        """End our session before the program begins one: torch supports one, and a second one may crash at its end."""
         if self._session is None:
             if self._facts.get("state") == "waiting":
-                self._give_up("skipped", "the program uses a profiler of torch's itself")
+                self._finish("skipped", "the program uses torch's profiler itself")
         elif recorder.thread.tid == self._tid:
-            self._end(recorder, "ended early: the program started a profiler of torch's itself")
-        else:  # only the thread that began a session may end it: it is lost, and left alone
+            self._end(recorder, "ended early: the program started torch's profiler itself")
+        else:  # only the thread that began a session may end it: it is lost
             self._session = None
-            self._silence()
-            self._give_up("failed", "another thread of the program started a profiler of torch's")
+            self._stop_alarm()
+            self._finish("failed", "another thread of the program started torch's profiler")
 
-    def _silence(self) -> None:
+    def _stop_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.stop()
 
-    def forked(self) -> None:
-        """A child would go on collecting events that nobody takes; and what its parent traced is no fact of its own."""
+    def after_fork(self) -> None:
+        """A child must not collect events for its parent's session, nor report what its parent traced."""
         if self._session is not None:
-            self._session.forget()
+            self._session.abandon()
         if self._recorder is not None and STATE.recorder is not None:
-            skipped = {"state": "skipped", "reason": "a fork of a process that had torch already"}
+            skipped = {"state": "skipped", "reason": "forked from a process that had torch already"}
             STATE.recorder.add_hook_facts(trace=skipped)
         self._session = self._recorder = None
 
-    def taken_back(self) -> None:
-        """The recording ends, or the program does."""
+    def close(self) -> None:
+        """End an open window, because the recording or the program ends."""
         recorder = self._recorder
         if recorder is None or recorder.pid != os.getpid():
             return
@@ -193,18 +208,18 @@ class Window:
         recorder.on_step = [call for call in recorder.on_step if call != self._boundary]
         self._recorder = None
 
-    def _give_up(self, state: str, reason: str, **more: Any) -> None:
-        """Nothing more to do at boundaries."""
+    def _finish(self, state: str, reason: str, **more: Any) -> None:
+        """Set the final state; boundaries need no attention any more."""
         if self._recorder is not None:
             self._recorder.on_step = [call for call in self._recorder.on_step if call != self._boundary]
-        self._say(state, reason, **more, ended=now())
+        self._set_state(state, reason, **more, ended=now())
 
-    def _say(self, state: str, reason: str, **more: Any) -> None:
+    def _set_state(self, state: str, reason: str, **more: Any) -> None:
         self._facts |= {"state": state, "reason": reason, **more}
         if self._recorder is not None:
             self._recorder.add_hook_facts(trace=self._facts)
 
-    def _own_time(self, recorder: Recorder, began: int) -> None:
+    def _record_overhead(self, recorder: Recorder, began: int) -> None:
         thread = recorder.thread
         recorder.regions.write(began, now(), thread.tid, recorder.names.intern("recording"), thread.depth)
 
@@ -215,7 +230,7 @@ def _capturing(torch: ModuleType) -> bool:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process has; 0 where the system does not say."""
+    """Resident bytes of this process; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -224,8 +239,137 @@ def _resident() -> int:
 
 
 def _steps() -> int:
-    asked = os.environ.get(ENV_STEPS, "")
-    return int(asked) if asked.isdecimal() and int(asked) else STEPS
+    number = os.environ.get(ENV_STEPS, "")
+    return int(number) if number.isdecimal() and int(number) else STEPS
+
+
+# ---------------------------------------------------------------- one session
+
+
+class KinetoSession:
+    """One session of torch's profiler, with the pairs that tie its clock to ours.
+
+    It runs from its creation to `finish`, which only the same thread may call.
+
+    :param torch: the module. GPU activity is traced if the program has used a GPU by now.
+    """
+
+    def __init__(self, torch: ModuleType) -> None:
+        kinds = torch.profiler.ProfilerActivity
+        wanted = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_initialized() else [])]
+        known = torch.profiler.supported_activities()
+        self._torch = torch
+        self._profile: Any = torch.profiler._KinetoProfile(activities=[kind for kind in wanted if kind in known])
+        with _quiet():
+            self._profile.start()
+        self.begin = now()
+        self.end = 0
+        self._pair = clock_pair()
+
+    def finish(self, directory: Path) -> list[tuple[int, int]]:
+        """End the session and write `directory`/TRACE, completely or not at all.
+
+        :return: pairs (our clock, time of day) in ns, from the start and from the end; the trace has the time of day.
+        :raises OSError: the disk is full. torch may raise other errors.
+        """
+        pairs = [self._pair, clock_pair()]
+        self.end = now()
+        self._profile.stop()
+        plain, packed = directory / "kineto.json.new", directory / (TRACE + ".new")
+        try:
+            self._profile.export_chrome_trace(str(plain))
+            self._profile = None
+            _check_complete(plain)
+            with open(plain, "rb") as source, gzip.open(packed, "wb", _COMPRESSION) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            packed.replace(directory / TRACE)
+        finally:
+            plain.unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+        return pairs
+
+    def abandon(self) -> None:
+        """Stop collecting in a forked child, which does not have the session."""
+        self._torch._C._autograd._enable_record_function(False)
+
+
+def program_profiles(torch: ModuleType) -> bool:
+    """Whether torch's profiler runs already."""
+    return bool(torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled)
+
+
+def clock_pair() -> tuple[int, int]:
+    """The same moment on our clock and as time of day, ns: the fastest of some readings, exact to less than a µs."""
+    readings = []
+    for _ in range(_READINGS):
+        before, day, after = now(), time.time_ns(), now()
+        readings.append((after - before, (before + after) // 2, day))
+    _, ours, day = min(readings)
+    return ours, day
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Kineto, which reads its log level at its first session, from writing into the program's output."""
+    had = os.environ.get(_LOG_LEVEL)
+    os.environ.setdefault(_LOG_LEVEL, _SILENT)
+    try:
+        yield
+    finally:
+        if had is None:
+            del os.environ[_LOG_LEVEL]
+
+
+def _check_complete(path: Path) -> None:
+    """torch does not report a full disk."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        if not file.read().rstrip().endswith(b"}"):
+            raise OSError(f"{path.name} is cut off: is the disk full?")
+
+
+# ---------------------------------------------------------------- a deadline amid a step
+
+
+class Alarm:
+    """Calls a function in the main thread, between two bytecodes of the program, when a condition holds.
+
+    Without it a program that runs no hook for a while (operators in a loop, and no boundary) would never end a window
+    that grows meanwhile. The condition is checked every ALARM_PERIOD_S until `stop`; the function may be called again
+    and again, since it may not be able to act at the first moment. The thread is not one of `threading`, so that the
+    program does not see it in its list of threads; a fork does not have it.
+
+    :param due: the condition, evaluated in the alarm's thread.
+    :param ring: called as a signal's handler is; it must not raise.
+    """
+
+    def __init__(self, due: Callable[[], bool], ring: Callable[[], None]) -> None:
+        import ctypes  # some ms: only where it is needed
+
+        def call(_: int | None) -> int:
+            if not self._stopped:
+                ring()
+            return 0
+
+        self._stopped = False
+        self._due = due
+        self._add = ctypes.pythonapi.Py_AddPendingCall
+        self._call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
+        _alarm_callbacks.append(self._call)
+        self._end = threading.Lock()
+        self._end.acquire()
+        _thread.start_new_thread(self._watch, ())
+
+    def stop(self) -> None:
+        """Ring no more."""
+        if not self._stopped:
+            self._stopped = True
+            self._end.release()
+
+    def _watch(self) -> None:
+        while not self._end.acquire(timeout=ALARM_PERIOD_S):
+            if self._due():
+                self._add(self._call, None)
 
 
 PLUGIN = TorchTrace()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import sentencepiece, tokenizers, transformers_tokenizers
-from profiler.agent.hooks._tokenizing import texts_of
+from profiler.agent.hooks import tokenizers
+from profiler.agent.hooks.tokenizers import count_texts
 from profiler.agent.patching import STATE
 from profiler.run.tables import TOKENIZED
 from tests.fakes.watched import counted, regions, watched
@@ -55,7 +55,7 @@ def test_transformers_counts_texts_and_not_what_it_calls(tmp_path: Path) -> None
     from transformers import PreTrainedTokenizerFast
 
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?")
-    with watched(tmp_path, (tokenizers.PLUGIN, library), (transformers_tokenizers.PLUGIN, base)) as loaded:
+    with watched(tmp_path, (tokenizers.PLUGIN, library), (tokenizers.PLUGIN, base)) as loaded:
         assert fast("a b")["input_ids"] == [0, 1]
         assert fast(["a", "b", "a"])["input_ids"] == [[0], [1], [0]]
         assert fast.encode("b") == [1]
@@ -73,7 +73,7 @@ def test_sentencepiece_in_both_ways_of_writing(tmp_path: Path) -> None:
     )
     processor = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     plain = processor.encode("some text"), processor.encode_as_pieces("some text")
-    with watched(tmp_path, (sentencepiece.PLUGIN, library)) as loaded:
+    with watched(tmp_path, (tokenizers.PLUGIN, library)) as loaded:
         assert (processor.encode("some text"), processor.encode_as_pieces("some text")) == plain
         processor.Encode(["a", "b", "c"])
         assert counted(STATE.recorder, "tokenized") == 5
@@ -95,5 +95,5 @@ def test_an_error_leaves_the_watch_open_for_the_next_call(tmp_path: Path) -> Non
      ([["a"], ["b"], ["c"]], {"is_split_into_words": True}, 3)],
 )  # fmt: skip
 def test_texts_of_a_call(given: Any, named: dict[str, Any], count: int) -> None:
-    assert texts_of("text")((given,), named) == count
-    assert texts_of("text")((), {"text": given, **named}) == count
+    assert count_texts("text")((given,), named) == count
+    assert count_texts("text")((), {"text": given, **named}) == count

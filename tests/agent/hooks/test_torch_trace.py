@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.agent.patching import STATE, patch_count, unpatch
-from profiler.agent.hooks import _alarm, torch_trace
+from profiler.agent.hooks import torch_trace
 from profiler.agent.hooks.torch_trace import TorchTrace
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
@@ -132,7 +132,7 @@ steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
 
 # one step without end, of operators alone; and a graph that is captured where the window would begin and end
-_alarm.LOOK_S = 0.05  # in half a second there are operators whose trace takes ten to be written
+torch_trace.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
 recorder, trace = scenario("endless")
 steps(recorder, 7)
 torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
@@ -259,10 +259,10 @@ def test_a_profiler_that_warms_up_is_not_disturbed(scenarios: Scenarios) -> None
 @pytest.mark.parametrize(
     ("name", "state", "reason"),
     [
-        ("inside", "recorded", "ended early: the program started a profiler"),
-        ("before", "skipped", "the program uses a profiler"),
-        ("around", "skipped", "a profiler of torch's of the program's own was running"),
-        ("prepared", "skipped", "the program uses a profiler"),
+        ("inside", "recorded", "ended early: the program started torch's profiler"),
+        ("before", "skipped", "the program uses torch's profiler"),
+        ("around", "skipped", "torch's profiler was running already"),
+        ("prepared", "skipped", "the program uses torch's profiler"),
         ("broken", "failed", "ZeroDivisionError"),
         ("full disk", "failed", "is the disk full?"),
         ("endless", "recorded", "ended early: its steps were too long"),
