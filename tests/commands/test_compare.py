@@ -192,7 +192,7 @@ def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
     measured = next(spec for spec in fake.specs if spec.out.name == "01-as-found")
     assert measured.argv[1:3] == ("-m", "reference_trainer.ssm")
     assert measured.argv[measured.argv.index("--num-seeds") + 1] == "7"
-    assert measured.inside, "it marks its steps, and hooks find the rest"
+    assert measured.hooks, "it marks its steps, and hooks find the rest"
     found = report(tmp_path / "here")
     assert {row["kind"] for row in found["ladder"]["rows"]} == {
         "baseline", "cumulative", "without", "alone", "instead", "work",
