@@ -1,4 +1,4 @@
-"""The command line: finds the commands, parses, and turns every error into one line and an exit code."""
+"""The command line: finds the commands, parses the arguments, and turns every error into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler import __doc__ as purpose
 from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.plugins import call_plugin, discover, entry_points
-from profiler.core.requirements import explained, missing
+from profiler.core.requirements import install_hint, missing_packages
 
 DEBUG = "PROFILER_DEBUG"
 """Environment variable: when set, an internal error shows its traceback."""
@@ -52,7 +52,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         parser.print_help(sys.stderr)
         parser.exit(int(Exit.USAGE), "error: choose a command\n")
-    if unknown:  # said with the usage of the command, not of the whole
+    if unknown:  # with the usage of the command
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = args.run(args)
     if sys.stdout is not None:  # None: it was closed from the start
@@ -65,15 +65,15 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except ProfilerError as error:
-        _say(f"error: {error}")
+        _report(f"error: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except ModuleNotFoundError as error:
-        lacking = missing()
-        if (error.name or "").partition(".")[0] not in lacking:
+        absent = missing_packages()
+        if (error.name or "").partition(".")[0] not in absent:
             return _internal(error)
-        _say(f"error: {explained(lacking)}")
+        _report(f"error: {install_hint(absent)}")
         return int(Exit.USAGE)
     except BrokenPipeError:
         # the reader went away; what is still buffered must not raise again at exit
@@ -87,12 +87,12 @@ def _internal(error: Exception) -> int:
     if os.environ.get(DEBUG):
         raise error
     message = " ".join(str(error).split())
-    _say(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)")
+    _report(f"internal error: {type(error).__name__}: {message} (set {DEBUG}=1 for the traceback)")
     return int(Exit.USAGE)
 
 
-def _say(line: str) -> None:
-    """A terminal that is gone changes no exit code: 1 and 120, Python's own, would be read as another's."""
+def _report(line: str) -> None:
+    """Print a line on stderr. A closed terminal does not change the exit code: 1 and 120, Python's own, mean others."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:  # what is still buffered must not raise again at exit

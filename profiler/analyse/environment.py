@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler.core.device_names import stated_device
-from profiler.core.facts import flat
+from profiler.core.facts import fact_rows, stated_device
 from profiler.run.model import RunInfo
 
 Row = tuple[str, tuple[str, ...]]
@@ -27,8 +26,8 @@ def environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple[
 
 def _rows(info: RunInfo) -> dict[str, str]:
     rows = {"device": stated_device(info.facts, info.devices)}
-    rows |= flat(info.facts, skip=("device", "device_label"))
-    rows |= flat(info.host)
+    rows |= fact_rows(info.facts, skip=("device", "device_label"))
+    rows |= fact_rows(info.host)
     rows |= {f"GPU {number}": str(device.get("name", "unnamed")) for number, device in enumerate(info.devices)}
     rows["git commit"] = info.git_commit or "not in a git checkout"
     return rows | {f"{name} version": version for name, version in info.versions.items()}

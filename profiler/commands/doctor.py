@@ -34,9 +34,9 @@ class DoctorCommand:
         parser.epilog = _NOTE
 
     def run(self, args: argparse.Namespace) -> int:
-        lacking = requirements.missing()
+        lacking = requirements.missing_packages()
         if lacking:
-            return _bare(requirements.explained(lacking), as_json=args.json)
+            return _bare(requirements.install_hint(lacking), as_json=args.json)
         from rich.console import Console
 
         from profiler.record.doctor import Setup, examine

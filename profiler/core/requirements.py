@@ -7,20 +7,20 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-NEEDED: Final = ("numpy", "rich", "psutil", "jinja2", "scipy", "pandas", "matplotlib")
-"""Names to import, which are those to install too. The program that is recorded needs none of them."""
+REQUIRED: Final = ("numpy", "rich", "psutil", "pydantic", "jinja2", "scipy", "matplotlib")
+"""Names to import, which are also those to install. The recorded program needs none of them."""
 
 
-def missing(found: Callable[[str], object] = importlib.util.find_spec) -> tuple[str, ...]:
-    """Of NEEDED those that this Python cannot import; nothing is imported."""
-    return tuple(name for name in NEEDED if not found(name))
+def missing_packages(find: Callable[[str], object] = importlib.util.find_spec) -> tuple[str, ...]:
+    """The packages of REQUIRED that this Python cannot import; nothing is imported."""
+    return tuple(name for name in REQUIRED if not find(name))
 
 
-def explained(names: tuple[str, ...]) -> str:
+def install_hint(names: tuple[str, ...]) -> str:
     """`numpy and rich are missing in /usr/bin/python3: /usr/bin/python3 -m pip install numpy rich`"""
     import shlex
 
-    *others, last = names
-    listed = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+    *first, last = names
+    listed = f"{', '.join(first)} and {last} are" if first else f"{last} is"
     python = shlex.quote(sys.executable)
     return f"{listed} missing in {sys.executable}: {python} -m pip install {' '.join(names)}"

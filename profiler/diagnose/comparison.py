@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from profiler.analyse.model import Comparison, Measure, Side
-from profiler.core.device_names import stated_device
+from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove

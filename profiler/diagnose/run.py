@@ -17,7 +17,7 @@ from profiler.analyse.model import (
     ThreadState,
     Topic,
 )
-from profiler.core.device_names import stated_device
+from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import Site

@@ -1,4 +1,4 @@
-"""What a container allows of the machine: cores and memory, by the kernel's control groups, version 2 and 1."""
+"""What this process may use of the machine: cores and memory, by the kernel's control groups (version 2 and 1)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _MEMBERSHIP: Final = Path("/proc/self/cgroup")
+_GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _UNLIMITED: Final = 1 << 62
 """Version 1 writes a number about this large for no limit."""
 
@@ -22,40 +23,45 @@ def cores(pid: int = 0) -> int:
 
 
 def cpu_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
-    """Cores' worth of CPU time that this process's groups allow, the strictest; None: no limit."""
-    found = []
+    """Cores whose CPU time this process's groups allow: the strictest limit; None: no limit."""
+    limits = []
     for folder in _folders("cpu", root, membership):
         quota, _, period = (_text(folder / "cpu.max") or "max").partition(" ")
         if quota == "max":
             quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
         if quota.isdecimal() and period.isdecimal() and int(period):
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
 
 
 def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Bytes that this process's groups may hold, the strictest; None: no limit."""
-    found = []
+    """Bytes that this process's groups allow: the strictest limit; None: no limit."""
+    limits = []
     for folder in _folders("memory", root, membership):
         text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         if text.isdecimal() and int(text) < _UNLIMITED:
-            found.append(int(text))
-    return min(found, default=None)
+            limits.append(int(text))
+    return min(limits, default=None)
+
+
+def governor() -> str:
+    """How the kernel sets the CPU's frequency, such as `performance` or `powersave`; '' where it does not tell."""
+    return _text(_GOVERNOR)
 
 
 def _folders(controller: str, root: Path, membership: Path) -> Iterator[Path]:
-    """The group's folder and those above it, of whichever version holds `controller`; a limit above holds too."""
+    """The folder of this process's group and those above it, whose limits hold too, in either version."""
     for line in _text(membership).splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        number, _, tail = line.partition(":")
+        controllers, _, path = tail.partition(":")
         if number == "0":
             top = root
         elif controller in controllers.split(","):
             top = root / controllers if (root / controllers).is_dir() else root / controller
         else:
             continue
-        folder = top / path.lstrip("/")  # in a container's view it may lie outside: then only what is above it is there
-        yield from (one for one in (folder, *folder.parents) if one == top or top in one.parents)
+        folder = top / path.lstrip("/")  # may not exist in a container's view: then those above it do
+        yield from (above for above in (folder, *folder.parents) if above == top or top in above.parents)
 
 
 def _text(path: Path) -> str:

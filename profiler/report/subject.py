@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from profiler.analyse.model import Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
-from profiler.core.device_names import stated_device
+from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final
 from profiler.core.notice import Notice
 from profiler.report.blocks import side_tone

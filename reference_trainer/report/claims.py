@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.model import Analysis, Measure
-from profiler.core.device_names import HOST_DEVICE
+from profiler.core.facts import HOST_DEVICE
 from profiler.core.notice import Notice
 from profiler.core.units import TIMES
 from profiler.report.blocks import Cell, Column, Section, Table, Text

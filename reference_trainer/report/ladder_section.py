@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler.analyse.model import Ratio
-from profiler.core.device_names import HOST_DEVICE
+from profiler.core.facts import HOST_DEVICE
 from profiler.report.blocks import (
     Block,
     Callout,

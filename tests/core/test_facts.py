@@ -1,8 +1,12 @@
-"""Facts as rows for people: nested names, sizes, and nothing that only Python could read."""
+"""Facts as rows for people, and names of devices."""
 
 from __future__ import annotations
 
-from profiler.core.facts import flat
+from typing import Any
+
+import pytest
+
+from profiler.core.facts import fact_rows, stated_device
 
 
 def test_no_python_values_are_shown() -> None:
@@ -15,4 +19,22 @@ def test_no_python_values_are_shown() -> None:
         "limits": {"open_files": 1024},
         "fixes": [],
     }
-    assert flat(facts) == {"memory": "8.00 GB", "limits open files": "1024", "fixes": "none"}
+    assert fact_rows(facts) == {"memory": "8.00 GB", "limits open files": "1024", "fixes": "none"}
+
+
+GPUS = ({"name": "NVIDIA H200"}, {"name": "NVIDIA H200"})
+
+
+@pytest.mark.parametrize(
+    ("facts", "devices", "expected"),
+    [
+        ({"device": "host", "device_label": "one core"}, GPUS, "host device (CPU)"),
+        ({"device": "cpu"}, (), "CPU"),
+        ({"device": "cuda", "device_label": "NVIDIA L4"}, GPUS, "NVIDIA L4"),
+        ({"device": "cuda"}, GPUS, "NVIDIA H200"),
+        ({"device": "cuda"}, (), "cuda"),
+        ({}, ({},), "device not named"),
+    ],
+)
+def test_names_of_devices(facts: dict[str, Any], devices: tuple[dict[str, Any], ...], expected: str) -> None:
+    assert stated_device(facts, devices) == expected

@@ -224,10 +224,8 @@ def test_host(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.host.examine(setup).do == "pip install psutil"
 
 
-def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    governor = tmp_path / "governor"
-    governor.write_text("performance\n")
-    monkeypatch.setattr(system, "_GOVERNOR", governor)
+def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "governor", lambda: "performance")
     monkeypatch.setattr(system, "cpu_times", lambda: None)
     monkeypatch.setattr(limits, "cores", lambda pid=0: 8)
     monkeypatch.setattr(limits, "cpu_limit", lambda: None)
@@ -235,7 +233,7 @@ def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(system, "cpu_times", lambda: CpuTimes(1000, 500, 100))
     assert system.clocks.examine(setup).state == PARTLY, "10% of the time was stolen"
     monkeypatch.setattr(limits, "cpu_limit", lambda: 2.5)
-    governor.write_text("powersave\n")
+    monkeypatch.setattr(limits, "governor", lambda: "powersave")
     answer = system.clocks.examine(setup)
     assert (answer.state, answer.do) == (PARTLY, "export OMP_NUM_THREADS=2")
     assert all(part in answer.why for part in ("2.5 of the 8 cores", "governor powersave", "10%"))

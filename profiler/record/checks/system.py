@@ -17,7 +17,6 @@ from profiler.record.doctor import Setup, check
 
 _MIN_STOLEN: Final = 0.01
 """Share of CPU time since boot from which other virtual machines disturb."""
-_GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _VARYING_GOVERNORS: Final = ("powersave", "ondemand", "conservative", "schedutil")
 _QUIET_LOAD: Final = 0.25
 """Threads that run or wait for a core, per core of the machine, below which a program is hardly disturbed."""
@@ -49,7 +48,7 @@ def host(_: Setup) -> Answer:
 @check("clocks", "steady times", order=40)
 def clocks(_: Setup) -> Answer:
     """Whether times can be trusted: throttled cores, stolen time, changing frequencies. Nothing is timed."""
-    cores, limit, stolen, governor = limits.cores(), limits.cpu_limit(), _stolen_share(), _governor()
+    cores, limit, stolen, governor = limits.cores(), limits.cpu_limit(), _stolen_share(), limits.governor()
     problems, remedies = [], []
     if limit is not None and limit < cores:
         problems.append(f"the container may use {limit:g} of the {cores} cores that programs see: they are throttled")
@@ -68,10 +67,6 @@ def clocks(_: Setup) -> Answer:
 def _stolen_share() -> float:
     times = cpu_times()
     return times.stolen / times.total if times and times.total else 0.0
-
-
-def _governor() -> str:
-    return _GOVERNOR.read_text(encoding="ascii").strip() if os.access(_GOVERNOR, os.R_OK) else ""
 
 
 @check("load", "quiet machine", order=41)

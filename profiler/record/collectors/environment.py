@@ -1,4 +1,4 @@
-"""Writes down the machine, the versions, the commit and the settings that change how fast a program runs."""
+"""Records the machine, the versions, the commit and the settings that change how fast a program runs."""
 
 from __future__ import annotations
 
@@ -7,62 +7,35 @@ import platform
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from profiler import __version__
+from profiler.record import limits
 from profiler.record.collector import Context
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS
 
 PACKAGES: Final = (
-    "torch",
-    "numpy",
-    "scipy",
-    "numba",
-    "numba-cuda",
-    "llvmlite",
-    "sentencepiece",
-    "triton",
-    "nvidia-cudnn-cu12",
-    "py-spy",
-    "psutil",
-    "nvidia-ml-py",
-)
+    "torch", "numpy", "scipy", "numba", "numba-cuda", "llvmlite", "sentencepiece", "triton", "nvidia-cudnn-cu12",
+    "py-spy", "psutil", "nvidia-ml-py",
+)  # fmt: skip
 """Distributions whose version may change a result."""
 VARIABLES: Final = (
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_VISIBLE_DEVICES",
-    "KMP_AFFINITY",
-    "KMP_BLOCKTIME",
-    "MALLOC_CONF",
-    "MKL_NUM_THREADS",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NUMBA_DISABLE_JIT",
-    "NUMBA_ENABLE_CUDASIM",
-    "NUMBA_NUM_THREADS",
-    "NUMBA_THREADING_LAYER",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OPENBLAS_NUM_THREADS",
-    "PYTHONHASHSEED",
-    "PYTHONOPTIMIZE",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TOKENIZERS_PARALLELISM",
-    "TORCH_COMPILE_DISABLE",
-    "WORLD_SIZE",
-)
-"""The only environment variables that are written down: settings, never secrets."""
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
+    "KMP_AFFINITY", "KMP_BLOCKTIME", "MALLOC_CONF", "MKL_NUM_THREADS", "NCCL_ALGO", "NCCL_PROTO",
+    "NUMBA_DISABLE_JIT", "NUMBA_ENABLE_CUDASIM", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "OMP_NUM_THREADS",
+    "OMP_PROC_BIND", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM", "TORCH_COMPILE_DISABLE", "WORLD_SIZE",
+)  # fmt: skip
+"""The only environment variables that are recorded: settings, never secrets."""
 _GIT_TIMEOUT_S: Final = 5.0
 
 
 class EnvironmentCollector:
-    """Runs before the target starts, so it costs the target nothing."""
+    """Works before the target starts, so it costs the target nothing."""
 
     name = "environment"
     levels = LEVELS
@@ -77,7 +50,7 @@ class EnvironmentCollector:
         return fields
 
     def start(self, context: Context) -> None:
-        """Everything is known before."""
+        """Everything was recorded before."""
 
     def stop(self) -> CollectorStatus:
         return CollectorStatus(self.name, "ok", records=1, cost_s=self._cost)
@@ -86,12 +59,12 @@ class EnvironmentCollector:
 def host_facts() -> dict[str, Any]:
     """The machine, without its name. `cores` are those that this process may use."""
     return {
-        "cpu": _after_colon(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu": _cpu_model() or platform.processor() or platform.machine(),
+        "cores": limits.cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "os": _os_name(),
         "kernel": platform.release(),
-        "governor": _first_line(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "governor": limits.governor() or None,
         "versions_of": "the recorder's Python; the target may have another",
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
@@ -99,13 +72,13 @@ def host_facts() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of the recorder's interpreter and packages, without importing them."""
-    found = {"python": platform.python_version(), "profiler": __version__}
+    versions = {"python": platform.python_version(), "profiler": __version__}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def git_commit(directory: Path) -> str | None:
@@ -140,19 +113,10 @@ def _os_name() -> str:
         return platform.system()
 
 
-def _after_colon(path: Path, key: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next((line.partition(":")[2].strip() for line in file if line.startswith(key)), None)
-    except OSError:
-        return None
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
+def _cpu_model() -> str:
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    return ""
 
 
 PLUGIN = EnvironmentCollector

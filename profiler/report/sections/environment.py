@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler.analyse.model import Comparison
-from profiler.core.facts import flat
+from profiler.core.facts import fact_rows
 from profiler.report.blocks import Block, Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.subject import Subject, device_name, views
@@ -58,9 +58,9 @@ def rows_of(info: RunInfo) -> tuple[tuple[str, str], ...]:
         ("level", info.level),
     ]
     rows += [("started", info.started_at), ("git commit", info.git_commit or "not in a git checkout")]
-    rows += flat(info.host).items()
+    rows += fact_rows(info.host).items()
     rows += [(f"GPU {i}", str(device.get("name", "unnamed"))) for i, device in enumerate(info.devices)]
-    rows += flat({name: value for name, value in info.facts.items() if name not in _NAMED}).items()
+    rows += fact_rows({name: value for name, value in info.facts.items() if name not in _NAMED}).items()
     rows += [(f"{name} version", version) for name, version in info.versions.items()]
     return tuple(rows)
 
