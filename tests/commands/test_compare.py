@@ -255,10 +255,9 @@ def test_a_target_that_fails(compare: Callable[..., Done], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [(("--preset", "foo"), "unknown preset 'foo'"), (("--corpus", "missing.txt"), "missing.txt")],
+    ("given", "said", "ladder"),
+    [(("--preset", "foo"), "unknown preset 'foo'", ()), (("--corpus", "missing.txt"), "missing.txt", ("--ladder",))],
 )
-@pytest.mark.parametrize("ladder", [(), ("--ladder",)], ids=["pair", "ladder"])
 def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
     compare: Callable[..., Done],
     tmp_path: Path,

@@ -356,6 +356,7 @@ device.close()
 """
 
 
+@pytest.mark.slow
 def test_a_replayed_graph_is_recorded_as_one_launch(tmp_path: Path) -> None:
     recording = recordings.record(GRAPH, tmp_path)
     recordings.check_calls(recording)

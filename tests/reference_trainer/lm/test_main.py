@@ -216,7 +216,7 @@ def process(options: tuple[str, ...], **streams: object) -> subprocess.Popen[str
     )
 
 
-@pytest.mark.parametrize("variant", ["as-found", "fixed"])
+@pytest.mark.parametrize("variant", [pytest.param("as-found", marks=pytest.mark.slow), "fixed"])
 def test_ctrl_c_for_real_ends_it_in_one_line(options: tuple[str, ...], variant: str) -> None:
     """While the device's worker runs, and the host perhaps waits for it."""
     endless = (*options, "--max-chunks", "1000000000", "--variant", variant, "--verbose")

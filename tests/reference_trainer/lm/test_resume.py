@@ -67,7 +67,10 @@ def test_going_on_is_as_if_never_stopped(corpus_file: Path, tmp_path: Path) -> N
     assert learned(replace(stopped, resume=True), tmp_path / "resumed.json") == undisturbed
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "end",
+    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM))],
+)
 def test_a_run_that_was_ended_goes_on_bit_for_bit(corpus_file: Path, tmp_path: Path, end: signal.Signals) -> None:
     settings = learner(corpus_file, max_chunks=ENDLESS, checkpoint=tmp_path / "it", checkpoint_every=5, fixes=AHEAD)
     process = started(replace(settings, metrics=tmp_path / "cut.json"))

@@ -75,6 +75,7 @@ def test_what_is_wrong_is_said_in_the_words_of_the_program(
 
 
 @pytest.mark.usefixtures("importable")
+@pytest.mark.slow
 def test_ctrl_c_ends_the_measurement_too() -> None:
     started = start("diagnose-tokenization", "--seconds", "1000")
     child = only_child(started.pid)
