@@ -120,7 +120,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors"),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
-    "profiler.run.model": (),
+    "profiler.run.model": ("profiler.core.notice",),
     "profiler.run.tables": (),
     "profiler.core": (),
     "profiler.core.live": ("profiler.run.model",),

@@ -39,7 +39,7 @@ def doubts(run: Run, window: Window) -> tuple[Notice, ...]:
 def _recording(run: Run) -> Iterator[Notice]:
     if run.info.state in ("failed", "interrupted"):
         yield Notice("ended-early", {"state": run.info.state, "exit_code": run.info.exit_code})
-    yield from (Notice("text", {"text": problem}) for problem in run.problems)
+    yield from run.problems
     if note := run.info.facts.get("device_note"):
         yield Notice("text", {"text": str(note)})
     for status in run.info.collectors:

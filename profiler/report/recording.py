@@ -11,7 +11,7 @@ from profiler.analyse.model import Analysis
 from profiler.report.ended import ended, without_torch
 from profiler.report.render.console import COLOURS
 from profiler.report.summary import summary
-from profiler.report.text import step_text
+from profiler.report.text import describe, step_text
 from profiler.run.model import Run, RunInfo
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
         console.print(Text(f"  {line}", style="yellow" if failure else ""))
     if failure and has_steps:
         console.print(Text(f"  {step_text(run.step)}"))
-    warnings = [*_unavailable(info), *run.problems]  # failed collectors are among the problems
+    warnings = [*_unavailable(info), *map(describe, run.problems)]  # failed collectors are among the problems
     for warning in warnings[:_MAX_WARNINGS]:
         console.print(Text(f"  {warning}", style="yellow"))
     if len(warnings) > _MAX_WARNINGS:

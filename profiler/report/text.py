@@ -267,6 +267,24 @@ def _interleaved(values: Values) -> str:
 NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # a sentence that was made elsewhere: by a collector, a damaged table, a plug-in
     "text": "{text}",
+    # what was damaged or missing when the run was loaded
+    "run-not-ended": "the run never ended: its recorder was killed, or is still at work",
+    "collector-failed": "collector {name} failed: {reason}",
+    "process-stopped": "{source}: could not write on to the end; its later records are missing",
+    "metadata-damaged": "{file}: missing or damaged ({error})",
+    "torn-record": "{file}: {bytes} bytes of a torn record cut off",
+    "torn-line": "{file}: torn last line left out",
+    "damaged-line": "{file}: damaged line {line} left out",
+    "lost-texts": "{file}: {records} records have lost their {column}",
+    "events-without-time": "{file}: {events} events without a time that can be read left out",
+    "trace-damaged": "{text}",
+    "all-steps-traced": (
+        "every measured step lies in the window that torch's profiler traced: their times include the tracing"
+    ),
+    "only-first-steps-measured": (
+        "torch's profiler traced all but the first steps: the {steps} measured ones are those in which compilers, "
+        "caches and allocators settle; a longer run has steps after the trace, and level standard has no trace"
+    ),
     # why something was not measured
     "no-step": "no step was closed",
     "only-warm-up": "all {steps} steps are warm-up",

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.run import store, tables
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
@@ -120,7 +121,8 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
                 if column in (part.dtype.names or ()):
                     lost = interned.remap(part[column], texts)
                     if lost:
-                        problems.append(f"{source.name}/{table}.bin: {lost} records have lost their {column}")
+                        values = {"file": f"{source.name}/{table}.bin", "records": lost, "column": column}
+                        problems.append(Notice("lost-texts", values))
         whole.setflags(write=False)
         return whole
 
@@ -166,9 +168,9 @@ def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
     return replace(run, info=replace(run.info, facts={**run.info.facts, **said}))
 
 
-def _manifest_problems(info: RunInfo) -> Iterable[str]:
+def _manifest_problems(info: RunInfo) -> Iterable[Notice]:
     if info.state == "running":
-        yield "the run never ended: its recorder was killed, or is still at work"
+        yield Notice("run-not-ended")
     for status in info.collectors:
         if status.state == "failed":
-            yield f"collector {status.name} failed: {status.reason}"
+            yield Notice("collector-failed", {"name": status.name, "reason": status.reason})

@@ -17,6 +17,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from profiler.core.notice import Notice
+
 Table = npt.NDArray[np.void]
 CollectorState = Literal["ok", "unavailable", "failed", "off"]
 HOOKS: Final = "hooks"
@@ -196,7 +198,7 @@ class Run:
     """What `calls.site` points to."""
     stack_frames: tuple[tuple[Site, ...], ...]
     """What `stacks.stack` points to: frames, outermost first."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[Notice, ...] = ()
     """What was damaged or missing at load: torn tables, a recorder that was killed."""
     step: StepDefinition | None = None
     """What a step is in this run; None where there is none."""
@@ -214,4 +216,4 @@ class Traced:
     """Processes whose activities, and calls with a correlation, are the trace's too."""
     files: tuple[str, ...]
     """The traces, as paths in the run directory."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[Notice, ...] = ()

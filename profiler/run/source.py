@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.run import store, tables
 from profiler.run.model import Site, Table
 
@@ -69,7 +70,7 @@ class Source:
     names: dict[int, str] = field(default_factory=dict)
     sites: dict[int, Site] = field(default_factory=dict)
     stacks: dict[int, tuple[Site, ...]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Notice] = field(default_factory=list)
 
 
 def read_source(folder: Path) -> Source:
@@ -79,7 +80,7 @@ def read_source(folder: Path) -> Source:
         if folder.name != store.RECORDER:
             _read_meta(folder, source)
         if (folder / tables.STOPPED).exists():
-            source.problems.append(f"{folder.name}: could not write on to the end; its later records are missing")
+            source.problems.append(Notice("process-stopped", {"source": folder.name}))
         for table in tables.TABLES:
             source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
         source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
@@ -106,10 +107,11 @@ def _read_meta(folder: Path, source: Source) -> None:
         source.pid, source.rank = int(meta["pid"]), int(meta["rank"])
         source.facts = dict(meta["facts"])
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        source.problems.append(f"{folder.name}/{tables.SOURCE_META}: missing or damaged ({type(error).__name__})")
+        values = {"file": f"{folder.name}/{tables.SOURCE_META}", "error": type(error).__name__}
+        source.problems.append(Notice("metadata-damaged", values))
 
 
-def _read_table(path: Path, table: str, problems: list[str]) -> Table:
+def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
     """The whole records of `path`, read when they are looked at; a missing file is an empty table."""
     dtype = dtype_of(table, loaded=False)
     try:
@@ -117,12 +119,12 @@ def _read_table(path: Path, table: str, problems: list[str]) -> Table:
     except FileNotFoundError:
         return np.empty(0, dtype)
     if torn := size % dtype.itemsize:
-        problems.append(f"{path.parent.name}/{path.name}: {torn} bytes of a torn record cut off")
+        problems.append(Notice("torn-record", {"file": f"{path.parent.name}/{path.name}", "bytes": torn}))
     count = size // dtype.itemsize
     return np.memmap(path, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
 
 
-def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[str]) -> dict[int, T]:
+def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
     """id -> value of a .jsonl; lines that cannot be read are left out and named."""
     texts: dict[int, T] = {}
     try:
@@ -136,6 +138,7 @@ def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: l
             record = json.loads(line)
             texts[int(record["id"])] = parse(record)
         except (ValueError, KeyError, TypeError):
-            what = "torn last line" if number == len(lines) else f"damaged line {number}"
-            problems.append(f"{path.parent.name}/{path.name}: {what} left out")
+            torn = number == len(lines)
+            values = {"file": f"{path.parent.name}/{path.name}", "line": number}
+            problems.append(Notice("torn-line" if torn else "damaged-line", values))
     return texts

@@ -257,7 +257,7 @@ def test_nothing_is_lost_however_it_ends(
     run = load(tmp_path / "run")
     pids = run.boundaries["pid"].tolist()
     assert sorted(pids.count(pid) for pid in set(pids)) == boundaries
-    assert [problem for problem in run.problems if "hook" not in problem] == []
+    assert [problem for problem in run.problems if "hook" not in problem.values.get("name", "")] == []
 
 
 @pytest.mark.usefixtures("importable")

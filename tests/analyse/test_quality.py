@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Missing, Topic
+from profiler.core.notice import Notice
 from profiler.run.model import CollectorStatus
 from tests.fakes.sentences import note, warnings
 from tests.recorded.builders import MS, RunBuilder, S
@@ -60,12 +61,13 @@ def test_load_of_others_and_steal() -> None:
 def test_what_the_recording_lacks() -> None:
     lost = CollectorStatus("stacks", "ok", records=900, dropped=100)
     gone = CollectorStatus("gpu", "unavailable", "no NVIDIA driver found")
-    builder = stepped([200 * MS] * 10, collectors=(lost, gone), problems=("calls.bin: 7 bytes torn",), state="failed")
+    torn = Notice("torn-record", {"file": "calls.bin", "bytes": 7})
+    builder = stepped([200 * MS] * 10, collectors=(lost, gone), problems=(torn,), state="failed")
     builder.gauge("activities_dropped", 1234, step=3)
     analysis = analyse(builder.build())
     assert warnings(analysis) == (
         "the run failed: only its first part is here",
-        "calls.bin: 7 bytes torn",
+        "calls.bin: 7 bytes of a torn record cut off",
         "collector stacks dropped 100 of 1,000 records",
         "the device dropped 1,234 activity records: its idle time is overstated",
     )

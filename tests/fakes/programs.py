@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from profiler.core.notice import Notice
 from profiler.core.procfs import is_alive
 from profiler.run.model import Run
 
@@ -103,6 +104,6 @@ def gone(pid: int, seconds: float = 60) -> bool:
     return True
 
 
-def damage(run: Run) -> list[str]:
+def damage(run: Run) -> list[Notice]:
     """What is damaged or missing in the run of a program that ended soon: of that there need not be a stack sample."""
-    return [problem for problem in run.problems if "collector stacks" not in problem]
+    return [problem for problem in run.problems if problem.values.get("name") != "stacks"]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from profiler.core.notice import Notice
 from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
 from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, ValueKind
 
@@ -61,7 +62,7 @@ class RunBuilder:
         host: Mapping[str, Any] | None = None,
         devices: Iterable[Mapping[str, Any]] = (),
         versions: Mapping[str, str] | None = None,
-        problems: Iterable[str] = (),
+        problems: Iterable[Notice] = (),
         state: str = "complete",
         span: tuple[int, int | None] = (0, None),
         **facts: Any,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.marks import Recorder
 from profiler.run import store, tables
 from profiler.run.load import LOST_NAME, load
@@ -119,8 +120,8 @@ def test_every_cut_of_a_table_loads(tmp_path: Path) -> None:
         (folder / "steps.bin").write_bytes(whole[:cut])
         run = load(tmp_path)
         assert len(run.steps) == cut // size, f"cut at {cut} of {len(whole)}"
-        torn = [problem for problem in run.problems if "torn" in problem]
-        assert torn == ([f"source-20/steps.bin: {cut % size} bytes of a torn record cut off"] if cut % size else [])
+        torn = Notice("torn-record", {"file": "source-20/steps.bin", "bytes": cut % size})
+        assert run.problems == ((torn,) if cut % size else ())
 
 
 def test_every_cut_of_the_names_loads(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_every_cut_of_the_names_loads(tmp_path: Path) -> None:
         complete = whole[:cut].count(b"}")
         assert read == ["data", "log"][:complete] + [LOST_NAME] * (2 - complete), f"cut at {cut}"
         if complete < 2:
-            assert any("have lost their name" in problem for problem in run.problems), run.problems
+            assert "lost-texts" in {problem.code for problem in run.problems}, run.problems
 
 
 def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
@@ -145,8 +146,10 @@ def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
     run = load(tmp_path)
     assert run.steps["pid"].tolist() == [20], "from the folder's name"
     assert run.names[run.regions["name"][0]] == "data"
-    for part in ("names.jsonl: damaged line 1", "names.jsonl: damaged line 3", "source.json: missing"):
-        assert any(part in problem for problem in run.problems), (part, run.problems)
+    assert set(run.problems) == {
+        Notice("metadata-damaged", {"file": "source-20/source.json", "error": "FileNotFoundError"}),
+        *(Notice("damaged-line", {"file": "source-20/names.jsonl", "line": line}) for line in (1, 3)),
+    }
 
 
 def test_a_process_that_could_not_write_on_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,14 +163,13 @@ def test_a_process_that_could_not_write_on_says_so(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err.count("the program goes on") == 1
     run = load(tmp_path)
     assert len(run.steps) == 1
-    assert any("could not write on" in problem for problem in run.problems), run.problems
+    assert "process-stopped" in {problem.code for problem in run.problems}, run.problems
 
 
 def test_a_killed_recorder_and_a_failed_collector_are_named(tmp_path: Path) -> None:
     manifest(tmp_path, state="running", collectors=(CollectorStatus("stacks", "failed", "died"),))
-    problems = load(tmp_path).problems
-    assert any("never ended" in problem for problem in problems), problems
-    assert any("stacks failed: died" in problem for problem in problems), problems
+    failed = Notice("collector-failed", {"name": "stacks", "reason": "died"})
+    assert load(tmp_path).problems == (Notice("run-not-ended"), failed)
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from profiler.check.counters.paths import line_text, portable_path, root_folder,
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.metrics import COUNTERS
+from profiler.report.text import describe
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
@@ -77,8 +78,8 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     if window is None:
         why = measured_window(run).reason or "no step ended within the measured stretches"
         raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
-    if lost := next((problem for problem in run.problems if "could not write on" in problem), None):
-        raise ProfilerError(f"what was counted in {run.path} is incomplete: {lost}", Exit.NOT_COMPARABLE)
+    if lost := next((problem for problem in run.problems if problem.code == "process-stopped"), None):
+        raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
     root = root_folder(folder or working_folder(run), run.info.argv)
     calls = of_process(run.calls, window)
     calls = calls[window.step_of(calls["begin"]) >= 0]

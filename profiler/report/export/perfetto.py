@@ -25,7 +25,7 @@ from profiler.core import units
 from profiler.core.errors import ProfilerError
 from profiler.core.samples import SAMPLE_NAMES
 from profiler.report.export.tracks import EXPORTER, Tracks, join, outer_first, rows
-from profiler.report.text import step_text
+from profiler.report.text import describe, step_text
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind
@@ -124,6 +124,7 @@ class _Trace:
 
     def _about(self) -> dict[str, Any]:
         info = self._run.info
+        problems = (*self._run.problems, *(self._traced.problems if self._traced else ()))
         return {
             "exporter": EXPORTER,
             "clock": "CLOCK_MONOTONIC; ts 0 is begin_ns of it",
@@ -137,7 +138,7 @@ class _Trace:
             "slices cut at the end of what holds them": self._cut,
             "values that are no finite number, left out": self._unwritable,
             "left out of torch's trace": [item.describe() for item in self._left_out],
-            "problems": list(dict.fromkeys((*self._run.problems, *(self._traced.problems if self._traced else ())))),
+            "problems": list(dict.fromkeys(map(describe, problems))),
         }
 
     def _sources(self) -> Iterator[Iterator[_Item]]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from profiler.core.notice import Notice
 from profiler.run import tables
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import Trace, read_trace
@@ -52,14 +53,13 @@ def read_run(path: Path) -> Run:
 
 
 def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[str, ...], step: StepDefinition) -> Run:
-    broken = trace.broken
     return Run(
         path=path,
         info=_info(path, trace, parts["steps"]),
         names=names,
         sites=(),
         stack_frames=(),
-        problems=(f"{path.name}: {broken} events without a time that can be read left out",) if broken else (),
+        problems=(Notice("events-without-time", {"file": path.name, "events": trace.broken}),) if trace.broken else (),
         step=step,
         **parts,
     )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.run import tables
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import read_trace
@@ -42,7 +43,8 @@ def with_trace(source: Source, folder: Path) -> Source:
         trace = read_trace(path)
         pairs = clock_pairs(source.facts)
     except ProfilerError as error:
-        source.problems.append(str(error).replace(str(path), f"{folder.name}/{TRACE_FILE}"))
+        text = str(error).replace(str(path), f"{folder.name}/{TRACE_FILE}")
+        source.problems.append(Notice("trace-damaged", {"text": text}))
         return source
     numbers = {text: number for number, text in source.names.items()}
     free = max(source.names, default=-1) + 1
@@ -116,23 +118,15 @@ def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
     if not (touched & measured).any():
         return run
     if not (measured & ~touched).any():
-        why = "every measured step lies in the window that torch's profiler traced: their times include the tracing"
-        return replace(run, problems=(*run.problems, why))
+        return replace(run, problems=(*run.problems, Notice("all-steps-traced")))
     problems = run.problems
     left = run.steps[measured & ~touched]
     if int(left["end"].max()) <= int(run.steps["begin"][touched].min()):
-        problems += (_only_first(len(left)),)
+        problems += (Notice("only-first-steps-measured", {"steps": len(left)}),)
     steps = run.steps.copy()
     steps["warmup"][touched] = 1
     steps.setflags(write=False)
     return replace(run, steps=steps, problems=problems)
-
-
-def _only_first(count: int) -> str:
-    return (
-        f"torch's profiler traced all but the first steps: the {count} measured ones are those in which compilers, "
-        f"caches and allocators settle; a longer run has steps after the trace, and level standard has no trace"
-    )
 
 
 _ROW: Final = np.dtype([(name, "<i8") for name in ("begin", "end", "pid", "tid", "name", "annotation")])
@@ -162,7 +156,7 @@ def _of(files: list[Path]) -> Traced:
         try:
             parts.append(_operators(file, source, numbers))
         except ProfilerError as error:  # said by the run in these words too, where it read the file itself
-            problems.append(str(error).replace(str(file), _name(file)))
+            problems.append(Notice("trace-damaged", {"text": str(error).replace(str(file), _name(file))}))
             continue
         if not len(source.tables["activities"]):
             pids.add(source.pid)

@@ -11,6 +11,7 @@ import pytest
 from profiler.agent.hooks import functions, loader, optimizers, tensors
 from profiler.check.counters.counted import counted
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.run.model import CollectorStatus, Run
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
 from tests.fakes.watched import watched
@@ -72,9 +73,7 @@ def test_a_program_that_ended_in_its_warm_up_is_not_counted_over_it() -> None:
 
 
 def test_what_was_not_recorded_to_its_end_is_not_counted() -> None:
-    run = replace(
-        stepped().build(), problems=("source-1: could not write on to the end; its later records are missing",)
-    )
+    run = replace(stepped().build(), problems=(Notice("process-stopped", {"source": "source-1"}),))
     with pytest.raises(ProfilerError, match="is incomplete: source-1"):
         counted(run, None)
 

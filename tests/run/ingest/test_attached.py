@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from profiler.core.notice import Notice
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
@@ -95,7 +96,7 @@ def test_a_trace_that_never_ended_touches_all_that_follows(tmp_path: Path) -> No
 def test_where_no_other_step_is_left_the_run_says_so(tmp_path: Path) -> None:
     run = load(recorded(tmp_path, {**FACT, "began": 0}, steps=4))
     assert run.steps["warmup"].tolist() == [1, 0, 0, 0]
-    assert [problem for problem in run.problems if "their times include the tracing" in problem]
+    assert "all-steps-traced" in {problem.code for problem in run.problems}
 
 
 @pytest.mark.parametrize(("steps", "doubts"), [(5, 1), (6, 0)])
@@ -103,7 +104,7 @@ def test_a_run_that_ended_with_the_trace_says_that_its_first_steps_were_measured
     tmp_path: Path, steps: int, doubts: int
 ) -> None:
     run = load(recorded(tmp_path, FACT, steps=steps))
-    assert len([problem for problem in run.problems if "all but the first steps: the 1 measured" in problem]) == doubts
+    assert run.problems.count(Notice("only-first-steps-measured", {"steps": 1})) == doubts
 
 
 def test_a_device_that_the_program_tells_of_is_not_there_twice(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_device_that_the_program_tells_of_is_not_there_twice(tmp_path: Path) -
 def test_without_its_clocks_it_is_left_out(tmp_path: Path, clock: object) -> None:
     run = load(recorded(tmp_path, {**FACT, "clock": clock}))
     assert len(run.activities) == 0
-    assert [problem for problem in run.problems if "left out: the pairs that tie its clock" in problem], run.problems
+    assert [problem.code for problem in run.problems] == ["trace-damaged"]
 
 
 @pytest.mark.parametrize("keep", [0, 40])
@@ -126,5 +127,6 @@ def test_a_damaged_trace_is_a_problem_of_the_run(tmp_path: Path, keep: int) -> N
     run = load(path)
     assert len(run.steps) == 6
     assert len(run.activities) == 0
-    assert len(run.problems) == 1
-    assert run.problems[0].startswith(f"source-{PID}/kineto.json.gz is ")
+    [problem] = run.problems
+    assert problem.code == "trace-damaged"
+    assert problem.values["text"].startswith(f"source-{PID}/kineto.json.gz is ")

@@ -9,6 +9,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from profiler.run.ingest.trace_events import nanoseconds
 from profiler.run.load import load
 from tests.run.ingest.made_up import event, written
@@ -93,5 +94,5 @@ def test_broken_events_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     broken = [{**good, "ts": "soon"}, {**good, "dur": [1]}, {**good, "ts": -4}, {**good, "ts": 10**30}]
     del broken[0]["name"]
     run = load(written(tmp_path / "t.json", [*broken, {**good, "args": None}, 7, {**good, "tid": 10**30}]))
-    assert run.problems == ("t.json: 4 events without a time that can be read left out",)
+    assert run.problems == (Notice("events-without-time", {"file": "t.json", "events": 4}),)
     assert len(run.regions) == 2

@@ -84,5 +84,6 @@ def test_a_damaged_one_is_said_and_left_out(tmp_path: Path) -> None:
         assert traced is not None
         assert len(traced.operators) == 0
         [problem] = traced.problems
-        assert said in problem
-        assert str(tmp_path) not in problem
+        assert problem.code == "trace-damaged"
+        assert said in problem.values["text"]
+        assert str(tmp_path) not in problem.values["text"]
