@@ -53,13 +53,14 @@ def _print(run: Run, analysis: Analysis) -> None:
     from rich.text import Text
 
     from profiler.report.blocks import Report
+    from profiler.report.model import ReportInput
     from profiler.report.recording import next_commands
     from profiler.report.render.console import print_report
-    from profiler.report.sections.doing import PLUGIN
+    from profiler.report.sections.threads import build
 
     info = analysis.info
     console = Console(highlight=False, soft_wrap=True)
-    section = PLUGIN.build(analysis)
+    section = build(ReportInput.from_results(analysis))
     duration = ((info.end or info.begin) - info.begin) / 1e9
     subtitle = f"looked at for {duration:.1f} s, nothing was stopped or restarted"
     print_report(

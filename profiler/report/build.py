@@ -1,18 +1,18 @@
-"""Finds the sections and builds a Report of a Comparison or an Analysis."""
+"""Finds the sections and builds the Report of a comparison or a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from profiler.analyse.model import Comparison
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.report.blocks import Report, Section
-from profiler.report.subject import Subject, devices, failed_first, looked_at, views
+from profiler.report.model import MissingReasons, ReportInput, Results
 
-OF_THREADS = frozenset({"verdict", "doing", "environment", "method"})
-"""Sections that can say something of a job that was looked at from outside, or that failed before its first step."""
+WITHOUT_STEPS = frozenset({"verdict", "doing", "environment", "method"})
+"""Sections that have something to report of a job that was attached to, or that failed before its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,41 +23,52 @@ class SectionPlugin:
     """Anchor of the section in a page."""
     title: str
     order: int
-    build: Callable[[Subject], Section | None]
-    """None: the section has nothing to say about this subject."""
+    build: Callable[[ReportInput], Section | None]
+    """None: the section has nothing to report."""
+    json: Callable[[ReportInput, MissingReasons], Mapping[str, Any]] | None = None
+    """Top-level keys that the section adds to the JSON report of a comparison or a run."""
 
 
 def section_plugins() -> tuple[SectionPlugin, ...]:
     """All sections, in the order in which a report shows them."""
-    plugins = (*discover("profiler.report.sections"), *map(_guarded, entry_points("sections").values()))
+    plugins = (*discover("profiler.report.sections"), *foreign_sections())
     return tuple(sorted(plugins, key=lambda plugin: (plugin.order, plugin.name)))
 
 
-def _guarded(plugin: SectionPlugin) -> SectionPlugin:
-    """The section of another package, which is left out of a report where building it fails."""
+def foreign_sections() -> tuple[SectionPlugin, ...]:
+    """The sections of other packages."""
+    return tuple(entry_points("sections").values())
 
-    return replace(plugin, build=lambda subject: call_plugin(f"{plugin.name} (section)", plugin.build, subject))
+
+def build_report(results: Results) -> Report:
+    """The report of a comparison or of a single run. A foreign section that fails is left out."""
+    report_input = ReportInput.from_results(results)
+    without_steps = report_input.is_attached or report_input.failed_before_first_step
+    foreign = foreign_sections()
+    sections = []
+    for plugin in section_plugins():
+        if without_steps and plugin.name not in WITHOUT_STEPS:
+            continue
+        if plugin in foreign:
+            section = call_plugin(f"{plugin.name} (section)", plugin.build, report_input)
+        else:
+            section = plugin.build(report_input)
+        if section is not None:
+            sections.append(section)
+    comparison, analysis = report_input.comparison, report_input.analysis
+    if comparison is not None:
+        title, kind, time = comparison.title, "Comparison", comparison.created_at
+    else:
+        assert analysis is not None
+        title, kind, time = analysis.info.label or analysis.info.run_id or "run", "Run", analysis.info.started_at
+    return Report(title, f"{kind} · {report_input.devices} · {local_time(time)}", tuple(sections))
 
 
-def moment(text: str) -> str:
-    """An ISO 8601 time as people read it, to the minute; any other text as it is."""
+def local_time(text: str) -> str:
+    """An ISO 8601 time to the minute, for people; any other text as it is."""
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         return text
     zone = " UTC" if parsed.utcoffset() == timedelta(0) else parsed.strftime(" %z")
     return parsed.strftime("%Y-%m-%d %H:%M") + zone.rstrip()
-
-
-def build_report(subject: Subject) -> Report:
-    """The report of a comparison or of a single run."""
-    few = looked_at(subject) or failed_first(subject)
-    chosen = [plugin for plugin in section_plugins() if not few or plugin.name in OF_THREADS]
-    built = (plugin.build(subject) for plugin in chosen)
-    sections = tuple(section for section in built if section is not None)
-    if isinstance(subject, Comparison):
-        return Report(subject.title, f"Comparison · {devices(views(subject))} · {moment(subject.created_at)}", sections)
-    info = subject.info
-    return Report(
-        info.label or info.run_id or "run", f"Run · {devices(views(subject))} · {moment(info.started_at)}", sections
-    )

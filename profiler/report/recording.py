@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Analysis
-from profiler.report.ended import ended, without_torch
+from profiler.report.model import exit_status, without_torch
 from profiler.report.render.console import COLOURS
+from profiler.report.render.terminal import is_unicode
 from profiler.report.summary import summary
 from profiler.report.text import describe, step_text
 from profiler.run.model import Run, RunInfo
@@ -36,7 +37,7 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     counted = ", ".join(f"{len(table):,} {name}" for name, table in counts.items() if len(table))
     head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
-    failure = ended(info)
+    failure = exit_status(info)
     has_steps = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
     if line := _step_line(run, failure, has_steps=has_steps):
         console.print(Text(f"  {line}", style="yellow" if failure else ""))
@@ -88,10 +89,9 @@ def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis
     if records > MAX_RECORDS:
         console.print(f"  not analysed here: {records:,} records, more than {MAX_RECORDS:,}")
         return
-    unicode = (console.encoding or "").lower().startswith("utf")
     styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
     try:
-        for line in summary(analyse(run), unicode=unicode):
+        for line in summary(analyse(run), unicode=is_unicode(console)):
             console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))

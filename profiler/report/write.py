@@ -12,8 +12,8 @@ from profiler.analyse.model import Analysis, Comparison
 from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
+from profiler.report.model import Results
 from profiler.report.render import html, json, markdown
-from profiler.report.subject import Subject
 
 FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
@@ -38,18 +38,18 @@ def write_analysis(analysis: Analysis, directory: Path) -> Written:
     return _write(analysis, directory, "report")
 
 
-def rendered(subject: Subject, form: str) -> str:
-    """The report of `subject` as one text in one of FORMATS."""
+def rendered(results: Results, form: str) -> str:
+    """The report of these results as one text in one of FORMATS."""
     if form == "json":
-        document = json.compare_json(subject) if isinstance(subject, Comparison) else json.analysis_json(subject)
+        document = json.compare_json(results) if isinstance(results, Comparison) else json.analysis_json(results)
         return json.render(document)
-    report = build_report(subject)
+    report = build_report(results)
     return html.render(report) if form == "html" else markdown.render(report)
 
 
-def _write(subject: Subject, directory: Path, stem: str) -> Written:
+def _write(results: Results, directory: Path, stem: str) -> Written:
     # all three are rendered before the first is written, so that an error leaves the old set as it was
-    texts = {form: rendered(subject, form) for form in FORMATS}
+    texts = {form: rendered(results, form) for form in FORMATS}
     paths = {form: directory / f"{stem}.{form}" for form in FORMATS}
     for form, text in texts.items():
         write_text(paths[form], text)

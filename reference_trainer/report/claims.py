@@ -9,11 +9,11 @@ from typing import Final
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.facts import HOST_DEVICE
 from profiler.core.notice import Notice
-from profiler.core.units import TIMES
+from profiler.core.units import TIMES, count
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import digits, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
-from profiler.report.subject import Subject, View, breakdown_reason, devices, ratio, views
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.table import measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
 from reference_trainer.report.ladder import Ladder, comparison_ladder
 
 SOURCE: Final = "the case as reported"
@@ -58,14 +58,14 @@ class ClaimRow:
     """Its `sort` is the number in base units, None where there is none."""
 
 
-def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
+def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
     """Every claim of the case, measured or not; none without a ladder or of another trainer than the language model."""
-    ladder = comparison_ladder(subject)
-    if ladder is None or not views(subject) or not is_language_model(subject):
+    ladder = comparison_ladder(report_input.comparison)
+    if ladder is None or not report_input.sides or not is_language_model(report_input):
         return ()
-    found, fixed = views(subject)[0], views(subject)[-1]
+    found, fixed = report_input.sides[0], report_input.sides[-1]
     rows = (
-        *_speed(subject, found, fixed),
+        *_speed(report_input, found, fixed),
         *_use(found, fixed),
         *_pattern(found, fixed),
         *_tokenize(ladder, found, fixed),
@@ -73,20 +73,20 @@ def claim_rows(subject: Subject) -> tuple[ClaimRow, ...]:
     return tuple(ClaimRow(*row) for row in rows)
 
 
-def is_language_model(subject: Subject) -> bool:
+def is_language_model(report_input: ReportInput) -> bool:
     """Whether it is the trainer that the case is about; the baseline may say that it is another."""
-    sides = views(subject)
+    sides = report_input.sides
     return not sides or sides[0].info.facts.get("trainer", _MODULE) == _MODULE
 
 
-def _speed(subject: Subject, found: View, fixed: View) -> Iterator[_Row]:
+def _speed(report_input: ReportInput, found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     measured = measure_cell(found.measure("tokens_per_s"), spread=True)
-    yield "Tokens a second", found.label, f"{digits(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
-    gain = ratio_cell(ratio(subject, fixed.label, "tokens_per_s"))
-    yield "Tokens a second over as-found", fixed.label, f"{digits(HOPED_GAIN)}{TIMES}, hoped for", gain
+    yield "Tokens a second", found.label, f"{count(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
+    gain = ratio_cell(report_input.ratio(fixed.label, "tokens_per_s"))
+    yield "Tokens a second over as-found", fixed.label, f"{count(HOPED_GAIN)}{TIMES}, hoped for", gain
 
 
-def _use(found: View, fixed: View) -> Iterator[_Row]:
+def _use(found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """CPU of the host and time in which the device was busy."""
     title = "CPU of the host's threads"
     yield title, found.label, f"{_whole(AS_FOUND_CPU)} of the machine", _cpu(found)
@@ -96,7 +96,7 @@ def _use(found: View, fixed: View) -> Iterator[_Row]:
     yield "Device busy", fixed.label, f"{_span(HOPED_DEVICE_BUSY)}, hoped for", busy[1]
 
 
-def _cpu(view: View) -> Cell:
+def _cpu(view: ReportSide) -> Cell:
     measured, cores = view.measure("host_cpu"), view.info.host.get("cores")
     if measured.value is None:
         return missing_cell(measured.reason)
@@ -104,37 +104,37 @@ def _cpu(view: View) -> Cell:
     return Cell(f"{100 * measured.value:.0f}", "%", sort=measured.value, note=note)
 
 
-def _pattern(found: View, fixed: View) -> Iterator[_Row]:
+def _pattern(found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """What a chunk asks of the device."""
-    claimed = f"{digits(SYNCS_PER_CHUNK)}, one after every token"
+    claimed = f"{count(SYNCS_PER_CHUNK)}, one after every token"
     yield "Syncs a chunk", found.label, claimed, _beside(found, fixed, ("syncs_per_step",))
     yield "Copies a chunk", found.label, THOUSANDS, _beside(found, fixed, _COPIES)
     yield "Allocations a chunk", found.label, THOUSANDS, _beside(found, fixed, ("allocations_per_step",))
 
 
-def _beside(found: View, fixed: View, names: tuple[str, ...]) -> Cell:
+def _beside(found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cell:
     """The sum of counters as found, with that of the cured side below."""
     counted, reason = _sum(found, names)
     if counted is None:
         return missing_cell(reason)
     after, _ = _sum(fixed, names)
-    note = "" if after is None else f"{fixed.label}: {digits(after)}"
-    return Cell(digits(counted), sort=counted, note=note)
+    note = "" if after is None else f"{fixed.label}: {count(after)}"
+    return Cell(count(counted), sort=counted, note=note)
 
 
-def _sum(view: View, names: tuple[str, ...]) -> tuple[float | None, Notice | None]:
+def _sum(view: ReportSide, names: tuple[str, ...]) -> tuple[float | None, Notice | None]:
     """Sum of those of `names` that were counted; None with the reason where the first was not."""
     measures = [view.measure(name) for name in names]
     known = [one.value for one in measures if one.value is not None]
     return (None, measures[0].reason) if measures[0].value is None else (sum(known), None)
 
 
-def _tokenize(ladder: Ladder, found: View, fixed: View) -> Iterator[_Row]:
+def _tokenize(ladder: Ladder, found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """Share and time of tokenization, which is the category input of the breakdown."""
     title = "Tokenization (input), share of the host's time"
     yield title, found.label, CAUSE, _input_share(found)
     yield title, fixed.label, "not claimed", _input_share(fixed)
-    batch, single = _batched(ladder), _sample_time(found.any_detail, found)
+    batch, single = _batched(ladder), _sample_time(found.detailed, found)
     for what, claimed, samples in (
         (f"Tokenization of {BATCH_SAMPLES} samples in one batch", BATCH_TOKENIZE_S, BATCH_SAMPLES),
         ("The same, a sample", SAMPLE_TOKENIZE_S, 1),
@@ -152,12 +152,12 @@ def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
     return Cell(f"one call a sample: {phrase(samples * single.value, 's')}; {UNTIMED}", note=included)
 
 
-def _input_share(view: View) -> Cell:
-    parts = view.any_detail.breakdown
+def _input_share(view: ReportSide) -> Cell:
+    parts = view.detailed.breakdown
     total = sum(part.value for part in parts.values() if part.value is not None)
     own = parts.get("input")
     if own is None or own.value is None or not total:
-        return missing_cell(own.reason if own is not None and own.reason else breakdown_reason(view))
+        return missing_cell(own.reason if own is not None and own.reason else view.why_no_breakdown())
     return Cell(percent(own.value / total).removesuffix("%"), "%", sort=own.value / total, note="breakdown pass")
 
 
@@ -167,13 +167,13 @@ def _batched(ladder: Ladder) -> Measure | None:
     return next((_sample_time(one, None) for one in rows if (p := one.breakdown.get("input")) and p.value), None)
 
 
-def _sample_time(analysis: Analysis, view: View | None) -> Measure:
+def _sample_time(analysis: Analysis, view: ReportSide | None) -> Measure:
     """Seconds of the category input a sample, or why they are not known."""
     part = analysis.breakdown.get("input")
     if part is None or part.value is None:
         reason = part.reason if part else None
         if reason is None and view:
-            reason = Notice("text", {"text": breakdown_reason(view)})
+            reason = Notice("text", {"text": view.why_no_breakdown()})
         return Measure("sample", None, "s", reason=reason)
     samples = _samples(analysis)
     if not samples:
@@ -207,12 +207,12 @@ TITLE = "Claimed and measured"
 _COLUMNS = (Column("What"), Column("Claimed"), Column("Measured here"))
 
 
-def build(subject: Subject) -> Section | None:
+def build(report_input: ReportInput) -> Section | None:
     """One table; every claim of the case has a row, measured or not."""
-    rows = claim_rows(subject)
+    rows = claim_rows(report_input)
     if not rows:
         return None
-    device = devices(views(subject))
+    device = report_input.devices
     caption = f"Claimed by {SOURCE}, and measured on {device}"
     table = Table(caption, _COLUMNS, tuple(map(_cells, rows)))
     return Section("claims", TITLE, (Text(_of_what(device)), table))

@@ -252,9 +252,9 @@ def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: 
     return paired
 
 
-def comparison_ladder(report_input: Comparison | Analysis) -> Ladder | None:
+def comparison_ladder(comparison: Comparison | None) -> Ladder | None:
     """The ladder of a comparison that has one."""
-    ladder = report_input.extensions.get(NAME) if isinstance(report_input, Comparison) else None
+    ladder = comparison.extensions.get(NAME) if comparison is not None else None
     return ladder if isinstance(ladder, Ladder) else None
 
 

@@ -20,10 +20,11 @@ from profiler.report.blocks import (
     Waterfall,
 )
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import factor, measure_cell, phrase, ratio_cell, ratio_text
-from profiler.report.subject import Subject, devices, rate_words, views
+from profiler.report.model import ReportInput
+from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.text import NO_REASON, describe
 from reference_trainer.report.ladder import Cure, Ladder, LadderRow, comparison_ladder, gain, listed
+from reference_trainer.report.ladder_json import ladder_json
 
 TITLE = "The ladder of cures"
 _CARRIERS = 3
@@ -43,9 +44,9 @@ _NOTE = (
 )
 
 
-def build(subject: Subject) -> Section | None:
+def build(report_input: ReportInput) -> Section | None:
     """The sentence, the waterfall, the table; then what does other work and what is not available."""
-    ladder = comparison_ladder(subject)
+    ladder = comparison_ladder(report_input.comparison)
     if ladder is None:
         return None
     found = ladder.cures()
@@ -53,16 +54,16 @@ def build(subject: Subject) -> Section | None:
     if not found:
         reason = "no round was complete" if ladder.interrupted else "the ladder has no row of a cure"
         return Section(
-            "ladder", TITLE, (*warning, NotMeasured("what each cure gives", reason), *_rest(subject, ladder))
+            "ladder", TITLE, (*warning, NotMeasured("what each cure gives", reason), *_rest(report_input, ladder))
         )
-    speed = rate_words(views(subject), "tokens_per_s")
+    speed = report_input.rate_phrase("tokens_per_s")
     sentence = Text(said(found, ladder.rounds, speed))
-    falls = waterfall(subject, ladder)
+    falls = waterfall(report_input, ladder)
     table = Table(
         "What each cure gives", _COLUMNS, tuple(_row(cure) for cure in found), _NOTE.format(speed.capitalize())
     )
     first: tuple[Block, ...] = (*warning, sentence, falls)
-    return Section("ladder", TITLE, (*first, table, *_rest(subject, ladder)), brief=first)
+    return Section("ladder", TITLE, (*first, table, *_rest(report_input, ladder)), brief=first)
 
 
 def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
@@ -167,20 +168,20 @@ def _row(cure: Cure) -> tuple[Cell, ...]:
     )
 
 
-def _rest(subject: Subject, ladder: Ladder) -> tuple[Block, ...]:
+def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:
     """Rows that are no like-for-like ratio, and cures that cannot run here."""
     blocks: list[Block] = []
     others = ladder.of_kind("instead", "work")
     if others:
-        sides = views(subject)
-        fixed, speed = sides[-1].label, rate_words(sides, "tokens_per_s")
+        sides = report_input.sides
+        fixed, speed = sides[-1].label, report_input.rate_phrase("tokens_per_s")
         columns = (Column("What"), Column(speed.capitalize(), number=True), Column(f"Over {fixed}", number=True))
         why = " ".join(f"{row.label}: {_why(row, speed)}." for row in others)
         note = f"These rows do other work in a step than those above: no ratio of theirs is like for like. {why}"
         blocks.append(Table("Not like for like", columns, tuple(map(_other, others)), note))
     if ladder.unavailable:
         items = tuple(f"{name}: {why or 'no reason was recorded'}" for name, why in ladder.unavailable)
-        blocks.append(Items(items, f"Not available on {on_device(subject)}"))
+        blocks.append(Items(items, f"Not available on {on_device(report_input)}"))
     return tuple(blocks)
 
 
@@ -203,7 +204,7 @@ def _other(row: LadderRow) -> tuple[Cell, ...]:
     return Cell(row.label, note=_removes(row.removes), strong=True), speed, ratio
 
 
-def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
+def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasured:
     """Every level is as-found's median times a ratio paired by rounds, so that lengths and factors agree."""
     base = ladder.baseline
     start = base.measure("tokens_per_s") if base else None
@@ -226,15 +227,15 @@ def waterfall(subject: Subject, ladder: Ladder) -> Waterfall | NotMeasured:
     climbed = ladder.of_kind("cumulative")
     stairs += _climb(climbed, start.value)
     if climbed and climbed[-1].total.value:
-        stairs.append(_whole(subject, climbed[-1].total, len(climbed), start.value))
+        stairs.append(_whole(report_input, climbed[-1].total, len(climbed), start.value))
     rounds = f"{ladder.rounds} interleaved round{'s' * (ladder.rounds != 1)}"
     note = (
-        f"Measured on {on_device(subject)} in {rounds}. Each bar is one more cure over those before it. Levels are the "
-        f"median of {base.label} times the factors, not medians of their own; "
+        f"Measured on {on_device(report_input)} in {rounds}. Each bar is one more cure over those before it. Levels "
+        f"are the median of {base.label} times the factors, not medians of their own; "
         "the thin lines are 95% intervals, without a cap where they go on. The axis is logarithmic: "
         "equal lengths are equal factors."
     )
-    words = rate_words(views(subject), "tokens_per_s").capitalize()
+    words = report_input.rate_phrase("tokens_per_s").capitalize()
     return Waterfall(f"{words}, one cure after the other", start.unit, tuple(stairs), note)
 
 
@@ -261,18 +262,18 @@ def _kind(found: Ratio) -> str:
     return "gain" if found.value > 1 else "loss"
 
 
-def _whole(subject: Subject, total: Ratio, count: int, base: float) -> Stair:
+def _whole(report_input: ReportInput, total: Ratio, count: int, base: float) -> Stair:
     cell = ratio_cell(total)
-    label = views(subject)[-1].label if len(views(subject)) > 1 else "all of them"
+    label = report_input.sides[-1].label if len(report_input.sides) > 1 else "all of them"
     end, low, high = (base * value if value else None for value in (total.value, total.low, total.high))
     note = f"all {count} cures" if count > 1 else "the one cure"
     return Stair(label, base, end, low, high, cell.text + cell.unit, cell.note, "total", note)
 
 
-def on_device(subject: Subject) -> str:
+def on_device(report_input: ReportInput) -> str:
     """The device in a sentence."""
-    named = devices(views(subject))
+    named = report_input.devices
     return f"the {named}" if named == HOST_DEVICE else named
 
 
-PLUGIN = SectionPlugin("ladder", TITLE, 22, build)
+PLUGIN = SectionPlugin("ladder", TITLE, 22, build, ladder_json)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from profiler.analyse.model import Analysis, Comparison, Series
+from profiler.analyse.model import Analysis, Series
 from profiler.core.metrics import is_share, label
+from profiler.core.units import count
 from profiler.report.blocks import Block, Curve, Level, Lines, NotMeasured, Panel, Section, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.compare_table import compare_table
-from profiler.report.quantities import digits, percent, phrase, ratio_text
-from profiler.report.subject import Subject, View, single, views
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.table import compare_table, percent, phrase, ratio_text
 from profiler.report.text import describe
 from reference_trainer.report.ladder import comparison_ladder
 
@@ -61,9 +61,9 @@ class Curves:
         return steps.value / took.times[-1] if steps is not None and steps.value and took and took.times[-1] else None
 
 
-def learner_of(subject: Subject) -> Curves | None:
+def learner_of(report_input: ReportInput) -> Curves | None:
     """The learning row of a ladder."""
-    ladder = comparison_ladder(subject)
+    ladder = comparison_ladder(report_input.comparison)
     rows = ladder.of_kind("work") if ladder else ()
     found = (Curves(row.label, "s2", row.analysis) for row in rows if row.fix == LEARN and row.analysis)
     return next((one for one in found if one.series("loss") or one.series("heldout_loss")), None)
@@ -117,8 +117,8 @@ def _levels(one: Curves, name: str) -> tuple[Level, ...]:
     if is_share(name):
         return (Level("bigram counts", 100 * bigram, percent(bigram)),) if bigram else ()
     vocabulary = one.fact("vocabulary")
-    levels = (Level("ln V", math.log(vocabulary), digits(math.log(vocabulary))),) if vocabulary else ()
-    return levels + ((Level("bigram counts", bigram, digits(bigram)),) if bigram else ())
+    levels = (Level("ln V", math.log(vocabulary), count(math.log(vocabulary))),) if vocabulary else ()
+    return levels + ((Level("bigram counts", bigram, count(bigram)),) if bigram else ())
 
 
 def said(learner: Curves, stuck: Curves | None) -> str:
@@ -127,7 +127,7 @@ def said(learner: Curves, stuck: Curves | None) -> str:
     if stuck is not None:
         loss, accuracy = stuck.ends("loss"), stuck.ends("accuracy")
         parts += (
-            [f"The 0/1 loss of {stuck.label} was {digits(loss[0])} at first and {digits(loss[1])} at last."]
+            [f"The 0/1 loss of {stuck.label} was {count(loss[0])} at first and {count(loss[1])} at last."]
             if loss
             else []
         )
@@ -144,11 +144,11 @@ def _loss_said(learner: Curves) -> str:
     steps = f" in {phrase(took.value, 'steps')} steps" if took and took.value else ""
     vocabulary = learner.fact("vocabulary")
     guessing = (
-        f", {digits(ends[1] / math.log(vocabulary))} of the ln V that guessing costs"
+        f", {count(ends[1] / math.log(vocabulary))} of the ln V that guessing costs"
         if vocabulary and vocabulary > 1
         else ""
     )
-    return f"brought the cross-entropy {where} from {digits(ends[0])} to {digits(ends[1])} nats{steps}{guessing}"
+    return f"brought the cross-entropy {where} from {count(ends[0])} to {count(ends[1])} nats{steps}{guessing}"
 
 
 def _accuracy_said(learner: Curves) -> str:
@@ -166,16 +166,16 @@ _NAMES = ("loss", "accuracy")
 _KINDS = dict.fromkeys(_NAMES, "mean of the run") | dict.fromkeys(HELD_OUT, "last of the run")
 
 
-def build(subject: Subject) -> Section | None:
+def build(report_input: ReportInput) -> Section | None:
     """A ladder's learning row beside as-found, or the curves of the sides; the values over the measured steps.
 
     Nothing of a single run that reports none.
     """
-    sides = views(subject)
-    learner = learner_of(subject)
+    sides = report_input.sides
+    learner = learner_of(report_input)
     known = any(view.measure(name).value is not None for view in sides for name in _NAMES)
     if learner is None and not known:
-        if single(subject):
+        if report_input.comparison is None:
             return None
         reason = describe(sides[0].measure("loss").reason) or "the program reports no loss"
         return Section("learning", TITLE, (NotMeasured("loss and accuracy", reason),))
@@ -183,12 +183,12 @@ def build(subject: Subject) -> Section | None:
     blocks: list[Block] = []
     if learner is not None:
         blocks.extend(learning_blocks(learner, drawn[0] if drawn and drawn[0].label == sides[0].label else None))
-    elif not isinstance(subject, Comparison) and drawn and drawn[0].learns:
+    elif report_input.comparison is None and drawn and drawn[0].learns:
         blocks.append(Text(said(drawn[0], None)))
     note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
     if known:
         table = compare_table(
-            subject,
+            report_input,
             _names(sides),
             "Over the measured steps",
             spread=True,
@@ -201,14 +201,14 @@ def build(subject: Subject) -> Section | None:
     return Section("learning", TITLE, tuple(blocks))
 
 
-def _names(sides: tuple[View, ...]) -> tuple[str, ...]:
+def _names(sides: tuple[ReportSide, ...]) -> tuple[str, ...]:
     """Held-out values have a row where a side has any."""
     return (*_NAMES, *(name for name in HELD_OUT if any(view.measure(name).value is not None for view in sides)))
 
 
-def _curves(view: View) -> Curves | None:
+def _curves(view: ReportSide) -> Curves | None:
     """Of the first run of a side that has a curve of its loss or accuracy."""
-    found = (Curves(view.label, view.tone, run) for run in (*view.runs, view.any_detail))
+    found = (Curves(view.label, view.tone, run) for run in (*view.runs, view.detailed))
     return next((one for one in found if any(map(one.series, (*_NAMES, *HELD_OUT)))), None)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler.analyse.model import Measure, Ratio
+from profiler.core.units import count
 from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, NotMeasured, Panel, Section, Table, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import digits, factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
-from profiler.report.subject import Subject, devices, views
+from profiler.report.model import ReportInput
+from profiler.report.table import factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
 from profiler.report.text import NO_REASON, describe
 from reference_trainer.report.claims import is_language_model
 from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder, listed
@@ -44,25 +45,25 @@ class Size:
         return self.row.measure("tokens_per_s")
 
 
-def build(subject: Subject) -> Section | None:
+def build(report_input: ReportInput) -> Section | None:
     """The sentence, two small plots, the table."""
-    ladder = comparison_ladder(subject)
-    if ladder is None or not is_language_model(subject):
+    ladder = comparison_ladder(report_input.comparison)
+    if ladder is None or not is_language_model(report_input):
         return None
-    found = sizes(ladder, subject)
+    found = sizes(ladder, report_input)
     if not any(not size.is_default for size in found):
         reason = "no round was complete" if ladder.interrupted else "the ladder has no row of another chunk size"
         return Section("quick-fix", TITLE, (NotMeasured("smaller chunks", reason),))
     sentence = Text(said(found))
     plots = tuple((title, (plot,)) for title, plot in _plots(found))
-    blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(found, devices(views(subject)))]
+    blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(found, report_input.devices)]
     return Section("quick-fix", TITLE, tuple(blocks), brief=(sentence,))
 
 
-def sizes(ladder: Ladder, subject: Subject) -> tuple[Size, ...]:
+def sizes(ladder: Ladder, report_input: ReportInput) -> tuple[Size, ...]:
     """As-found's own size and those of the sweep, the largest first."""
     found, base = {}, ladder.baseline
-    own = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(subject)
+    own = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(report_input)
     for row in ladder.of_kind("chunk size"):
         if row.tokens_per_chunk:
             found[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
@@ -71,9 +72,9 @@ def sizes(ladder: Ladder, subject: Subject) -> tuple[Size, ...]:
     return tuple(sorted(found.values(), key=lambda size: -size.tokens))
 
 
-def _stated(subject: Subject) -> int | None:
+def _stated(report_input: ReportInput) -> int | None:
     """The chunk size that as-found's program said it has."""
-    stated = views(subject)[0].info.facts.get("tokens_per_chunk") if views(subject) else None
+    stated = report_input.sides[0].info.facts.get("tokens_per_chunk") if report_input.sides else None
     return stated if isinstance(stated, int) and stated > 0 else None
 
 
@@ -96,7 +97,7 @@ def _time_said(found: tuple[Size, ...]) -> str:
 
 def ratio_of(after: float, before: float) -> str:
     """A part of a whole as a fraction where it is less: 1/8.02, or 1.20×."""
-    return f"1/{digits(before / after)}" if after < before else ratio_text(after / before)
+    return f"1/{count(before / after)}" if after < before else ratio_text(after / before)
 
 
 def listed_sizes(found: tuple[Size, ...]) -> str:

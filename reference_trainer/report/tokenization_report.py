@@ -8,7 +8,7 @@ from typing import Any
 from profiler.analyse.model import Ratio
 from profiler.core import units
 from profiler.report.blocks import Callout, Cell, Column, Report, Section, Table
-from profiler.report.quantities import missing_cell, ratio_cell, ratio_text
+from profiler.report.table import missing_cell, ratio_cell, ratio_text
 
 _COLUMNS = (
     Column("Way"),

@@ -7,7 +7,7 @@ import pytest
 from profiler.analyse.model import Analysis, Measure
 from profiler.report.blocks import Callout
 from profiler.report.build import build_report
-from profiler.report.ended import ended
+from profiler.report.model import exit_status
 from profiler.run.model import CollectorStatus, RunInfo, StepDefinition, StepKind
 
 NO_TORCH = CollectorStatus("hooks", "ok", code="hooks-loaded", values={"python": 1, "torch": 0})
@@ -31,11 +31,11 @@ def info(state: str, code: int | None, *statuses: CollectorStatus) -> RunInfo:
     ],
 )
 def test_the_words(state: str, code: int | None, words: str) -> None:
-    assert ended(info(state, code)) == words
+    assert exit_status(info(state, code)) == words
 
 
 def test_before_torch() -> None:
-    assert ended(info("failed", 2, NO_TORCH)).endswith("with exit code 2, before it imported torch")
+    assert exit_status(info("failed", 2, NO_TORCH)).endswith("with exit code 2, before it imported torch")
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model import Measure, Ratio
-from profiler.report import quantities as q
+from profiler.report import table as q
 from profiler.run.model import Site
 from tests.fakes.sentences import note
 

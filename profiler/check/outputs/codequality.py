@@ -13,7 +13,7 @@ from profiler.check.model import FAIL, PASS, GateResult
 from profiler.check.outputs import said
 from profiler.check.outputs.findings import ERROR, NOTE, WARNING, findings, hashed, rule
 from profiler.check.outputs.places import Places
-from profiler.report.render.json_values import clean
+from profiler.report.render.json import clean
 
 _SEVERITIES: Final = {ERROR: "major", WARNING: "minor", NOTE: "info"}
 """Of info, minor, major, critical, blocker."""

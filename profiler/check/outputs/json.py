@@ -12,8 +12,9 @@ from typing import Any
 from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
 from profiler.check.outputs import text as sentences
 from profiler.core.metrics import counter_unit
+from profiler.report.model import MissingReasons
 from profiler.report.render import json as report_json
-from profiler.report.render.json_values import Gaps, clean, strict
+from profiler.report.render.json import clean, strict
 
 SCHEMA = "check/1"
 HISTORY = {1: "first schema"}
@@ -25,7 +26,7 @@ _NO_BOUND = "too few rounds for a bound"
 
 def result_json(result: GateResult) -> dict[str, Any]:
     """The keys of docs/check-json.md."""
-    gaps = Gaps()
+    gaps = MissingReasons()
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "state": result.state,
@@ -62,7 +63,7 @@ def render(document: Mapping[str, Any]) -> str:
     )
 
 
-def _limits(limits: Limits, gaps: Gaps) -> dict[str, Any]:
+def _limits(limits: Limits, gaps: MissingReasons) -> dict[str, Any]:
     if limits.max_seconds is None:
         gaps.reasons["limits.max_seconds"] = "no limit was set"
     return {
@@ -84,7 +85,7 @@ def _limits(limits: Limits, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-def _side(side: SideInfo, path: str, gaps: Gaps) -> dict[str, Any]:
+def _side(side: SideInfo, path: str, gaps: MissingReasons) -> dict[str, Any]:
     if side.commit is None:
         gaps.reasons[f"{path}.commit"] = "not known: not a commit of its own, or no git checkout"
     return {
@@ -99,14 +100,14 @@ def _side(side: SideInfo, path: str, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-def _counters(result: GateResult, gaps: Gaps) -> dict[str, Any] | None:
+def _counters(result: GateResult, gaps: MissingReasons) -> dict[str, Any] | None:
     if result.counters_state is None:
         return None
     lines = [_counter(line, f"counters.lines.{index}", gaps) for index, line in enumerate(result.counters)]
     return {"state": result.counters_state, "reason": sentences.reasons(result.counters_reasons), "lines": lines}
 
 
-def _counter(line: CounterLine, path: str, gaps: Gaps) -> dict[str, Any]:
+def _counter(line: CounterLine, path: str, gaps: MissingReasons) -> dict[str, Any]:
     return {
         "counter": line.counter,
         "scope": line.scope,
@@ -130,14 +131,14 @@ def _counter(line: CounterLine, path: str, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-def _span(ends: tuple[float, float] | None, path: str, reason: str, gaps: Gaps) -> dict[str, Any] | None:
+def _span(ends: tuple[float, float] | None, path: str, reason: str, gaps: MissingReasons) -> dict[str, Any] | None:
     if ends is None:
         gaps.reasons[path] = reason
         return None
     return {name: gaps.number(f"{path}.{name}", value, "") for name, value in zip(("least", "most"), ends, strict=True)}
 
 
-def _throughput(throughput: Throughput, gaps: Gaps) -> dict[str, Any]:
+def _throughput(throughput: Throughput, gaps: MissingReasons) -> dict[str, Any]:
     if throughput.confirmed is None:
         gaps.reasons["throughput.confirmed"] = "nothing was to be confirmed"
     return {
@@ -151,7 +152,7 @@ def _throughput(throughput: Throughput, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-def _line(line: TimeLine, path: str, gaps: Gaps) -> dict[str, Any]:
+def _line(line: TimeLine, path: str, gaps: MissingReasons) -> dict[str, Any]:
     more = "it is settled, or more rounds would not settle it"
     numbers: Iterable[tuple[str, float | None, str]] = (
         ("slowdown", line.slowdown, "no round could be compared"),
@@ -165,7 +166,7 @@ def _line(line: TimeLine, path: str, gaps: Gaps) -> dict[str, Any]:
     return {"name": line.name, "state": line.state, "rounds": line.rounds, **known}
 
 
-def _round(document: dict[str, Any], index: int, gaps: Gaps) -> dict[str, Any]:
+def _round(document: dict[str, Any], index: int, gaps: MissingReasons) -> dict[str, Any]:
     """A round, with the reasons of what is not known of its conditions."""
     path = f"throughput.rounds.{index}"
     document["seconds"] = gaps.number(f"{path}.seconds", document["seconds"], "")

@@ -29,8 +29,8 @@ from profiler.report.blocks import (
     Table,
     Text,
 )
-from profiler.report.build import moment
-from profiler.report.quantities import missing_cell, short_path
+from profiler.report.build import local_time
+from profiler.report.table import missing_cell, short_path
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
 _FAIL_FROM: Final = f"FAIL from ({said.POWER})"
@@ -48,7 +48,7 @@ _OF_COUNTERS: Final[tuple[str, ...]] = (
 def gate_report(result: GateResult, comparison_sections: Sequence[Section] = ()) -> Report:
     """The page: the gate first, then the comparison of both sides."""
     sections = (*gate_sections(result), *_retitled(comparison_sections))
-    date = f" · {moment(result.created_at)}" if result.created_at else ""
+    date = f" · {local_time(result.created_at)}" if result.created_at else ""
     title = f"{said.side(result.candidate)} against {said.held_against(result)}"
     return Report(title, f"Performance check{date}", sections)
 

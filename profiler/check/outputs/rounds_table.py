@@ -9,7 +9,7 @@ from profiler.check.outputs import words
 from profiler.check.outputs.rounds import OF_COLUMNS, said_by_rounds, typical
 from profiler.core import units
 from profiler.report.blocks import NOTHING, Cell, Column, Table
-from profiler.report.quantities import missing_cell, seconds_cell, share_cell
+from profiler.report.table import missing_cell, seconds_cell, share_cell
 
 _UNKNOWN = "this machine does not say"
 

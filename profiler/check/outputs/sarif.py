@@ -16,7 +16,7 @@ from profiler.check.model import Change, CounterLine, GateResult
 from profiler.check.outputs import said, words
 from profiler.check.outputs.findings import Finding, findings
 from profiler.check.outputs.places import Places
-from profiler.report.render.json_values import clean
+from profiler.report.render.json import clean
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from profiler.analyse.model import Analysis, Comparison
 from profiler.report import blocks as b
 from profiler.report.build import build_report
-from profiler.report.quantities import short_path
 from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
 from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
+from profiler.report.table import short_path
 
 if TYPE_CHECKING:
     from rich.console import Console

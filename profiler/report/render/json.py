@@ -1,28 +1,51 @@
-"""The report for programs: strict JSON of a documented schema (docs/json.md), from the values, not from the blocks.
+"""The report for programs: strict JSON of a documented schema (docs/json.md), from the values and not from the blocks.
 
-The one renderer that knows metrics, since their names are its schema. What was not measured is null, and
+The one renderer that knows metrics, because their names are its schema. What was not measured is null, and
 `not_measured` maps its path to the reason; NaN and infinities are not measured either.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Analysis, Comparison, IdleBlame, Measure
+from profiler.analyse.model import (
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    Analysis,
+    Comparison,
+    IdleBlame,
+    InputPart,
+    LineCost,
+    Measure,
+    Phase,
+    Ratio,
+    Spikes,
+    ThreadActivity,
+)
 from profiler.core.notice import Notice
-from profiler.core.plugins import call_plugin, entry_points
-from profiler.report.render.json_found import found_json
-from profiler.report.render.json_values import Gaps, clean, ranges_json, ratio_json, strict
-from profiler.report.subject import View, breakdown_reason, devices, side_view, views
-from profiler.report.text import describe, host_state, mismatch, missing_name
-from profiler.run.model import RunInfo
+from profiler.core.plugins import call_plugin
+from profiler.core.terminal import plain
+from profiler.report.build import foreign_sections
+from profiler.report.model import MissingReasons, ReportInput, ReportSide, report_side
+from profiler.report.text import (
+    PERIODS,
+    THREAD_STATES,
+    describe,
+    host_state,
+    input_part,
+    mismatch,
+    missing_name,
+    step_text,
+)
+from profiler.run.model import RunInfo, Site
 
-COMPARISON_SCHEMA = "comparison/1"
-RUN_SCHEMA = "run/1"
-HISTORY = {1: "first schema"}
-SIDE_KEYS = (
+COMPARISON_SCHEMA: Final = "comparison/1"
+RUN_SCHEMA: Final = "run/1"
+HISTORY: Final = {1: "first schema"}
+SIDE_KEYS: Final = (
     "tokens_per_s",
     "steps",
     "step_time",
@@ -36,61 +59,71 @@ SIDE_KEYS = (
     "loss",
     "accuracy",
 )
-"""Measures that every side has, measured or not; others that were found follow them."""
+"""Measures that every side has, measured or not; others follow them."""
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
     """The JSON report of a comparison; `before` is the baseline and `after` the last side."""
-    gaps = Gaps()
-    sides = [_side(view, f"sides.{index}", gaps) for index, view in enumerate(views(comparison))]
-    last = comparison.sides[-1].label if len(comparison.sides) > 1 else ""
-    throughput = comparison.ratios.get(last, {}).get("tokens_per_s")
+    reasons, report_input = MissingReasons(), ReportInput.from_results(comparison)
+    sides = report_input.sides
+    last = sides[-1].label if len(sides) > 1 else ""
     report: dict[str, Any] = {
         "schema": COMPARISON_SCHEMA,
-        "title": comparison.title,
-        "created_at": comparison.created_at,
-        "verdict": comparison.verdict,
-        "comparable": comparison.comparable,
-        "forced": comparison.forced,
-        "reasons": [mismatch(one) for one in comparison.mismatches],
-        "device": devices(views(comparison)),
+        **_fields(comparison, "title", "created_at", "verdict", "comparable", "forced"),
+        "reasons": [mismatch(item) for item in comparison.mismatches],
+        "device": report_input.devices,
         "pairs": comparison.pairs,
-        "throughput_ratio": ratio_json(throughput, "throughput_ratio", gaps),
-        "before": _side(views(comparison)[0], "before", gaps) if comparison.sides else None,
-        "after": _side(views(comparison)[-1], "after", gaps) if last else None,
-        "sides": sides,
+        "throughput_ratio": ratio_json(report_input.ratio(last, "tokens_per_s"), "throughput_ratio", reasons),
+        "before": _side(sides[0], "before", reasons) if sides else None,
+        "after": _side(sides[-1], "after", reasons) if last else None,
+        "sides": [_side(side, f"sides.{index}", reasons) for index, side in enumerate(sides)],
         "ratios": {
-            label: {name: ratio_json(ratio, f"ratios.{label}.{name}", gaps) for name, ratio in ratios.items()}
+            label: {name: ratio_json(ratio, f"ratios.{label}.{name}", reasons) for name, ratio in ratios.items()}
             for label, ratios in comparison.ratios.items()
         },
-        "floor": _side(side_view(comparison.floor, "floor"), "floor", gaps) if comparison.floor else None,
+        "floor": _side(report_side(comparison.floor, "floor"), "floor", reasons) if comparison.floor else None,
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
         "method": [describe(notice) for notice in comparison.method],
     }
-    for name, to_json in entry_points("json").items():
-        report[name] = call_plugin(f"{name} (json)", to_json, comparison, gaps)
     if comparison.floor is None:
-        gaps.reasons["floor"] = "no floor was measured for this baseline"
+        reasons.add("floor", "no floor was measured for this baseline")
     if not last:
-        gaps.reasons["after"] = "there is one side only"
-    return _closed(report, gaps)
+        reasons.add("after", "there is one side only")
+    return _complete(report, report_input, reasons)
 
 
 def analysis_json(analysis: Analysis) -> dict[str, Any]:
     """The JSON report of one run."""
-    gaps = Gaps()
+    reasons, report_input = MissingReasons(), ReportInput.from_results(analysis)
     report: dict[str, Any] = {
         "schema": RUN_SCHEMA,
         "verdict": analysis.verdict,
-        "device": devices(views(analysis)),
-        "run": _side(views(analysis)[0], "run", gaps),
-        "environment": _environment(analysis.info, gaps),
-        **found_json(analysis, gaps),
+        "device": report_input.devices,
+        "run": _side(report_input.sides[0], "run", reasons),
+        "environment": _environment(analysis.info, reasons),
+        "step_source": step_text(analysis.step),
+        "phases": [_phase(phase, f"phases.{index}", reasons) for index, phase in enumerate(analysis.phases)],
+        "hot": [
+            {
+                **_site(row.site, function=True),
+                **_fields(row, "kind", "operation", "calls_per_step"),
+                **_fields(row, "seconds_per_step", "blocked_per_step", "bytes_per_step"),
+            }
+            for row in analysis.call_sites
+        ],
+        "doing": [_thread(thread, f"doing.{index}", reasons) for index, thread in enumerate(analysis.threads)],
+        "lines": _lines(analysis.lines),
+        "input": [_input(part, f"input.{index}", reasons) for index, part in enumerate(analysis.input)],
+        "outside": [
+            {"name": PERIODS[period.period], "seconds": period.seconds, "lines": _lines(period.lines)}
+            for period in analysis.startup_teardown
+        ],
+        "spikes": _spikes(analysis.spikes, reasons),
         "notes": [describe(warning) for warning in analysis.warnings],
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
     }
-    return _closed(report, gaps)
+    return _complete(report, report_input, reasons)
 
 
 def render(document: Mapping[str, Any]) -> str:
@@ -98,57 +131,158 @@ def render(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _closed(report: dict[str, Any], gaps: Gaps) -> dict[str, Any]:
-    report["not_measured"] = gaps.reasons
+def _complete(report: dict[str, Any], report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
+    """The report with the keys of foreign sections and the reasons of what is null."""
+    for plugin in foreign_sections():
+        if plugin.json is not None:
+            report |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input, reasons) or {}
+    report["not_measured"] = reasons.reasons
     cleaned: dict[str, Any] = clean(report)
     return cleaned
 
 
-def _side(view: View, path: str, gaps: Gaps) -> dict[str, Any]:
-    names = [*SIDE_KEYS, *sorted({*view.measures, *view.any_detail.measures}.difference(SIDE_KEYS))]
-    side: dict[str, Any] = {"label": view.label, "command": view.info.argv, "runs": len(view.runs)}
-    for name in names:
-        measure = view.measure(name)
-        side[name] = gaps.number(f"{path}.{name}", measure.value, measure.reason)
-    side["ranges"] = ranges_json({name: view.measure(name) for name in names})
-    for key, parts, always in (
-        ("breakdown", view.any_detail.breakdown, HOST_CATEGORIES),
-        ("device_breakdown", view.any_detail.device_breakdown, DEVICE_CATEGORIES),
+def _fields(item: object, *names: str) -> dict[str, Any]:
+    """Attributes that are called the same in JSON."""
+    return {name: getattr(item, name) for name in names}
+
+
+def _site(site: Site | None, *, function: bool = False) -> dict[str, Any]:
+    keys = ("file", "line", "function") if function else ("file", "line")
+    return {key: getattr(site, key, None) for key in keys}
+
+
+def _optional_site(site: Site | None, path: str, reasons: MissingReasons, reason: str) -> dict[str, Any]:
+    if site is None:
+        reasons.add(f"{path}.file", reason)
+        reasons.add(f"{path}.line", reason)
+    return _site(site)
+
+
+_NO_LINE: Final = "no line of the program's own was seen"
+
+
+def _side(side: ReportSide, path: str, reasons: MissingReasons) -> dict[str, Any]:
+    names = [*SIDE_KEYS, *sorted({*side.measures, *side.detailed.measures}.difference(SIDE_KEYS))]
+    measures = {name: side.measure(name) for name in names}
+    result: dict[str, Any] = {"label": side.label, "command": side.info.argv, "runs": len(side.runs)}
+    result |= measures_json(measures, path, reasons)
+    result["ranges"] = ranges_json(measures)
+    for key, parts, categories in (
+        ("breakdown", side.detailed.breakdown, HOST_CATEGORIES),
+        ("device_breakdown", side.detailed.device_breakdown, DEVICE_CATEGORIES),
     ):
-        absent = Measure("", None, "s", reason=Notice("text", {"text": breakdown_reason(view)}))
-        measures = {name: parts.get(name, absent) for name in dict.fromkeys((*always, *parts))}
-        side[key] = {name: gaps.number(f"{path}.{key}.{name}", m.value, m.reason) for name, m in measures.items()}
-    if view.slowdown is not None:
-        slowdown = view.slowdown
-        side["recording_slowdown"] = gaps.number(f"{path}.recording_slowdown", slowdown.value, slowdown.reason)
-    side["idle"] = [_idle(blame, f"{path}.idle.{index}", gaps) for index, blame in enumerate(view.any_detail.idle)]
-    return side
+        absent = Measure("", None, "s", reason=Notice("text", {"text": side.why_no_breakdown()}))
+        by_category = {name: parts.get(name, absent) for name in dict.fromkeys((*categories, *parts))}
+        result[key] = measures_json(by_category, f"{path}.{key}", reasons)
+    if side.slowdown is not None:
+        result |= measures_json({"recording_slowdown": side.slowdown}, path, reasons)
+    result["idle"] = [_idle(row, f"{path}.idle.{index}", reasons) for index, row in enumerate(side.detailed.idle)]
+    return result
 
 
-def _idle(blame: IdleBlame, path: str, gaps: Gaps) -> dict[str, Any]:
-    if blame.site is None:
-        gaps.reasons[f"{path}.file"] = gaps.reasons[f"{path}.line"] = "no site was recorded"
+def _idle(row: IdleBlame, path: str, reasons: MissingReasons) -> dict[str, Any]:
     return {
-        "doing": host_state(blame),
-        "category": blame.category,
-        "file": blame.site.file if blame.site else None,
-        "line": blame.site.line if blame.site else None,
-        "seconds_per_step": gaps.number(f"{path}.seconds_per_step", blame.seconds_per_step, ""),
-        "share_of_wall": gaps.number(f"{path}.share_of_wall", blame.share_of_wall, ""),
+        "doing": host_state(row),
+        "category": row.category,
+        **_optional_site(row.site, path, reasons, "no site was recorded"),
+        "seconds_per_step": reasons.number(f"{path}.seconds_per_step", row.seconds_per_step, None),
+        "share_of_wall": reasons.number(f"{path}.share_of_wall", row.share_of_wall, None),
     }
 
 
-def _environment(info: RunInfo, gaps: Gaps) -> dict[str, Any]:
+def _environment(info: RunInfo, reasons: MissingReasons) -> dict[str, Any]:
     if info.git_commit is None:
-        gaps.reasons["environment.git_commit"] = "the program was not started in a git checkout"
+        reasons.add("environment.git_commit", "the program was not started in a git checkout")
     return {
-        "run_id": info.run_id,
-        "started_at": info.started_at,
-        "state": info.state,
-        "level": info.level,
-        "git_commit": info.git_commit,
-        "host": strict(info.host),
-        "devices": strict(info.devices),
-        "versions": strict(info.versions),
-        "facts": strict(info.facts),
+        **_fields(info, "run_id", "started_at", "state", "level", "git_commit"),
+        **{name: strict(getattr(info, name)) for name in ("host", "devices", "versions", "facts")},
     }
+
+
+def _thread(thread: ThreadActivity, path: str, reasons: MissingReasons) -> dict[str, Any]:
+    return {
+        **_fields(thread, "process", "pid", "thread", "tid"),
+        "answer": THREAD_STATES[thread.state],
+        **_fields(thread, "share", "low", "high", "samples"),
+        **_optional_site(thread.site, path, reasons, _NO_LINE),
+        "on_cpu": reasons.number(f"{path}.on_cpu", thread.on_cpu, "the thread's clock was not read"),
+        "gil": reasons.number(f"{path}.gil", thread.gil, "no window of the GIL's holder was recorded"),
+        "parts": {THREAD_STATES[state]: share for state, share in thread.states},
+    }
+
+
+def _phase(phase: Phase, path: str, reasons: MissingReasons) -> dict[str, Any]:
+    numbers = _fields(phase, "name", "seconds_per_step", "share", "low", "high")
+    return {**numbers, **_optional_site(phase.site, path, reasons, _NO_LINE), "calls": phase.calls}
+
+
+def _lines(lines: Iterable[LineCost]) -> list[dict[str, Any]]:
+    return [
+        {
+            **_site(line.site, function=True),
+            **_fields(line, "calls", "seconds_per_step", "share", "low", "high", "samples"),
+            "categories": dict(line.categories),
+        }
+        for line in lines
+    ]
+
+
+def _input(part: InputPart, path: str, reasons: MissingReasons) -> dict[str, Any]:
+    numbers = _fields(part, "where", "seconds_per_step", "share")
+    return {"name": input_part(part), **numbers, **_optional_site(part.site, path, reasons, _NO_LINE)}
+
+
+def _spikes(spikes: Spikes | None, reasons: MissingReasons) -> dict[str, Any] | None:
+    if spikes is None:
+        reasons.add("spikes", "no step takes much longer than the others")
+        return None
+    return {
+        **_fields(spikes, "count", "steps", "every", "times", "share", "samples", "enough"),
+        "lines": [{**_site(line.site, function=True), "share": line.share} for line in spikes.lines],
+    }
+
+
+def measures_json(measures: Mapping[str, Measure], path: str, reasons: MissingReasons) -> dict[str, float | None]:
+    """The values of measures."""
+    return {name: reasons.number(f"{path}.{name}", item.value, item.reason) for name, item in measures.items()}
+
+
+def ratio_json(ratio: Ratio | None, path: str, reasons: MissingReasons) -> dict[str, Any]:
+    """A ratio with its interval."""
+    ratio = ratio or Ratio("", None, None, None, 0, different=False, reason=Notice("no-pair"))
+    why = ratio.reason or "too few pairs for an interval"
+    ends = {key: reasons.number(f"{path}.{key}", getattr(ratio, key), why) for key in ("value", "low", "high")}
+    return {**ends, **_fields(ratio, "n", "different")}
+
+
+def ranges_json(measures: Mapping[str, Measure]) -> dict[str, Any]:
+    """The lowest and the highest run of the measures that have a range."""
+    return {
+        name: _fields(measure, "low", "high", "n")
+        for name, measure in measures.items()
+        if measure.low is not None and measure.high is not None and math.isfinite(measure.low + measure.high)
+    }
+
+
+def clean(value: Any) -> Any:
+    """Text without control characters and lone surrogates, which some readers of JSON refuse."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {plain(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return value
+
+
+def strict(value: Any) -> Any:
+    """The content of a manifest, with text for values that JSON cannot express."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    if value is None:
+        return "unknown"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | bool | int | float) else str(value)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from profiler.core.terminal import plain
+from profiler.core.units import count
 from profiler.report import blocks as b
-from profiler.report.quantities import digits, phrase
 from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
+from profiler.report.table import phrase
 
 _BAR = 20
 """Characters of a full bar."""
@@ -116,8 +117,8 @@ def _intervals(block: b.Intervals, _: int) -> str:
         (
             row.label,
             row.text,
-            "" if row.low is None or row.high is None else f"{digits(row.low)} to {digits(row.high)}",
-            ", ".join(digits(dot) for dot in row.dots),
+            "" if row.low is None or row.high is None else f"{count(row.low)} to {count(row.high)}",
+            ", ".join(count(dot) for dot in row.dots),
         )
         for row in block.rows
     ]

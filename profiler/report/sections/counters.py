@@ -5,31 +5,26 @@ from __future__ import annotations
 from profiler.core.metrics import PER_STEP, in_order
 from profiler.report.blocks import NotMeasured, Section
 from profiler.report.build import SectionPlugin
-from profiler.report.compare_table import compare_table
-from profiler.report.subject import Subject, views, without_queue
+from profiler.report.model import ReportInput
+from profiler.report.table import compare_table
 
 TITLE = "Counters per step"
 
 
-def build(subject: Subject) -> Section | None:
-    """One table of everything that was counted; of a run without a queue, of what it counted all the same."""
-    sides = views(subject)
-    found = {
-        name
-        for view in sides
-        for measures in (view.measures, view.any_detail.measures)
-        for name in measures
-        if name.endswith(PER_STEP)
-    }
-    if without_queue(subject):
-        found = {name for name in found if sides[0].measure(name).value is not None}
-        if not found:
+def build(report_input: ReportInput) -> Section | None:
+    """One table of all counters; for a run without a queue of those that it has."""
+    sides = report_input.sides
+    counters = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
+    if report_input.has_no_queue:
+        counters = {name for name in counters if sides[0].has(name)}
+        if not counters:
             return None
-    if not found:
-        reason = "the program's device counts nothing"
-        return Section("counters", TITLE, (NotMeasured("counters per step", reason),))
+    if not counters:
+        gap = NotMeasured("counters per step", "the program's device counts nothing")
+        return Section("counters", TITLE, (gap,))
     note = "Counted, not sampled: every call of the measured steps is in these numbers."
-    return Section("counters", TITLE, (compare_table(subject, in_order(found), "Calls and bytes a step", note=note),))
+    table = compare_table(report_input, in_order(counters), "Calls and bytes a step", note=note)
+    return Section("counters", TITLE, (table,))
 
 
 PLUGIN = SectionPlugin("counters", TITLE, 50, build)

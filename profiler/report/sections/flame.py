@@ -1,92 +1,83 @@
-"""Flame graphs of the host's stacks: one for each side, and their difference."""
+"""Flame graphs of the host's stacks: one per side, and their difference."""
 
 from __future__ import annotations
 
-from profiler.analyse.model import Comparison, FlameDiff, FlameNode, Topic
+from collections.abc import Callable
+from typing import TypeVar
+
+from profiler.analyse.model import FlameDiff, FlameNode, Topic
 from profiler.report.blocks import Block, Flame, Frame, NotMeasured, Section
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import percent, phrase
-from profiler.report.subject import Subject, View, views
-from profiler.run.model import Site
+from profiler.report.model import ReportInput
+from profiler.report.table import percent, phrase
 
 TITLE = "Flame graphs"
 SMALLEST_SHARE = 0.001
 """Frames below this share of the root are left out: at 1,000 pixels they are less than one wide."""
-DEEPEST = 100
-"""Frames below this depth are left out: no page shows them, and recursion could be without end."""
-_READ = "Width is time, the caller is above. Choose a frame to zoom in."
+MAX_DEPTH = 100
+"""Frames below this depth are left out: no page shows them, and recursion must end."""
+_NOTE = "Width is time, the caller is above. Choose a frame to zoom in."
+Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
-def build(subject: Subject) -> Section:
+def build(report_input: ReportInput) -> Section:
     """A graph for each side that has stacks, then the difference."""
     blocks: list[Block] = []
-    for view in views(subject):
-        root = view.any_detail.flame
+    for side in report_input.sides:
+        root = side.detailed.flame
         if root is None or root.value <= 0:
-            blocks.append(NotMeasured(f"flame graph of {view.label}", _reason(view)))
+            reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
+            blocks.append(NotMeasured(f"flame graph of {side.label}", reason))
         else:
-            blocks.append(
-                Flame(
-                    f"{view.label}: {phrase(root.value, 's')} a step, by stack samples",
-                    _frame(root, root.value),
-                    note=_READ,
-                )
-            )
-    if isinstance(subject, Comparison) and subject.flame_diff is not None:
-        blocks.append(_difference(subject, subject.flame_diff))
+            caption = f"{side.label}: {phrase(root.value, 's')} a step, by stack samples"
+            blocks.append(Flame(caption, _flame(root), note=_NOTE))
+    comparison = report_input.comparison
+    if comparison is not None and comparison.flame_diff is not None:
+        blocks.append(_difference(report_input, comparison.flame_diff))
     return Section("flame", TITLE, tuple(blocks))
 
 
-def _reason(view: View) -> str:
-    if view.detail is None:
-        return "no breakdown pass was made of this side"
-    return view.why(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
+def _flame(root: FlameNode) -> Frame:
+    def frame(node: FlameNode, children: tuple[Frame, ...]) -> Frame:
+        text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
+        return Frame(node.name, node.value, text, _location(node), children=children)
+
+    return _frames(root, lambda node: node.value, frame)
 
 
-def _where(site: Site | None) -> str:
-    return f"{site.file}:{site.line}" if site is not None else ""
-
-
-def _frame(node: FlameNode, whole: float, depth: int = 0) -> Frame:
-    below = sorted(
-        (child for child in node.children if child.value >= whole * SMALLEST_SHARE and depth < DEEPEST),
-        key=lambda child: (-child.value, child.name),
-    )
-    return Frame(
-        node.name,
-        node.value,
-        f"{percent(node.value / whole)}, {phrase(node.value, 's')}",
-        _where(node.site),
-        children=tuple(_frame(child, whole, depth + 1) for child in below),
-    )
-
-
-def _difference(subject: Comparison, root: FlameDiff) -> Block:
-    first, last = subject.sides[0].label, subject.sides[-1].label
-    whole = root.before + root.after
-    if whole <= 0:
+def _difference(report_input: ReportInput, root: FlameDiff) -> Block:
+    first, last = report_input.sides[0].label, report_input.sides[-1].label
+    if root.before + root.after <= 0:
         return NotMeasured("difference of the flame graphs", "neither side has stack samples")
+
+    def frame(node: FlameDiff, children: tuple[Frame, ...]) -> Frame:
+        total = node.before + node.after
+        text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
+        lean = (node.after - node.before) / total if total > 0 else 0.0
+        return Frame(node.name, total, text, _location(node), lean, children)
+
     note = (
         f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
         "grey: the same. A frame that is fully one colour exists on one side only."
     )
-    return Flame(f"{first} to {last}: difference", _diff_frame(root, whole), difference=True, note=note)
+    frames = _frames(root, lambda node: node.before + node.after, frame)
+    return Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
 
 
-def _diff_frame(node: FlameDiff, whole: float, depth: int = 0) -> Frame:
-    both = node.before + node.after
-    below = sorted(
-        (c for c in node.children if c.before + c.after >= whole * SMALLEST_SHARE and depth < DEEPEST),
-        key=lambda child: (-(child.before + child.after), child.name),
-    )
-    return Frame(
-        node.name,
-        both,
-        f"{phrase(node.before, 's')} to {phrase(node.after, 's')}",
-        _where(node.site),
-        lean=(node.after - node.before) / both if both > 0 else 0.0,
-        children=tuple(_diff_frame(child, whole, depth + 1) for child in below),
-    )
+def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[Frame, ...]], Frame]) -> Frame:
+    """The tree of frames, the widest children first, without those that are too narrow or too deep to be seen."""
+    smallest = value(root) * SMALLEST_SHARE
+
+    def convert(node: Node, depth: int) -> Frame:
+        children = [child for child in node.children if value(child) >= smallest and depth < MAX_DEPTH]
+        children.sort(key=lambda child: (-value(child), child.name))
+        return frame(node, tuple(convert(child, depth + 1) for child in children))
+
+    return convert(root, 0)
+
+
+def _location(node: FlameNode | FlameDiff) -> str:
+    return f"{node.site.file}:{node.site.line}" if node.site is not None else ""
 
 
 PLUGIN = SectionPlugin("flame", TITLE, 80, build)

@@ -1,47 +1,44 @@
-"""Steps that take much longer than the others, and the lines at which their extra time lies."""
+"""Steps that take much longer than the others, and the lines in which their extra time is."""
 
 from __future__ import annotations
 
-from profiler.analyse.model import Spikes
+from profiler.analyse.model import SpikeLine, Spikes
 from profiler.core.units import nth
-from profiler.report.blocks import Block, Cell, Column, Section, Table
+from profiler.report.blocks import Block, Cell, Section, Table
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import factor, share_cell, site_cell
-from profiler.report.subject import Subject, View, views
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.table import Field, factor, make_table, share_cell, site_cell
 
 TITLE = "Steps that take longer"
-_STEPS = (
-    Column("Run"),
-    Column("Long steps", number=True),
-    Column("How often"),
-    Column("As long as the others", number=True),
-    Column("Extra time, of all", number=True),
+_Row = tuple[ReportSide, Spikes]
+
+
+def _frequency(row: _Row) -> Cell:
+    every = row[1].every
+    return Cell(f"every {nth(every)}" if every else "without a rule", sort=every)
+
+
+_FIELDS = (
+    Field[_Row]("Run", lambda row: Cell(row[0].label)),
+    Field[_Row](
+        "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
+    ),
+    Field[_Row]("How often", _frequency),
+    Field[_Row]("As long as the others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
+    Field[_Row]("Extra time, of all", lambda row: share_cell(row[1].share), number=True),
 )
-_LINES = (Column("Line"), Column("Of the extra time", number=True), Column("Of all time", number=True))
 
 
-def build(subject: Subject) -> Section | None:
+def build(report_input: ReportInput) -> Section | None:
     """Nothing where no step takes much longer than the others."""
-    sides = [(view, found) for view in views(subject) if (found := view.any_detail.spikes)]
-    if not sides:
+    rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
+    if not rows:
         return None
-    rows = tuple(_row(view, found) for view, found in sides)
     caption = "Steps of more than twice the median, and what they take beyond it"
-    notes = " ".join(f"{view.label}: {_why_no_line(found)}." for view, found in sides if not found.lines)
-    blocks: list[Block] = [Table(caption, _STEPS, rows, notes)]
-    blocks += [_lines(view, found) for view, found in sides if found.lines]
+    notes = " ".join(f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines)
+    blocks: list[Block] = [make_table(caption, _FIELDS, rows, notes)]
+    blocks += [_lines_table(side, spikes) for side, spikes in rows if spikes.lines]
     return Section("spikes", TITLE, tuple(blocks))
-
-
-def _row(view: View, spikes: Spikes) -> tuple[Cell, ...]:
-    often = f"every {nth(spikes.every)}" if spikes.every else "without a rule"
-    return (
-        Cell(view.label),
-        Cell(f"{spikes.count:,} of {spikes.steps:,}", sort=spikes.count),
-        Cell(often, sort=spikes.every),
-        Cell(*factor(spikes.times), sort=spikes.times),
-        share_cell(spikes.share),
-    )
 
 
 def _why_no_line(spikes: Spikes) -> str:
@@ -50,12 +47,14 @@ def _why_no_line(spikes: Spikes) -> str:
     return "no line stands out in the long steps: the machine, or more of the same work"
 
 
-def _lines(view: View, spikes: Spikes) -> Table:
-    rows = tuple(
-        (site_cell(line.site), share_cell(line.share), share_cell(line.share * spikes.share)) for line in spikes.lines
+def _lines_table(side: ReportSide, spikes: Spikes) -> Table:
+    fields = (
+        Field[SpikeLine]("Line", lambda line: site_cell(line.site)),
+        Field[SpikeLine]("Of the extra time", lambda line: share_cell(line.share), number=True),
+        Field[SpikeLine]("Of all time", lambda line: share_cell(line.share * spikes.share), number=True),
     )
     note = f"From {spikes.samples:,} stack samples in long steps, held against those in the others."
-    return Table(f"{view.label}: where the extra time lies", _LINES, rows, note)
+    return make_table(f"{side.label}: where the extra time lies", fields, spikes.lines, note)
 
 
 PLUGIN = SectionPlugin("spikes", TITLE, 33, build)

@@ -1,4 +1,4 @@
-"""CPU and device utilisation over time: small plots with the same axes, a side each."""
+"""CPU and device utilisation over time: small plots with the same axes, one per side."""
 
 from __future__ import annotations
 
@@ -8,77 +8,74 @@ from profiler.analyse.model import Series
 from profiler.core.metrics import find_metric
 from profiler.report.blocks import Block, Curve, Lines, NotMeasured, Panel, Section, side_tone
 from profiler.report.build import SectionPlugin
-from profiler.report.quantities import quantity
-from profiler.report.subject import Subject, View, views
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.table import quantity
 
 TITLE = "Utilisation over time"
-LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
+_LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
+"""Series that are no utilisation: what a model learns."""
 _SHARE_UNITS = frozenset({"1", "", "share"})
 _PERCENT_UNITS = frozenset({"%", "percent"})
-_MOST_CURVES = 6
-"""Lines in one panel beyond which nobody can follow one."""
+_MAX_CURVES = 6
+"""More lines in one panel cannot be told apart."""
 
 
-def build(subject: Subject) -> Section:
+def build(report_input: ReportInput) -> Section:
     """One figure for each unit that was sampled."""
-    sides = views(subject)
-    units = dict.fromkeys(series.unit for view in sides for series in _series(view))
+    sides = report_input.sides
+    units = dict.fromkeys(series.unit for side in sides for series in _series(side))
     blocks: list[Block] = [_lines(sides, unit) for unit in sorted(units, key=_order)]
-    for view in sides:
-        if not _series(view):
-            reason = "no step was measured over which it could be drawn"
-            blocks.append(NotMeasured(f"utilisation over time of {view.label}", reason))
+    reason = "no step was measured over which it could be drawn"
+    blocks += [NotMeasured(f"utilisation over time of {side.label}", reason) for side in sides if not _series(side)]
     return Section("utilisation", TITLE, tuple(blocks))
 
 
 def _order(unit: str) -> tuple[int, str]:
-    known = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
-    return (known.index(unit) if unit in known else len(known) + (not unit.endswith("/s")), unit)
+    first = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
+    return (first.index(unit) if unit in first else len(first) + (not unit.endswith("/s")), unit)
 
 
-def _series(view: View) -> tuple[Series, ...]:
-    """Of the first light run that was sampled, else of the breakdown pass; what a model learned has its own section."""
-    for analysis in (*view.runs, view.any_detail):
-        found = tuple(series for series in analysis.series if series.name not in LEARNING and len(series.times) > 1)
-        if found:
-            return found
+def _series(side: ReportSide) -> tuple[Series, ...]:
+    """Series of the first light run that was sampled, else of the breakdown pass."""
+    for analysis in (*side.runs, side.detailed):
+        series = tuple(item for item in analysis.series if item.name not in _LEARNING and len(item.times) > 1)
+        if series:
+            return series
     return ()
 
 
-def _lines(sides: tuple[View, ...], unit: str) -> Lines:
-    found = [(view, [series for series in _series(view) if series.unit == unit][:_MOST_CURVES]) for view in sides]
-    names = list(dict.fromkeys(series.name for _, several in found for series in several))
-    shared = unit in _SHARE_UNITS or unit in _PERCENT_UNITS
-    scale, shown = (100.0 if unit in _SHARE_UNITS else 1.0, "%") if shared else _size(unit, found)
+def _lines(sides: tuple[ReportSide, ...], unit: str) -> Lines:
+    by_side = [(side, [item for item in _series(side) if item.unit == unit][:_MAX_CURVES]) for side in sides]
+    names = list(dict.fromkeys(item.name for _, series in by_side for item in series))
+    is_share = unit in _SHARE_UNITS or unit in _PERCENT_UNITS
+    scale, shown = (100.0 if unit in _SHARE_UNITS else 1.0, "%") if is_share else _scale(unit, by_side)
     panels = []
-    for view, several in found:
+    for side, series in by_side:
         curves = tuple(
             Curve(
-                _name(s.name),
-                side_tone(names.index(s.name)) if len(names) > 1 else view.tone,
-                s.times,
-                tuple(scale * value for value in s.values),
+                _label(item.name),
+                side_tone(names.index(item.name)) if len(names) > 1 else side.tone,
+                item.times,
+                tuple(scale * value for value in item.values),
             )
-            for s in several
+            for item in series
         )
         if curves:
-            panels.append(Panel(view.label, curves))
-    caption = ", ".join(_name(name) for name in names)
-    return Lines(caption, "seconds", shown, tuple(panels), y_max=100.0 if shared else None)
+            panels.append(Panel(side.label, curves))
+    caption = ", ".join(_label(name) for name in names)
+    return Lines(caption, "seconds", shown, tuple(panels), y_max=100.0 if is_share else None)
 
 
-def _size(unit: str, found: Iterable[tuple[View, list[Series]]]) -> tuple[float, str]:
-    """What to multiply by, and the unit after that: an axis of bytes reads in MB or GB."""
-    if unit not in {"bytes", "s"}:
-        return 1.0, unit
-    largest = max(max(series.values) for _, several in found for series in several)
-    if not largest:
+def _scale(unit: str, by_side: Iterable[tuple[ReportSide, list[Series]]]) -> tuple[float, str]:
+    """A factor, and the unit after it: an axis of bytes is in MB or GB."""
+    largest = max(max(item.values) for _, series in by_side for item in series)
+    if unit not in {"bytes", "s"} or not largest:
         return 1.0, unit
     number, shown = quantity(largest, unit)
     return float(number.replace(",", "")) / largest, shown
 
 
-def _name(name: str) -> str:
+def _label(name: str) -> str:
     metric = find_metric(name)
     return metric.label if metric else name.replace("_", " ")
 

@@ -1,41 +1,36 @@
-"""The first screen: how much faster, how sure, why it was slow, what changed."""
+"""The first screen: how much faster, how certain, why it was slow, what changed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
-from profiler.core.metrics import label
-from profiler.report.blocks import Block, Callout, Cell, Group, Section, Stat, Stats, Table, Text
+from profiler.core.metrics import RATES, is_share, label
+from profiler.report.blocks import Block, Callout, Cell, Column, Group, Section, Stat, Stats, Table, Text
 from profiler.report.build import SectionPlugin
-from profiler.report.compare_table import compare_table
-from profiler.report.doubts import not_alone
-from profiler.report.ended import ended, without_steps
-from profiler.report.quantities import factor, measure_cell, missing_cell, percent, phrase, short_site
-from profiler.report.sections._key import key_numbers, key_table
-from profiler.report.sections._parts import lines_table, parts_table
+from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
 from profiler.report.sections.breakdown import share_bars
-from profiler.report.sections.idle import blame_summary
-from profiler.report.sections.lines import top_lines
-from profiler.report.subject import (
-    Subject,
-    View,
-    devices,
-    failed_first,
-    looked_at,
-    of_pass,
-    rate_of,
-    rate_words,
-    ratio,
-    views,
+from profiler.report.sections.idle import idle_summary
+from profiler.report.sections.lines import compare_lines, compare_phases, top_lines
+from profiler.report.table import (
+    compare_table,
+    factor,
+    measure_cell,
+    missing_cell,
+    percent,
+    phrase,
+    share_cell,
+    short_site,
 )
-from profiler.report.text import describe, host_state, mismatches
+from profiler.report.text import NO_REASON, describe, host_state, mismatches
 
 TITLE = "Verdict"
 _HEADLINE = 120
 """Characters that read well in large type."""
-_BRIEF_LINES = 3
-KEY_MEASURES = (
+_TOP_LINES = 3
+KEY_MEASURES: Final = (
     "tokens_per_s",
     "device_utilization",
     "syncs_per_step",
@@ -45,11 +40,12 @@ KEY_MEASURES = (
     "host_cpu",
     "loss",
 )
-
-_OF_STEPS = (
-    "steps_per_s",
+_OTHER_MEASURES: Final = (
     "step_time",
-    *KEY_MEASURES[1:5],
+    "device_utilization",
+    "syncs_per_step",
+    "h2d_per_step",
+    "d2h_per_step",
     "would_sync_per_step",
     "allocations_per_step",
     "host_cpu",
@@ -58,155 +54,224 @@ _OF_STEPS = (
     "loss",
     "accuracy",
 )
-"""Of programs that do not say their tokens, or have no device with a queue: what applies to them is not known before,
-so only what was measured."""
+"""For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
+only those that were measured are shown."""
+_SINGLE_RUN_MEASURES: Final = (
+    "device_utilization",
+    "syncs_per_step",
+    "h2d_per_step",
+    "d2h_per_step",
+    "allocations_per_step",
+    "would_sync_per_step",
+    "host_cpu",
+    "children_cpu",
+    "peak_memory",
+    "loss",
+    "accuracy",
+)
 
 
-def build(subject: Subject) -> Section:
+def build(report_input: ReportInput) -> Section:
     """Verdict, key numbers, and the reason beside the change."""
-    sides = views(subject)
-    warnings = _warnings(subject)
-    verdict = _verdict(subject, f"Measured on {devices(sides)}")
-    if looked_at(subject) or failed_first(subject):
-        return Section("verdict", TITLE, (verdict, *warnings), brief=(verdict, *warnings))
-    compared = isinstance(subject, Comparison)
-    rate = rate_of(subject)
-    table = compare_table(subject, _measures(sides, rate), "Before and after") if compared else key_table(sides[0])
-    more = (*parts_table(sides), *lines_table(sides))
-    over = f"over {sides[0].label}, {rate_words(sides, rate)}"
-    ratios = [_ratio_stat(view, ratio(subject, view.label, rate), over) for view in sides[1:]]
-    why: tuple[Block, ...] = (
-        Text(_why(sides[0])),
+    sides, comparison = report_input.sides, report_input.comparison
+    first = (_verdict(report_input), *_warnings(report_input))
+    if report_input.is_attached or report_input.failed_before_first_step:
+        return Section("verdict", TITLE, first, brief=first)
+    if comparison is None:
+        table = key_table(sides[0])
+        stats = Stats(tuple(Stat(title, replace(cell, note="")) for title, cell in _key_numbers(sides[0])))
+        ratios: list[Stat] = []
+    else:
+        table = compare_table(report_input, _measures(report_input), "Before and after")
+        ratios = _ratio_stats(report_input)
+        stats = _comparison_stats(report_input, ratios)
+    tables = (table, *compare_phases(sides), *compare_lines(sides))
+    reason: tuple[Block, ...] = (
+        Text(_reason(sides[0])),
         *share_bars(sides, "Host time of a step, as shares"),
-        *blame_summary(sides[0]),
-        *_lines(subject, sides[0]),
+        *idle_summary(sides[0]),
+        *_lines(report_input),
     )
-    changed = f"What {sides[-1].label} changes" if len(sides) > 1 else "In numbers"
-    columns = ((_question(sides), why), (changed, (table, *more)))
-    # the table of three or more sides needs the whole width
+    several = len(sides) > 1
+    columns = (
+        (f"Why {sides[0].label} takes its time" if several else "Where the time goes", reason),
+        (f"What {sides[-1].label} changes" if several else "In numbers", tables),
+    )
+    # the table of three or more sides needs the full width
     groups = (Group(columns),) if len(sides) < 3 else tuple(Group((column,)) for column in columns)
-    said = tuple(Text(_in_words(stat)) for stat in ratios)
-    blocks: tuple[Block, ...] = (verdict, *warnings, _stats(subject, sides, ratios), *groups)
-    return Section("verdict", TITLE, blocks, brief=(verdict, *warnings, *said, table, *more))
+    sentences = tuple(Text(_ratio_sentence(stat)) for stat in ratios)
+    return Section("verdict", TITLE, (*first, stats, *groups), brief=(*first, *sentences, *tables))
 
 
-def _measures(sides: tuple[View, ...], rate: str) -> tuple[str, ...]:
-    if rate == KEY_MEASURES[0] and not _on_cpu(sides):
-        return KEY_MEASURES
-    names = (rate, *_OF_STEPS[1:])
-    return tuple(name for name in names if any(view.measure(name).value is not None for view in sides))
+def _verdict(report_input: ReportInput) -> Callout:
+    """The verdict, a long one with everything after its headline in smaller type.
+
+    Of a program that ended with an error before its first step, only that: no optimization applies to it.
+    """
+    analysis = report_input.analysis
+    if analysis is not None and report_input.failed_before_first_step:
+        return Callout(f"The program {exit_status(analysis.info)}; no step was seen.", "verdict", "How it ended")
+    results = report_input.comparison or analysis
+    assert results is not None
+    verdict = results.verdict or "No verdict was reached."
+    measured = f"Measured on {report_input.devices}"
+    if len(verdict) <= _HEADLINE or not results.headline:
+        return Callout(verdict, "verdict", measured)
+    return Callout(results.headline, "verdict", measured, detail=verdict[len(results.headline) :].strip())
 
 
-def _on_cpu(sides: tuple[View, ...]) -> bool:
-    """Whether all of them are plain torch on the CPU: it has no queue, and so no figures of one."""
-    return all(view.info.facts.get("device") == "cpu" for view in sides)
+def _warnings(report_input: ReportInput) -> Iterator[Callout]:
+    """What qualifies the verdict: programs that ended early, sides that are not comparable, a noisy machine."""
+    comparison, analysis = report_input.comparison, report_input.analysis
+    if comparison is not None:
+        yield from _comparison_warnings(comparison)
+    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
+        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
+    if load := noisy_machine(report_input):
+        yield Callout(load, "warning", "Not alone")
 
 
-def _verdict(subject: Subject, measured: str) -> Callout:
-    """Of a program that ended badly before its first step, only that: a time that it took to fail has no cure."""
-    if not isinstance(subject, Comparison) and failed_first(subject):
-        return Callout(f"The program {ended(subject.info)}; no step was seen.", "verdict", "How it ended")
-    return _sentence(subject.verdict or "No verdict was reached.", subject.headline, measured)
-
-
-def _sentence(verdict: str, headline: str, label: str) -> Callout:
-    """The verdict; of a long one what follows the headline goes into smaller type."""
-    if len(verdict) <= _HEADLINE or not headline:
-        return Callout(verdict, "verdict", label)
-    return Callout(headline, "verdict", label, detail=verdict[len(headline) :].strip())
-
-
-def _warnings(subject: Subject) -> tuple[Callout, ...]:
-    """What qualifies the verdict."""
-    load = not_alone(subject)
-    return (*_of_the_end(subject), *((Callout(load, "warning", "Not alone"),) if load else ()))
-
-
-def _of_the_end(subject: Subject) -> tuple[Callout, ...]:
-    """Programs that ended early, and sides that are not comparable."""
-    if not isinstance(subject, Comparison):
-        bad = "" if without_steps(subject) else ended(subject.info)
-        return (Callout(f"The program {bad}: only its first part is here.", "warning", "Ended early"),) if bad else ()
-    if subject.comparable:
-        return _ended_early(subject)
-    reasons = mismatches(subject.mismatches) or "no reason was recorded"
-    if subject.forced:
+def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
+    reasons = mismatches(comparison.mismatches) or NO_REASON
+    if not comparison.comparable and not comparison.forced:
+        yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")
+        return
+    if not comparison.comparable:
         text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
-        return (Callout(text, "warning", "Forced"), *_ended_early(subject))
-    return (Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable"),)
+        yield Callout(text, "warning", "Forced")
+    ended = [
+        f"{side.label} {status}" for side in comparison.sides for run in side.runs if (status := exit_status(run.info))
+    ]
+    if ended:
+        text = f"{'; '.join(dict.fromkeys(ended))}. Ratios are of the parts before that."
+        yield Callout(text, "warning", "Ended early")
 
 
-def _ended_early(comparison: Comparison) -> tuple[Callout, ...]:
-    """Beside the ratio: runs whose numbers are of a part of them."""
-    said = {f"{s.label} {bad}": None for s in comparison.sides for run in s.runs if (bad := ended(run.info))}
-    return (
-        (Callout(f"{'; '.join(said)}. Ratios are of the parts before that.", "warning", "Ended early"),) if said else ()
-    )
+def _on_cpu(report_input: ReportInput) -> bool:
+    """Whether all sides are plain torch on the CPU, which has no queue to measure."""
+    return all(side.info.facts.get("device") == "cpu" for side in report_input.sides)
 
 
-def _lines(subject: Subject, view: View) -> tuple[Table, ...]:
-    """Of one run without device idle time to explain: the lines that cost most."""
-    if isinstance(subject, Comparison) or view.any_detail.idle or not view.any_detail.lines:
+def _measures(report_input: ReportInput) -> tuple[str, ...]:
+    rate = report_input.rate
+    if rate == RATES[0] and not _on_cpu(report_input):
+        return KEY_MEASURES
+    return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))
+
+
+def _lines(report_input: ReportInput) -> tuple[Table, ...]:
+    """For a single run without device idle time to explain: the lines that take most time."""
+    analysis = report_input.analysis
+    if analysis is None or analysis.idle or not analysis.lines:
         return ()
-    table = top_lines(view, _BRIEF_LINES)
-    return (replace(table, columns=table.columns[:3], rows=tuple(row[:3] for row in table.rows)),)
+    return (top_lines(report_input.sides[0], _TOP_LINES, categories=False),)
 
 
-def _question(sides: tuple[View, ...]) -> str:
-    return f"Why {sides[0].label} takes its time" if len(sides) > 1 else "Where the time goes"
-
-
-def _why(view: View) -> str:
+def _reason(side: ReportSide) -> str:
     """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
-    own = view.any_detail.verdict or next((run.verdict for run in view.runs if run.verdict), "")
-    if own and view.slowdown is not None:  # a single run's verdict stands above already
-        return f"{own} Measured in the breakdown pass." if of_pass(view) else own
-    if view.any_detail.idle:
-        first = view.any_detail.idle[0]
-        where = f" at {short_site(first.site)}" if first.site else ""
-        return f"The device idles {percent(first.share_of_wall)} of the time {host_state(first)}{where}."
-    known = [m for m in view.any_detail.breakdown.values() if m.value]
-    if known:
-        largest = max(known, key=lambda m: m.value or 0.0)
-        return f"The largest part of a step is {largest.name}: {phrase(largest.value or 0.0, 's')}."
+    verdict = side.detailed.verdict or next((run.verdict for run in side.runs if run.verdict), "")
+    if verdict and side.slowdown is not None:  # the verdict of a single run is above already
+        return f"{verdict} Measured in the breakdown pass." if side.source_note else verdict
+    if side.detailed.idle:
+        largest = side.detailed.idle[0]
+        where = f" at {short_site(largest.site)}" if largest.site else ""
+        return f"The device idles {percent(largest.share_of_wall)} of the time {host_state(largest)}{where}."
+    parts = {name: measure.value for name, measure in side.detailed.breakdown.items() if measure.value}
+    if parts:
+        name = max(parts, key=lambda name: parts[name])
+        return f"The largest part of a step is {side.detailed.breakdown[name].name}: {phrase(parts[name], 's')}."
     return "Not known: neither a breakdown nor device idle time was recorded."
 
 
-def _stats(subject: Subject, sides: tuple[View, ...], ratios: list[Stat]) -> Stats:
-    """The ratios, the last side's first; of one or two sides what stands behind them too."""
-    if not isinstance(subject, Comparison):
-        return Stats(tuple(Stat(title, replace(cell, note="")) for title, cell in key_numbers(sides[0])))
+def _ratio_stats(report_input: ReportInput) -> list[Stat]:
+    """The ratio of each side over the baseline."""
+    over = f"over {report_input.sides[0].label}, {report_input.rate_phrase(report_input.rate)}"
+    return [
+        _ratio_stat(side, report_input.ratio(side.label, report_input.rate), over) for side in report_input.sides[1:]
+    ]
+
+
+def _ratio_stat(side: ReportSide, ratio: Ratio | None, over: str) -> Stat:
+    title = f"{side.label} {over}"
+    if ratio is None or ratio.value is None:
+        return Stat(title, missing_cell(ratio.reason if ratio else "no pair of runs was measured"), tone=side.tone)
+    detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
+    if ratio.low is not None and ratio.high is not None:
+        detail = f"95% interval {factor(ratio.low)[0]} to {factor(ratio.high)[0]}, {ratio.n} pairs"
+    if not ratio.different and not ratio.reason:
+        detail = f"no difference seen: {detail}"
+    return Stat(title, Cell(*factor(ratio.value), sort=ratio.value, note=detail), tone=side.tone)
+
+
+def _ratio_sentence(stat: Stat) -> str:
+    """A ratio for the terminal, where no number can be drawn large."""
+    note = "" if stat.value.missing else f" ({stat.value.note})"
+    return f"{stat.label}: {stat.value.one_line()}{note}"
+
+
+def _comparison_stats(report_input: ReportInput, ratios: list[Stat]) -> Stats:
+    """The ratios, the last side's first; with two sides also the numbers behind them."""
+    sides, rate = report_input.sides, report_input.rate
     if len(sides) > 2:
         return Stats(tuple(reversed(ratios)))
-    items, rate = list(ratios), rate_of(subject)
     names = (rate, "device_utilization")
-    if (rate != KEY_MEASURES[0] or _on_cpu(sides)) and all(view.measure(names[1]).value is None for view in sides):
+    if (rate != RATES[0] or _on_cpu(report_input)) and not any(side.has(names[1]) for side in sides):
         names = (rate, "step_time")
+    several = len(sides) > 1
     for name in names:
-        for view in sides:
-            cell = measure_cell(view.measure(name), share=name == "device_utilization", spread=len(sides) > 1)
-            title = f"{label(name)}, {view.label}" if len(sides) > 1 else label(name)
-            items.append(Stat(title, cell, tone=view.tone if len(sides) > 1 else ""))
-    return Stats(tuple(items))
+        for side in sides:
+            cell = measure_cell(side.measure(name), share=is_share(name), spread=several)
+            title = f"{label(name)}, {side.label}" if several else label(name)
+            ratios = [*ratios, Stat(title, cell, tone=side.tone if several else "")]
+    return Stats(tuple(ratios))
 
 
-def _ratio_stat(after: View, found: Ratio | None, over: str) -> Stat:
-    title = f"{after.label} {over}"
-    if found is None or found.value is None:
-        return Stat(title, missing_cell(found.reason if found else "no pair of runs was measured"), tone=after.tone)
-    detail = describe(found.reason) or f"{found.n} pair{'s' * (found.n != 1)}"
-    if found.low is not None and found.high is not None:
-        detail = f"95% interval {factor(found.low)[0]} to {factor(found.high)[0]}, {found.n} pairs"
-    if not found.different and not found.reason:
-        detail = f"no difference seen: {detail}"
-    return Stat(title, Cell(*factor(found.value), sort=found.value, note=detail), tone=after.tone)
+_Row = tuple[str, Cell]
 
 
-def _in_words(stat: Stat) -> str:
-    """A ratio as a sentence, for where no key number can be drawn large."""
-    if stat.value.missing:
-        return f"{stat.label}: not measured: {stat.value.missing}"
-    return f"{stat.label}: {stat.value.text}{stat.value.unit} ({stat.value.note})"
+def key_table(side: ReportSide) -> Table:
+    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured."""
+    rows = (
+        _rate(side),
+        _step_time(side),
+        waiting_for_data(side),
+        *(_known(side, name) for name in _SINGLE_RUN_MEASURES),
+    )
+    columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
+    return Table("Key measures", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
+
+
+def _key_numbers(side: ReportSide) -> Iterator[_Row]:
+    """The rate, the time of a step, and how busy the device was or how much the step waits for data."""
+    third = _known(side, "device_utilization") or waiting_for_data(side)
+    yield from (row for row in (_rate(side), _step_time(side), third) if row is not None)
+
+
+def _rate(side: ReportSide) -> _Row:
+    name = next((name for name in RATES if side.has(name)), "")
+    if name:
+        return label(name), measure_cell(side.measure(name))
+    return label(RATES[0]), measure_cell(replace(side.measure(RATES[0]), value=None))
+
+
+def _step_time(side: ReportSide) -> _Row | None:
+    """The mean time of a step, which the rate is made of, and the spread, in which slow steps show."""
+    mean, middle, late = (side.measure(name) for name in ("step_time", "step_time_p50", "step_time_p95"))
+    if mean.value is None or middle.value is None or late.value is None or mean.n == 1:
+        return _known(side, "step_time")
+    note = f"median {phrase(middle.value, 's')}; 95% below {phrase(late.value, 's')}"
+    return f"{label('step_time')}, mean", replace(measure_cell(mean), note=note)
+
+
+def waiting_for_data(side: ReportSide) -> _Row | None:
+    """Share of a step in which the training thread waits for data or makes it."""
+    share = next((phase.share for phase in side.detailed.phases if phase.name == "data"), None)
+    return None if share is None else ("Waiting for data", share_cell(share))
+
+
+def _known(side: ReportSide, name: str) -> _Row | None:
+    measure = side.measure(name)
+    return None if measure.value is None else (label(name), measure_cell(measure, share=is_share(name)))
 
 
 PLUGIN = SectionPlugin("verdict", TITLE, 10, build)

@@ -14,9 +14,9 @@ from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 
 
-def cells(subject: Comparison) -> dict[tuple[str, str], tuple[str, blocks.Cell]]:
+def cells(report_input: Comparison) -> dict[tuple[str, str], tuple[str, blocks.Cell]]:
     """(what, side or source) -> claimed, measured."""
-    table = of_kind(subject, "claims", blocks.Table)[0]
+    table = of_kind(report_input, "claims", blocks.Table)[0]
     return {(row[0].text, row[0].note): (row[1].text, row[2]) for row in table.rows}
 
 
@@ -56,15 +56,15 @@ def test_every_claim_of_the_case_stands_beside_a_measure() -> None:
 
 
 def test_the_source_and_the_device_are_named() -> None:
-    subject = ladders.with_ladder()
-    assert of_kind(subject, "claims", blocks.Table)[0].caption == (
+    report_input = ladders.with_ladder()
+    assert of_kind(report_input, "claims", blocks.Table)[0].caption == (
         "Claimed by the case as reported, and measured on host device (CPU)"
     )
-    assert "which is not a GPU" in of_kind(subject, "claims", blocks.Text)[0].text
+    assert "which is not a GPU" in of_kind(report_input, "claims", blocks.Text)[0].text
 
 
 def test_on_a_gpu_nothing_is_said_of_the_host_device() -> None:
-    subject = ladders.with_ladder()
+    report_input = ladders.with_ladder()
     sides = tuple(
         replace(
             side,
@@ -73,9 +73,9 @@ def test_on_a_gpu_nothing_is_said_of_the_host_device() -> None:
                 for run in side.runs
             ),
         )
-        for side in subject.sides
+        for side in report_input.sides
     )
-    text = of_kind(replace(subject, sides=sides), "claims", blocks.Text)[0].text
+    text = of_kind(replace(report_input, sides=sides), "claims", blocks.Text)[0].text
     assert "SYNTHETIC GPU" in text
     assert "not a GPU" not in text
 
@@ -94,14 +94,14 @@ def test_tokenization_in_one_call_counts_where_a_row_of_it_was_broken_down() -> 
 
 @pytest.mark.parametrize("what", ["Tokenization of 8 samples in one batch", "The same, a sample"])
 def test_without_a_breakdown_or_a_count_of_samples_there_is_a_reason(what: str) -> None:
-    subject = ladders.with_ladder()
-    first = subject.sides[0]
+    report_input = ladders.with_ladder()
+    first = report_input.sides[0]
     assert first.detail is not None
     uncounted = replace(first, detail=replace(first.detail, measures={}))
-    cell = cells(replace(subject, sides=(uncounted, subject.sides[1])))[(what, "")][1]
+    cell = cells(replace(report_input, sides=(uncounted, report_input.sides[1])))[(what, "")][1]
     assert cell.missing == "the program does not say how many samples a chunk has"
     unbroken = replace(first, detail=None)
-    found = cells(replace(subject, sides=(unbroken, subject.sides[1])))
+    found = cells(replace(report_input, sides=(unbroken, report_input.sides[1])))
     assert found[(what, "")][1].missing == "no breakdown pass was made of this side"
     share = found[("Tokenization (input), share of the host's time", "as-found")][1]
     assert share.missing == "no breakdown pass was made of this side"

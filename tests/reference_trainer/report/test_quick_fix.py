@@ -112,12 +112,12 @@ def test_table_and_panels_hold_every_size_once() -> None:
     """A size that is as-found's own shares its row."""
     found = ladders.ladder()
     again = replace(found.rows[0], kind="chunk size", label="3,000 tokens a chunk")
-    subject = ladders.with_ladder(replace(found, rows=(*found.rows, again)))
-    table = of_kind(subject, "quick-fix", blocks.Table)[0]
+    report_input = ladders.with_ladder(replace(found, rows=(*found.rows, again)))
+    table = of_kind(report_input, "quick-fix", blocks.Table)[0]
     assert [row[0].text for row in table.rows] == ["3,000", "1,500", "750", "375", "187"]
     assert [row[0].note for row in table.rows] == ["as found", "", "", "", ""]
     assert table.rows[0][3].text == "baseline"
-    time, speed = of_kind(subject, "quick-fix", blocks.Lines)
+    time, speed = of_kind(report_input, "quick-fix", blocks.Lines)
     assert (time.y_label, speed.y_label) == ("ms", "tokens/s")
     for plot in (time, speed):
         curve = plot.panels[0].curves[0]
@@ -130,8 +130,8 @@ def test_as_found_without_a_stated_size_takes_it_from_the_program() -> None:
     found = ladders.ladder()
     unknown = replace(found, rows=(replace(found.rows[0], tokens_per_chunk=None), *found.rows[1:]))
     assert sentence(unknown).startswith("Chunks of 1,500, 750, 375, 187 tokens were tried.")
-    subject = ladders.with_ladder(unknown)
-    run = subject.sides[0].runs[0]
+    report_input = ladders.with_ladder(unknown)
+    run = report_input.sides[0].runs[0]
     told = replace(run, info=replace(run.info, facts={**run.info.facts, "tokens_per_chunk": 3000}))
-    sides = (replace(subject.sides[0], runs=(told, *subject.sides[0].runs[1:])), *subject.sides[1:])
-    assert next(size.tokens for size in sizes(unknown, replace(subject, sides=sides))) == 3000
+    sides = (replace(report_input.sides[0], runs=(told, *report_input.sides[0].runs[1:])), *report_input.sides[1:])
+    assert next(size.tokens for size in sizes(unknown, replace(report_input, sides=sides))) == 3000

@@ -1,0 +1,265 @@
+"""What a report is made from: one view of a single run and of the sides of a comparison, for all sections."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+from profiler.analyse.model import LOADED_MACHINE, Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
+from profiler.core.facts import stated_device
+from profiler.core.metrics import RATES, is_final
+from profiler.core.notice import Notice
+from profiler.core.units import seconds
+from profiler.report.blocks import side_tone
+from profiler.report.text import NO_REASON, describe
+from profiler.run.model import RunInfo
+
+Results = Analysis | Comparison
+BREAKDOWN_PASS = "breakdown pass"
+NO_BREAKDOWN_PASS = "no breakdown pass was made of this side"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSide:
+    """One side of a comparison, or the only run: its light measures and, if there is one, its detailed analysis."""
+
+    label: str
+    tone: str
+    measures: Mapping[str, Measure]
+    runs: tuple[Analysis, ...]
+    detail: Analysis | None
+    slowdown: Measure | None = None
+    """How many times slower a step was in the breakdown pass than in the light runs; None for a single run."""
+
+    @property
+    def info(self) -> RunInfo:
+        """Manifest of the first light run, or of the detailed one."""
+        return (self.runs[0] if self.runs else self.detailed).info
+
+    @property
+    def device(self) -> str:
+        """Name of its device."""
+        return stated_device(self.info.facts, self.info.devices)
+
+    @property
+    def detailed(self) -> Analysis:
+        """The detailed analysis, or an empty one."""
+        return self.detail or Analysis(RunInfo(0, "", "", ()), {}, {}, {})
+
+    @property
+    def source_note(self) -> str:
+        """For captions: where the detailed results come from, if not from the runs that ratios come from."""
+        return "" if any(run is self.detail for run in self.runs) else f", {BREAKDOWN_PASS}"
+
+    def measure(self, name: str) -> Measure:
+        """The light measure; where light runs do not have it, that of the breakdown pass, marked as such.
+
+        Of what a model has learned it is the last value of a run, and not the mean.
+        """
+        final = _final_measure(name, self.runs or (self.detailed,)) if is_final(name) else None
+        if final is not None:
+            return final
+        light = self.measures.get(name)
+        if light is not None and light.value is not None:
+            return light
+        detailed = self.detailed.measures.get(name)
+        if detailed is not None and detailed.value is not None:
+            return replace(detailed, name=name, source=BREAKDOWN_PASS, reason=None)
+        return light or detailed or Measure(name, None, "", reason=Notice("not-in-runs"))
+
+    def has(self, name: str) -> bool:
+        """Whether the measure has a value."""
+        return self.measure(name).value is not None
+
+    def analyses(self) -> tuple[Analysis, ...]:
+        """All runs of this side, the detailed one last and each once."""
+        distinct = {id(analysis): analysis for analysis in (*self.runs, self.detail) if analysis is not None}
+        return tuple(distinct.values())
+
+    def missing(self) -> tuple[Missing, ...]:
+        """What this side did not measure, each item once; the breakdown pass, if there is one, measures more."""
+        analyses = (self.detail,) if self.detail else self.runs
+        return tuple(dict.fromkeys(gap for analysis in analyses for gap in analysis.missing))
+
+    def warnings(self) -> tuple[Notice, ...]:
+        """Warnings about the runs of this side, each once."""
+        return tuple(dict.fromkeys(warning for analysis in self.analyses() for warning in analysis.warnings))
+
+    def why_missing(self, *topics: Topic, otherwise: str) -> str:
+        """The reason why something is missing: that of the first gap of one of `topics`, or `otherwise`."""
+        if self.detail is None:
+            return NO_BREAKDOWN_PASS
+        return next((describe(gap.reason) for gap in self.missing() if gap.topic in topics), otherwise)
+
+    def why_no_breakdown(self) -> str:
+        """The reason why there is no breakdown of the step."""
+        otherwise = "this run recorded neither regions nor calls (level light)"
+        return self.why_missing(Topic.HOST_BREAKDOWN, Topic.DEVICE_BREAKDOWN, otherwise=otherwise)
+
+
+def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
+    """Median over the runs of the value that each ended with, with its range; None where no run has any."""
+    values = [value for analysis in analyses if (value := _final_value(name, analysis)) is not None]
+    if not values:
+        return None
+    low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+    return Measure(name, median(values), "1", low, high, n=len(values))
+
+
+def _final_value(name: str, analysis: Analysis) -> float | None:
+    """What the program stated at its end, else the last of its evaluations."""
+    stated = analysis.info.facts.get(name)
+    if isinstance(stated, int | float) and math.isfinite(stated):
+        return float(stated)
+    return next((series.values[-1] for series in analysis.series if series.name == name and series.values), None)
+
+
+def report_side(side: Side, tone: str) -> ReportSide:
+    """A side of a comparison."""
+    return ReportSide(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """A comparison or a single run, with its sides in order: the baseline first, or the only run."""
+
+    comparison: Comparison | None
+    analysis: Analysis | None
+    sides: tuple[ReportSide, ...]
+
+    @classmethod
+    def from_results(cls, results: Results) -> ReportInput:
+        """The input of the report of these results."""
+        if isinstance(results, Comparison):
+            sides = tuple(report_side(side, side_tone(index)) for index, side in enumerate(results.sides))
+            return cls(results, None, sides)
+        label = results.info.label or "this run"
+        return cls(None, results, (ReportSide(label, side_tone(0), results.measures, (results,), results),))
+
+    @cached_property
+    def rate(self) -> str:
+        """The measure of speed: tokens per second, or steps per second where no side reports its tokens."""
+        return next((name for name in RATES if any(side.has(name) for side in self.sides)), RATES[0])
+
+    def rate_unit(self, rate: str) -> str:
+        """The unit of a rate as the programs state it: tokens/s, points/s, steps/s."""
+        return next((unit for side in self.sides if (unit := side.measure(rate).unit)), rate.replace("_per_", "/"))
+
+    def rate_phrase(self, rate: str) -> str:
+        """`tokens a second`"""
+        return f"{self.rate_unit(rate).removesuffix('/s')} a second"
+
+    @cached_property
+    def devices(self) -> str:
+        """The devices of all sides; several names where they differ."""
+        return " / ".join(dict.fromkeys(side.device for side in self.sides))
+
+    def ratio(self, label: str, name: str) -> Ratio | None:
+        """The ratio of a side over the baseline; None where there is none, as of what a model has learned."""
+        if self.comparison is None or is_final(name):
+            return None
+        return self.comparison.ratios.get(label, {}).get(name)
+
+    @cached_property
+    def has_no_queue(self) -> bool:
+        """A single run of plain torch on the CPU: there is no device whose queue, copies and idle time to show."""
+        return self.analysis is not None and self.analysis.info.facts.get("device") == "cpu"
+
+    @cached_property
+    def is_attached(self) -> bool:
+        """A running job that was sampled from outside, without a step: it has threads and no measures."""
+        if self.analysis is None or self.analysis.info.state != "attached":
+            return False
+        step = self.analysis.measures.get("step_time")
+        return step is None or step.value is None
+
+    @cached_property
+    def failed_before_first_step(self) -> bool:
+        """A run that ended with an error before its first step: the time until then needs no optimization."""
+        return self.analysis is not None and has_no_steps(self.analysis) and bool(exit_status(self.analysis.info))
+
+
+def has_no_steps(analysis: Analysis) -> bool:
+    """Whether the run has no step of its own to judge."""
+    step = analysis.measures.get("step_time")
+    return step is None or step.value is None or (analysis.step is not None and analysis.step.is_whole_run)
+
+
+def exit_status(info: RunInfo) -> str:
+    """`failed after 0.1 s with exit code 2, before it imported torch`; empty for a run that ended well."""
+    if info.state not in ("failed", "interrupted"):
+        return ""
+    after = f" after {seconds((info.end - info.begin) / 1e9)}" if info.end and info.begin else ""
+    state = "failed" if info.state == "failed" else "was interrupted"
+    before_torch = ", before it imported torch" if without_torch(info) else ""
+    return f"{state}{after}{_exit_code(info.exit_code)}{before_torch}"
+
+
+def _exit_code(code: int | None) -> str:
+    if not code:
+        return ""
+    try:
+        return f" with exit code {code}" if code > 0 else f" by {signal.Signals(-code).name}"
+    except ValueError:
+        return f" by signal {-code}"
+
+
+def without_torch(info: RunInfo) -> bool:
+    """Whether hooks were installed in the program, and torch was not imported."""
+    processes = info.python_processes
+    return processes is not None and processes[0] > 0 and processes[1] == 0
+
+
+def group_warnings(warnings: Iterable[Notice]) -> list[str]:
+    """Of warnings that differ in their numbers only, the first one and how many more there are."""
+    groups: dict[str, list[str]] = {}
+    for warning in warnings:
+        texts = [str(value) for value in warning.values.values() if not isinstance(value, int | float)]
+        groups.setdefault(repr((warning.code, texts)), []).append(describe(warning))
+    return [first + (f" (and {len(more)} more like this)" if more else "") for first, *more in groups.values()]
+
+
+def load_warnings(warnings: Iterable[Notice]) -> list[str]:
+    """Those about other load on the machine, which makes all times longer."""
+    return group_warnings(warning for warning in warnings if warning.code in LOADED_MACHINE)
+
+
+def noisy_machine(report_input: ReportInput) -> str:
+    """Other load on the machine of any side, as a sentence; empty where there is none."""
+    compared = report_input.comparison is not None
+    texts = [
+        f"{side.label}: {text}" if compared else text
+        for side in report_input.sides
+        for text in load_warnings(side.warnings())
+    ]
+    if not texts:
+        return ""
+    text = "; ".join(texts)
+    return (
+        f"{text if compared else text[0].upper() + text[1:]}. Times are longer than on a quiet machine, and vary more."
+    )
+
+
+class MissingReasons:
+    """Why values of a JSON report are null: path -> reason."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def add(self, path: str, reason: Notice | str | None) -> None:
+        """Note why the value at `path` is null."""
+        self.reasons[path] = (reason if isinstance(reason, str) else describe(reason)) or NO_REASON
+
+    def number(self, path: str, value: float | None, reason: Notice | str | None) -> float | None:
+        """The value, or None with its reason noted; NaN and infinities are not measured either."""
+        if value is None:
+            self.add(path, reason)
+        elif not math.isfinite(value):
+            self.add(path, f"not a finite number: {value}")
+        else:
+            return value
+        return None

@@ -1,0 +1,213 @@
+"""Tables from declared columns, and the cells of measures: numbers and units apart, missing values with reasons."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Generic, TypeVar
+
+from profiler.analyse.model import Measure, Ratio
+from profiler.core import units
+from profiler.core.metrics import is_constant, is_share, label
+from profiler.core.notice import Notice
+from profiler.report.blocks import Cell, Column, Table
+from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
+from profiler.report.text import NO_REASON, describe
+from profiler.run.model import Site
+
+T = TypeVar("T")
+_PATH_PARTS = 2
+"""Parts of a path that are shown, the file included; the title has the full path."""
+_PATH_CHARACTERS = 56
+_SMALLEST_SHARE = 0.001
+_SMALLEST_RATIO = 0.1
+
+
+@dataclass(frozen=True)
+class Field(Generic[T]):
+    """A declared column: its head, and how an item becomes its cell."""
+
+    title: str
+    cell: Callable[[T], Cell]
+    number: bool = False
+    tone: str = ""
+
+
+def make_table(caption: str, fields: Sequence[Field[T]], items: Iterable[T], note: str = "") -> Table:
+    """A table with a row per item."""
+    columns = tuple(Column(field.title, field.number, field.tone) for field in fields)
+    return Table(caption, columns, tuple(tuple(field.cell(item) for field in fields) for item in items), note)
+
+
+def compare_table(
+    report_input: ReportInput,
+    names: Sequence[str],
+    caption: str,
+    *,
+    spread: bool = False,
+    note: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> Table:
+    """A row per measure, a column per side and, from the second side on, its ratio over the baseline.
+
+    :param spread: with the range of each measure.
+    :param notes: small print below the names.
+    """
+    sides = report_input.sides
+    units_of_rows = {
+        name: next((unit for side in sides if (unit := constant_unit(side.measure(name).unit))), "") for name in names
+    }
+
+    def title(name: str) -> Cell:
+        unit = units_of_rows[name] if name != "steps_per_s" else ""
+        return Cell(f"{label(name)}, {unit}" if unit else label(name), note=(notes or {}).get(name, ""))
+
+    def value_field(side: ReportSide) -> Field[str]:
+        def cell(name: str) -> Cell:
+            return measure_cell(side.measure(name), share=is_share(name), spread=spread, bare=True)
+
+        return Field(side.label, cell, number=True, tone=side.tone)
+
+    def ratio_field(side: ReportSide) -> Field[str]:
+        def cell(name: str) -> Cell:
+            return ratio_cell(report_input.ratio(side.label, name), sides[0].measure(name), side.measure(name))
+
+        return Field("Ratio" if len(sides) == 2 else f"{side.label} / {sides[0].label}", cell, number=True)
+
+    fields = [Field("Measure", title), *map(value_field, sides[:1])]
+    for side in sides[1:]:
+        fields += [value_field(side), ratio_field(side)]
+    return make_table(caption, fields, names, note)
+
+
+def quantity(value: float, unit: str) -> tuple[str, str]:
+    """A value and its unit apart, at a readable size: (0.0621, 's') -> ('62.1', 'ms')."""
+    text = units.value(value, unit)
+    if unit in {"x", "ratio"}:
+        return text.removesuffix(units.TIMES), units.TIMES
+    number, _, name = text.partition(" ")
+    if name == "B":
+        return units.count(value), name
+    return number, "" if name == "steps" else name
+
+
+def phrase(value: float, unit: str) -> str:
+    """A value with its unit in running text."""
+    text, scaled = quantity(value, unit)
+    return text + ("" if scaled in {"", units.TIMES} else " ") + scaled
+
+
+def _hundredths(share: float) -> str:
+    if 0 < share < _SMALLEST_SHARE:
+        return f"<{100 * _SMALLEST_SHARE:.1f}"
+    return f"{100 * share:.1f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with one decimal; one above 0 is never shown as 0."""
+    return _hundredths(share) + "%"
+
+
+def measure_cell(measure: Measure, *, share: bool = False, spread: bool = False, bare: bool = False) -> Cell:
+    """The cell of a measure.
+
+    :param share: as a percentage with two significant digits, as in sentences.
+    :param spread: with its range below.
+    :param bare: without a unit that the row or column states already (`constant_unit`).
+    """
+    if measure.value is None:
+        return missing_cell(measure.reason)
+    text, unit = _shown(measure.value, measure.unit, share)
+    note = ""
+    if spread and measure.low is not None and measure.high is not None:
+        (low, low_unit), (high, high_unit) = (_shown(end, measure.unit, share) for end in (measure.low, measure.high))
+        if low_unit != high_unit:
+            note = f"{low} {low_unit} to {high} {high_unit}"
+        elif low != high:
+            note = f"{low} to {high}"
+    if measure.source == BREAKDOWN_PASS:
+        note = note or BREAKDOWN_PASS
+    return Cell(text, "" if bare and unit == constant_unit(measure.unit) else unit, sort=measure.value, note=note)
+
+
+def _shown(value: float, unit: str, share: bool) -> tuple[str, str]:
+    return (units.share(value).removesuffix("%"), "%") if share else quantity(value, unit)
+
+
+def constant_unit(unit: str) -> str:
+    """The unit if it is the same at every size, so that a row can state it; else nothing (ms, MB, %)."""
+    return unit if unit.endswith("/s") or unit == "cores" else ""
+
+
+def missing_cell(reason: Notice | str | None) -> Cell:
+    """The cell of something that was not measured."""
+    return Cell("", missing=(reason if isinstance(reason, str) else describe(reason)) or NO_REASON)
+
+
+def seconds_cell(value: float) -> Cell:
+    """The cell of a duration in seconds."""
+    return Cell(*quantity(value, "s"), sort=value)
+
+
+def count_cell(value: float) -> Cell:
+    """The cell of a count or a mean of counts."""
+    return Cell(units.count(value), sort=value)
+
+
+def share_cell(value: float, *, note: str = "") -> Cell:
+    """The cell of a share."""
+    return Cell(_hundredths(value), "%", sort=value, note=note)
+
+
+def factor(value: float) -> tuple[str, str]:
+    """A ratio as number and unit; a small one as a fraction, because 1/6,000 is easier to read than 0.000167."""
+    if 0 < value < _SMALLEST_RATIO:
+        return f"1/{units.count(1 / value)}", ""
+    return units.significant(value), units.TIMES
+
+
+def ratio_text(value: float) -> str:
+    """A ratio in running text."""
+    return "".join(factor(value))
+
+
+def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
+    """The cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
+    if ratio is not None and ratio.value is not None:
+        note = "" if ratio.different else describe(ratio.reason) or "no difference seen"
+        if ratio.low is not None and ratio.high is not None and not is_constant(ratio.name, ratio.low, ratio.high):
+            interval = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
+            note = f"{interval}, {note}" if note else interval
+        return Cell(*factor(ratio.value), sort=ratio.value, note=note)
+    if before is not None and after is not None and before.value is not None and after.value is not None:
+        if before.value == after.value:
+            return Cell("same", sort=1.0)
+        if after.value == 0:
+            return Cell("none left", sort=0.0)
+        if before.value == 0:
+            return Cell("new", sort=sys.float_info.max)
+        return Cell(*factor(after.value / before.value), sort=after.value / before.value, note="of the medians")
+    return missing_cell(ratio.reason if ratio is not None else "one side was not measured")
+
+
+def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
+    """file:line with the function below; the title has the full path."""
+    if site is None:
+        return missing_cell(reason)
+    # for the module level of a script the line is enough
+    note = "" if site.function == "<module>" else site.function.replace("<locals>.", "")
+    return Cell(short_site(site), note=note, title=f"{site.file}:{site.line}", code=True)
+
+
+def short_site(site: Site) -> str:
+    """The end of the path, and the line."""
+    return f"{short_path(site.file)}:{site.line}"
+
+
+def short_path(path: str) -> str:
+    """The last folders of a path."""
+    parts = PurePath(path).parts
+    short = path if len(parts) <= _PATH_PARTS + 1 else "…/" + "/".join(parts[-_PATH_PARTS:])
+    return short if len(short) <= _PATH_CHARACTERS else "…" + short[1 - _PATH_CHARACTERS :]
