@@ -74,7 +74,6 @@ def test_package_says_what_its_plugins_are(package: str) -> None:
 # group: the names of the entry points of this distribution, read from its pyproject.toml.
 ENTRY_POINTS: dict[str, set[str]] = {
     "commands": {"diagnose-tokenization"},
-    "json": {"ladder"},
     "sections": {"claims", "ladder", "learning", "quick-fix"},
     "trainers": {"lm", "ssm"},
 }

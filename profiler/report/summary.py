@@ -34,8 +34,12 @@ class Line:
         return "".join(text for text, _ in self.pieces)
 
 
-def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
+def summary(analysis: Analysis, *, unicode: bool = True) -> tuple[Line, ...]:
     """At most nine lines; without steps only the verdict, and warnings about other load on the machine."""
+    return tuple(_summary(analysis, unicode))
+
+
+def _summary(analysis: Analysis, unicode: bool) -> Iterator[Line]:
     light = analysis.info.level == "light"
     warnings = [Line(((f"  {text}", "warning"),)) for text in load_warnings(analysis.warnings)]
     verdict = [Line(((analysis.verdict, "strong"),))] if analysis.verdict else []

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.report.write import write_analysis, write_comparison
 from tests.browser import browsing
-from tests.report import found, ladders, samples
+from tests.report import hook_samples, ladders, samples
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,8 +29,8 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "ladder": lambda folder: write_comparison(ladders.with_ladder(), folder / "l").html,
     "learning": lambda folder: write_analysis(ladders.learner(), folder / "g").html,
     "run": lambda folder: write_analysis(samples.analysis(), folder / "r").html,
-    "found steps": lambda folder: write_analysis(found.run(), folder / "f").html,
-    "found sides": lambda folder: write_comparison(found.comparison(), folder / "s").html,
+    "found steps": lambda folder: write_analysis(hook_samples.run(), folder / "f").html,
+    "found sides": lambda folder: write_comparison(hook_samples.comparison(), folder / "s").html,
 }
 
 

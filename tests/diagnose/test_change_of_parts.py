@@ -8,8 +8,8 @@ from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.model import Change, ChangeKind
-from profiler.report.sections._parts import parts_table
-from profiler.report.subject import View
+from profiler.report.model import ReportSide
+from profiler.report.sections.lines import compare_phases
 from profiler.report.verdict_text import change_text
 from profiler.run.model import RunInfo, Site
 from tests.fakes.sentences import compare_verdict
@@ -167,10 +167,12 @@ def test_the_sentence_where_several_did_and_where_one_did() -> None:
 
 
 def test_both_sides_stand_beside_each_other() -> None:
-    views = tuple(View(name, "s1", {}, (), one) for name, one in (("a", run(0.02, 0.0)), ("b", run(0.002, 0.001))))
-    [table] = parts_table(views)
+    sides = tuple(
+        ReportSide(name, "s1", {}, (), one) for name, one in (("a", run(0.02, 0.0)), ("b", run(0.002, 0.001)))
+    )
+    [table] = compare_phases(sides)
     assert [[f"{cell.text} {cell.unit}".strip() for cell in row] for row in table.rows] == [
         ["Forward", "20.0 ms", "2.00 ms"],
         ["Elsewhere", "none", "1.00 ms"],
     ]
-    assert parts_table(views[:1]) == ()
+    assert compare_phases(views[:1]) == ()

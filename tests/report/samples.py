@@ -27,6 +27,9 @@ from profiler.analyse.model import (
     Timeline,
     Topic,
 )
+from profiler.report.blocks import Section
+from profiler.report.build import SectionPlugin
+from profiler.report.model import ReportInput, ReportSide, Results
 from profiler.run.model import CollectorStatus, RunInfo, Site
 from tests.fakes.sentences import note
 
@@ -412,3 +415,13 @@ def empty_comparison() -> Comparison:
 def empty_analysis() -> Analysis:
     """A run that was killed before its first step."""
     return empty_comparison().sides[0].runs[0]
+
+
+def build_section(plugin: SectionPlugin, results: Results) -> Section | None:
+    """The section of a plug-in for these results."""
+    return plugin.build(ReportInput.from_results(results))
+
+
+def sides(results: Results) -> tuple[ReportSide, ...]:
+    """The sides of the report of these results."""
+    return ReportInput.from_results(results).sides

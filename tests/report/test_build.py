@@ -11,13 +11,13 @@ import pytest
 from profiler.analyse.model import Analysis, Comparison, HostState
 from profiler.core.notice import Notice
 from profiler.report import blocks
-from profiler.report.build import build_report, moment, section_plugins
-from profiler.report.sections.idle import blame_summary
-from profiler.report.subject import Subject, side_view
+from profiler.report.build import build_report, local_time, section_plugins
+from profiler.report.model import Results, report_side
+from profiler.report.sections.idle import idle_summary
 from tests.fakes.sentences import note
 from tests.report import ladders, samples
 
-SUBJECTS: tuple[Callable[[], Subject], ...] = (
+SUBJECTS: tuple[Callable[[], Results], ...] = (
     samples.comparison,
     samples.three_sides,
     samples.forced_comparison,
@@ -41,7 +41,7 @@ def all_blocks(found: tuple[blocks.Block, ...]) -> Iterator[blocks.Block]:
                 yield from all_blocks(inner)
 
 
-def of_kind(subject: Subject, key: str, kind: type[blocks.Block]) -> list:
+def of_kind(subject: Results, key: str, kind: type[blocks.Block]) -> list:
     section = next(section for section in build_report(subject).sections if section.key == key)
     return [block for block in all_blocks(section.blocks) if isinstance(block, kind)]
 
@@ -81,7 +81,7 @@ def test_sections_come_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("make", SUBJECTS, ids=lambda make: make.__name__)
-def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None:
+def test_every_section_has_something_to_say(make: Callable[[], Results]) -> None:
     subject = make()
     report = build_report(subject)
     laddered = isinstance(subject, Comparison) and "ladder" in subject.extensions
@@ -97,7 +97,7 @@ def test_every_section_has_something_to_say(make: Callable[[], Subject]) -> None
 
 
 @pytest.mark.parametrize("make", [samples.empty_comparison, samples.empty_analysis], ids=lambda make: make.__name__)
-def test_what_was_not_measured_has_its_reason_in_every_section(make: Callable[[], Subject]) -> None:
+def test_what_was_not_measured_has_its_reason_in_every_section(make: Callable[[], Results]) -> None:
     for section in build_report(make()).sections:
         if section.key == "environment":
             continue
@@ -128,11 +128,11 @@ def test_idle_time_says_which_pass_it_is_of_and_what_is_left_out() -> None:
     assert first.detail is not None
     own = replace(first.detail.idle[0], state=HostState.RECORDING, share_of_wall=0.1)
     detail = replace(first.detail, idle=(own, *first.detail.idle))
-    [table] = blame_summary(side_view(replace(first, detail=detail), "s1"))
+    [table] = idle_summary(report_side(replace(first, detail=detail), "s1"))
     assert table.caption.endswith("device idle time, breakdown pass")
     assert table.note == "The recorder's own 10.0% left out."
     assert all("recording itself" not in row[0].text for row in table.rows)
-    [clean] = blame_summary(side_view(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
+    [clean] = idle_summary(report_side(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
     assert clean.note == ""
     assert all("breakdown pass" in one.caption for one in of_kind(subject, "idle", blocks.Table))
     assert "Measured in the breakdown pass." in text_of(build_report(subject).sections[0].blocks)
@@ -248,8 +248,8 @@ def test_a_gap_that_the_breakdown_pass_filled_is_no_gap() -> None:
 
 
 def test_times_are_shown_to_the_minute() -> None:
-    assert moment("2025-01-02T03:04:05+00:00") == "2025-01-02 03:04 UTC"
-    assert moment("yesterday") == "yesterday"
+    assert local_time("2025-01-02T03:04:05+00:00") == "2025-01-02 03:04 UTC"
+    assert local_time("yesterday") == "yesterday"
 
 
 def test_doubts_that_differ_in_numbers_only_are_told_once() -> None:

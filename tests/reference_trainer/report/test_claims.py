@@ -21,12 +21,12 @@ def cells(report_input: Comparison) -> dict[tuple[str, str], tuple[str, blocks.C
 
 
 def test_no_section_without_a_ladder() -> None:
-    assert PLUGIN.build(samples.comparison()) is None
+    assert samples.build_section(PLUGIN, samples.comparison()) is None
 
 
 def test_another_trainer_has_no_claims() -> None:
-    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.ssm")) is None
-    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.lm")) is not None
+    assert samples.build_section(PLUGIN, ladders.saying(trainer="reference_trainer.ssm")) is None
+    assert samples.build_section(PLUGIN, ladders.saying(trainer="reference_trainer.lm")) is not None
 
 
 def test_every_claim_of_the_case_stands_beside_a_measure() -> None:

@@ -52,8 +52,8 @@ def table(found: Ladder, caption: str) -> blocks.Table:
 
 
 def test_only_a_comparison_with_a_ladder_has_the_section() -> None:
-    assert PLUGIN.build(samples.comparison()) is None
-    assert PLUGIN.build(samples.analysis()) is None
+    assert samples.build_section(PLUGIN, samples.comparison()) is None
+    assert samples.build_section(PLUGIN, samples.analysis()) is None
     keys = [section.key for section in build_report(ladders.with_ladder()).sections]
     assert keys[1:5] == ["throughput", "ladder", "quick-fix", "claims"]
 
@@ -162,7 +162,7 @@ def test_no_throughput_as_found_is_a_gap_with_its_reason() -> None:
     assert [gap.reason for gap in gaps] == ["no step was closed"]
 
 
-def test_the_table_has_a_row_a_cure_with_three_effects_and_its_company() -> None:
+def test_the_table_has_a_row_a_cure_with_three_effects_and_its_load_warnings() -> None:
     rows = table(ladders.ladder(), "What each cure gives").rows
     assert [row[0].text for row in rows] == list(ladders.CURES)
     by_name = {row[0].text: row for row in rows}
@@ -208,7 +208,7 @@ def test_cures_that_cannot_run_here_have_their_reason() -> None:
 )
 def test_an_interrupted_ladder_says_so_first(rounds: int, words: str) -> None:
     found = replace(ladders.ladder(), rounds=rounds, interrupted=True)
-    first = PLUGIN.build(ladders.with_ladder(found))
+    first = samples.build_section(PLUGIN, ladders.with_ladder(found))
     assert first is not None
     warning = first.blocks[0]
     assert isinstance(warning, blocks.Callout)

@@ -8,6 +8,7 @@ import pytest
 
 from profiler.analyse.model import Measure, Ratio
 from profiler.report import blocks
+from profiler.report.model import ReportInput
 from reference_trainer.report.ladder import Ladder
 from reference_trainer.report.quick_fix import PLUGIN, said, sizes
 from tests.fakes.sentences import note
@@ -30,11 +31,11 @@ def sweep(**factors: Ratio) -> Ladder:
 
 
 def sentence(found: Ladder) -> str:
-    return said(sizes(found, ladders.with_ladder(found)))
+    return said(sizes(found, ReportInput.from_results(ladders.with_ladder(found))))
 
 
 def test_no_section_without_a_ladder() -> None:
-    assert PLUGIN.build(samples.comparison()) is None
+    assert samples.build_section(PLUGIN, samples.comparison()) is None
 
 
 def test_time_falls_and_throughput_stays() -> None:
@@ -105,19 +106,19 @@ def test_without_other_sizes_there_is_a_gap(kept: tuple[str, ...]) -> None:
 
 
 def test_another_trainer_has_no_chunks() -> None:
-    assert PLUGIN.build(ladders.saying(trainer="reference_trainer.ssm")) is None
+    assert samples.build_section(PLUGIN, ladders.saying(trainer="reference_trainer.ssm")) is None
 
 
 def test_table_and_panels_hold_every_size_once() -> None:
     """A size that is as-found's own shares its row."""
     found = ladders.ladder()
     again = replace(found.rows[0], kind="chunk size", label="3,000 tokens a chunk")
-    report_input = ladders.with_ladder(replace(found, rows=(*found.rows, again)))
-    table = of_kind(report_input, "quick-fix", blocks.Table)[0]
+    comparison = ladders.with_ladder(replace(found, rows=(*found.rows, again)))
+    table = of_kind(comparison, "quick-fix", blocks.Table)[0]
     assert [row[0].text for row in table.rows] == ["3,000", "1,500", "750", "375", "187"]
     assert [row[0].note for row in table.rows] == ["as found", "", "", "", ""]
     assert table.rows[0][3].text == "baseline"
-    time, speed = of_kind(report_input, "quick-fix", blocks.Lines)
+    time, speed = of_kind(comparison, "quick-fix", blocks.Lines)
     assert (time.y_label, speed.y_label) == ("ms", "tokens/s")
     for plot in (time, speed):
         curve = plot.panels[0].curves[0]
@@ -130,8 +131,10 @@ def test_as_found_without_a_stated_size_takes_it_from_the_program() -> None:
     found = ladders.ladder()
     unknown = replace(found, rows=(replace(found.rows[0], tokens_per_chunk=None), *found.rows[1:]))
     assert sentence(unknown).startswith("Chunks of 1,500, 750, 375, 187 tokens were tried.")
-    report_input = ladders.with_ladder(unknown)
-    run = report_input.sides[0].runs[0]
+    comparison = ladders.with_ladder(unknown)
+    run = comparison.sides[0].runs[0]
     told = replace(run, info=replace(run.info, facts={**run.info.facts, "tokens_per_chunk": 3000}))
-    sides = (replace(report_input.sides[0], runs=(told, *report_input.sides[0].runs[1:])), *report_input.sides[1:])
-    assert next(size.tokens for size in sizes(unknown, replace(report_input, sides=sides))) == 3000
+    sides = (replace(comparison.sides[0], runs=(told, *comparison.sides[0].runs[1:])), *comparison.sides[1:])
+    assert (
+        next(size.tokens for size in sizes(unknown, ReportInput.from_results(replace(comparison, sides=sides)))) == 3000
+    )

@@ -11,8 +11,8 @@ import pytest
 
 from profiler.report.blocks import Frame, Report, Section, Text
 from profiler.report.build import build_report
+from profiler.report.model import Results
 from profiler.report.render import html
-from profiler.report.subject import Subject
 from tests.report import samples
 from tests.report.pages import Page, read
 from tests.report.test_build import SUBJECTS
@@ -22,7 +22,7 @@ LIMIT = 2_000_000  # bytes of a report
 
 @pytest.fixture(scope="module", params=SUBJECTS, ids=lambda make: make.__name__)
 def page_text(request: pytest.FixtureRequest) -> str:
-    make: Callable[[], Subject] = request.param
+    make: Callable[[], Results] = request.param
     return html.render(build_report(make()))
 
 

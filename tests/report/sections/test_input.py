@@ -15,7 +15,6 @@ from profiler.analyse.model import (
     Measure,
 )
 from profiler.report.sections.input import PLUGIN, conclusion
-from profiler.report.subject import views
 from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
@@ -42,12 +41,12 @@ def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -
 
 
 def concluded(*parts: tuple[str, str, float], **options: int) -> str:
-    return conclusion(views(analysis(*parts, **options))[0])
+    return conclusion(samples.sides(analysis(*parts, **options))[0])
 
 
 def test_no_section_without_input() -> None:
-    assert PLUGIN.build(samples.comparison()) is None
-    assert PLUGIN.build(analysis()) is None
+    assert samples.build_section(PLUGIN, samples.comparison()) is None
+    assert samples.build_section(PLUGIN, analysis()) is None
 
 
 def test_busy_workers_and_a_waiting_thread_limit() -> None:
@@ -111,7 +110,8 @@ def test_inline_tokenization_is_told() -> None:
 
 
 def test_a_row_for_each_part() -> None:
-    section = PLUGIN.build(analysis(("worker", "dataset", 0.9), ("main process", WAITING_FOR_WORKERS, 0.6)))
+    parts = ("worker", "dataset", 0.9), ("main process", WAITING_FOR_WORKERS, 0.6)
+    section = samples.build_section(PLUGIN, analysis(*parts))
     assert section is not None
     table: Any = section.blocks[1]
     assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [

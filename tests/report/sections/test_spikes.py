@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiler.analyse.model import SpikeLine, Spikes
 from profiler.report.blocks import Table
 from profiler.report.render.json import analysis_json, render
-from profiler.report.sections.spikes import build
+from profiler.report.sections.spikes import PLUGIN
 from profiler.run.model import Site
 from tests.report import samples
 
@@ -16,7 +16,7 @@ SPIKES = Spikes(6, 60, 10, 26.0, 0.72, LINES, 150, enough=True)
 
 
 def tables(spikes: Spikes) -> list[Table]:
-    section = build(replace(samples.analysis(), spikes=spikes))
+    section = samples.build_section(PLUGIN, replace(samples.analysis(), spikes=spikes))
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
 
@@ -37,7 +37,7 @@ def test_without_a_line_it_says_why() -> None:
 
 
 def test_nothing_where_there_are_none() -> None:
-    assert build(samples.analysis()) is None
+    assert samples.build_section(PLUGIN, samples.analysis()) is None
 
 
 def test_json_has_them_or_why_not() -> None:

@@ -12,7 +12,7 @@ from tests.report import samples
 
 
 def test_what_the_click_does_stands_beside_the_button() -> None:
-    section = PLUGIN.build(samples.analysis())
+    section = samples.build_section(PLUGIN, samples.analysis())
     assert section is not None
     [block] = section.blocks
     assert isinstance(block, Trace)
@@ -23,14 +23,14 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
 
 
 def test_each_side_has_its_own() -> None:
-    section = PLUGIN.build(samples.comparison())
+    section = samples.build_section(PLUGIN, samples.comparison())
     assert section is not None
     assert [type(block) for block in section.blocks] == [Trace, Trace]
 
 
 def test_reasons() -> None:
-    section = PLUGIN.build(
-        replace(samples.analysis(), timeline=Timeline(reason=note("a single step of it takes 3 MB")))
+    section = samples.build_section(
+        PLUGIN, replace(samples.analysis(), timeline=Timeline(reason=note("a single step of it takes 3 MB")))
     )
     assert section is not None
     [block] = section.blocks
@@ -39,4 +39,4 @@ def test_reasons() -> None:
 
 
 def test_a_single_run_without_one_has_no_section() -> None:
-    assert PLUGIN.build(replace(samples.analysis(), timeline=None)) is None
+    assert samples.build_section(PLUGIN, replace(samples.analysis(), timeline=None)) is None

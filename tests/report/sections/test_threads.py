@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.report.blocks import Items, Table
-from profiler.report.sections.doing import PLUGIN
+from profiler.report.sections.threads import PLUGIN
 from profiler.run.model import RunInfo, Site
 from tests.fakes.sentences import verdict
+from tests.report import samples
 
 WAITING = ThreadActivity(
     pid=7,
@@ -35,7 +36,7 @@ def analysis(*doings: ThreadActivity) -> Analysis:
 
 
 def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
-    section = PLUGIN.build(analysis(WAITING))
+    section = samples.build_section(PLUGIN, analysis(WAITING))
     assert section is not None
     (items,) = (block for block in section.blocks if isinstance(block, Items))
     assert items.items[0] == (
@@ -46,7 +47,7 @@ def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
 
 
 def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
-    section = PLUGIN.build(analysis(WAITING))
+    section = samples.build_section(PLUGIN, analysis(WAITING))
     assert section is not None
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
@@ -69,7 +70,7 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
         ),
         LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
     )
-    section = PLUGIN.build(analysis(replace(WAITING, lines=lines)))
+    section = samples.build_section(PLUGIN, analysis(replace(WAITING, lines=lines)))
     assert section is not None
     items, table, _ = section.blocks
     assert isinstance(items, Items)
@@ -85,7 +86,7 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
 
 
 def test_without_stacks_there_is_no_section() -> None:
-    assert PLUGIN.build(analysis()) is None
+    assert samples.build_section(PLUGIN, analysis()) is None
 
 
 def test_without_steps_the_verdict_is_what_the_job_was_doing() -> None:
