@@ -175,4 +175,4 @@ def test_both_sides_stand_beside_each_other() -> None:
         ["Forward", "20.0 ms", "2.00 ms"],
         ["Elsewhere", "none", "1.00 ms"],
     ]
-    assert compare_phases(views[:1]) == ()
+    assert compare_phases(sides[:1]) == ()
