@@ -66,6 +66,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
     """The JSON report of a comparison; `before` is the baseline and `after` the last side."""
     reasons, report_input = MissingReasons(), ReportInput.from_results(comparison)
     sides = report_input.sides
+    documents = [_side(side, f"sides.{index}", reasons) for index, side in enumerate(sides)]
     last = sides[-1].label if len(sides) > 1 else ""
     report: dict[str, Any] = {
         "schema": COMPARISON_SCHEMA,
@@ -76,7 +77,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "throughput_ratio": ratio_json(report_input.ratio(last, "tokens_per_s"), "throughput_ratio", reasons),
         "before": _side(sides[0], "before", reasons) if sides else None,
         "after": _side(sides[-1], "after", reasons) if last else None,
-        "sides": [_side(side, f"sides.{index}", reasons) for index, side in enumerate(sides)],
+        "sides": documents,
         "ratios": {
             label: {name: ratio_json(ratio, f"ratios.{label}.{name}", reasons) for name, ratio in ratios.items()}
             for label, ratios in comparison.ratios.items()
@@ -85,12 +86,13 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
         "method": [describe(notice) for notice in comparison.method],
+        **_foreign_keys(report_input, reasons),
     }
     if comparison.floor is None:
         reasons.add("floor", "no floor was measured for this baseline")
     if not last:
         reasons.add("after", "there is one side only")
-    return _complete(report, report_input, reasons)
+    return _complete(report, reasons)
 
 
 def analysis_json(analysis: Analysis) -> dict[str, Any]:
@@ -122,8 +124,9 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "spikes": _spikes(analysis.spikes, reasons),
         "notes": [describe(warning) for warning in analysis.warnings],
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
+        **_foreign_keys(report_input, reasons),
     }
-    return _complete(report, report_input, reasons)
+    return _complete(report, reasons)
 
 
 def render(document: Mapping[str, Any]) -> str:
@@ -131,11 +134,17 @@ def render(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _complete(report: dict[str, Any], report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
-    """The report with the keys of foreign sections and the reasons of what is null."""
+def _foreign_keys(report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
+    """The keys that the sections of other packages add."""
+    keys: dict[str, Any] = {}
     for plugin in foreign_sections():
         if plugin.json is not None:
-            report |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input, reasons) or {}
+            keys |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input, reasons) or {}
+    return keys
+
+
+def _complete(report: dict[str, Any], reasons: MissingReasons) -> dict[str, Any]:
+    """The report with the reasons of what is null, and without characters that readers of JSON refuse."""
     report["not_measured"] = reasons.reasons
     cleaned: dict[str, Any] = clean(report)
     return cleaned
