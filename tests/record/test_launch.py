@@ -41,6 +41,11 @@ def spec(folder: Path, *argv: str, **fields: Any) -> RunSpec:
     return RunSpec(**{"argv": argv, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
 
 
+def output(folder: Path) -> str:
+    """What the target of the run below `folder` has printed."""
+    return (folder / "run" / "output.log").read_text()
+
+
 SAMPLED = MARKED.replace("import sys,", "import os, sys,").replace(
     "marks.open_step()", "while not os.path.exists(sys.argv[2]): time.sleep(0.001)\nmarks.open_step()"
 )
@@ -71,7 +76,7 @@ def test_a_marked_program_at_level_standard(tmp_path: Path) -> None:
     assert info.begin < run.steps["begin"][0]
     assert info.end is not None
     assert run.steps["end"][-1] < info.end
-    assert (tmp_path / "run" / "output.log").read_text().count("round") == 60
+    assert output(tmp_path).count("round") == 60
     assert {status.name: status.state for status in info.collectors}["host"] == "ok"
     check_stacks(run, path)
 
@@ -112,15 +117,22 @@ def check_stacks(run: Run, path: Path) -> None:
     )
 
 
-def test_the_targets_exit_code_is_kept(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, "-c", "import sys; sys.exit(3)"))
-    assert (info.state, info.exit_code) == ("failed", 3)
+@pytest.mark.parametrize(
+    ("code", "options", "state", "exit_code"),
+    [
+        ("import sys; sys.exit(3)", {}, "failed", 3),
+        ("import os; os.kill(os.getpid(), 9)", {}, "failed", -9),
+        ("while True: pass", {"timeout": 0.2}, "interrupted", -signal.SIGTERM),
+    ],
+    ids=["exit code", "signal", "timeout"],
+)
+def test_how_the_target_ends_is_in_the_manifest(
+    tmp_path: Path, code: str, options: dict[str, Any], state: str, exit_code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", code, **options))
+    assert (info.state, info.exit_code) == (state, exit_code)
     assert load(tmp_path / "run").info == info
-
-
-def test_a_target_killed_by_a_signal(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, "-c", "import os; os.kill(os.getpid(), 9)"))
-    assert (info.state, info.exit_code) == ("failed", -9)
+    assert ("(timeout)" in capfd.readouterr().err) is ("timeout" in options)
 
 
 @pytest.mark.parametrize("argv", [("no-such-program",), ("./not-executable.py",), (".",), ("./no-program",)])
@@ -147,59 +159,67 @@ def test_an_empty_folder_of_the_user_stays(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_timeout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    info = record(spec(tmp_path, PYTHON, "-c", "while True: pass", timeout=0.2))
-    assert (info.state, info.exit_code) == ("interrupted", -signal.SIGTERM)
-    assert "stopped after 0.2 s (timeout)" in capfd.readouterr().err
-
-
 def test_a_run_that_is_stopped_because_enough_is_recorded_is_complete(tmp_path: Path) -> None:
     info = record(spec(tmp_path, PYTHON, "-c", "while True: pass"), enough=lambda: True)
     assert (info.state, info.exit_code) == ("complete", 0)
 
 
-def test_enough_was_recorded_and_then_ctrl_c_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the user who ended it: what is made of the run must hear of that."""
-    code = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\nwhile 1: pass"
+IGNORING = """
+import signal, sys
+for number in sys.argv[1:]:
+    signal.signal(int(number), signal.SIG_IGN)
+print("ready", flush=True)
+while True: pass
+"""
+"""Ignores the signals that it is given."""
 
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal, and little time between a signal and the next one."""
+    monkeypatch.setattr(target, "_in_foreground", lambda: False)
+    monkeypatch.setattr(target, "GRACE_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_ctrl_c_counts_after_enough_was_recorded(tmp_path: Path) -> None:
     def enough() -> bool:
-        return bool((tmp_path / "run" / "output.log").read_text())
+        return bool(output(tmp_path))
 
     def interrupt() -> None:
         if enough():
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(target, "_in_foreground", lambda: False)
-    monkeypatch.setattr(target, "GRACE_S", 0.2)
-    info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt, enough=enough)
-    assert info.state == "interrupted"
+    info = record(spec(tmp_path, PYTHON, "-c", IGNORING, "15"), watch=interrupt, enough=enough)
+    assert info.state == "interrupted", "the user ended it"
 
 
-def test_a_target_that_does_not_heed_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "GRACE_S", 0.2)
-    code = (
-        "import signal; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)]; print('deaf', flush=True)\nwhile 1: pass"
-    )
+@pytest.mark.usefixtures("impatient")
+def test_a_target_that_ignores_signals_is_killed(tmp_path: Path) -> None:
     sent = []
 
     def interrupt() -> None:
-        if not sent and (tmp_path / "run" / "output.log").read_text():
+        if not sent and output(tmp_path):
             sent.append(os.kill(os.getpid(), signal.SIGINT))
 
-    monkeypatch.setattr(target, "_in_foreground", lambda: False)
-    info = record(spec(tmp_path, PYTHON, "-c", code), watch=interrupt)
+    info = record(spec(tmp_path, PYTHON, "-c", IGNORING, "2", "15"), watch=interrupt)
     assert (info.state, info.exit_code) == ("interrupted", -signal.SIGKILL)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "handlers are given back"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "handlers are restored"
 
 
-def test_a_display_that_fails_leaves_a_finished_run_and_no_process(tmp_path: Path) -> None:
-    def watch() -> None:
+def test_an_error_of_ours_leaves_a_finished_run_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        record(spec(tmp_path, PYTHON, "-c", "while True: pass"), watch=watch)
-    run = load(tmp_path / "run")
-    assert (run.info.state, run.info.exit_code) == ("interrupted", -signal.SIGKILL)
+    def recorded(folder: Path, watch: Any = None) -> tuple[str, int | None]:
+        with pytest.raises(ZeroDivisionError):
+            record(spec(folder, PYTHON, "-c", "while True: pass"), watch=watch)
+        info = load(folder / "run").info
+        return info.state, info.exit_code
+
+    assert recorded(tmp_path / "watch", fail) == ("interrupted", -signal.SIGKILL)
+    monkeypatch.setattr(collector.CollectorSet, "start", fail)
+    assert recorded(tmp_path / "start") == ("interrupted", -signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("importable")
@@ -217,7 +237,7 @@ def test_the_users_own_modules_come_first(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(f"mine = {name!r}")
     code = "import profiler, store, marks, run\nprint(profiler.mine, store.mine, marks.mine, run.mine)"
     record(spec(tmp_path, PYTHON, str(script(tmp_path, code))))
-    assert (tmp_path / "run" / "output.log").read_text() == "profiler store marks run\n"
+    assert output(tmp_path) == "profiler store marks run\n"
 
 
 class Broken:
@@ -227,22 +247,22 @@ class Broken:
     levels = ("light", "standard", "full")
     at = ""
 
-    def _maybe(self, where: str) -> None:
-        if self.at == where:
-            raise RuntimeError(f"broken at\n{where}")
+    def _call(self, method: str) -> None:
+        if self.at == method:
+            raise RuntimeError(f"broken at\n{method}")
 
     def available(self) -> str | None:
         return "not here" if self.at == "available" else None
 
     def describe(self) -> dict[str, Any]:
-        self._maybe("describe")
+        self._call("describe")
         return {}
 
     def start(self, context: Any) -> None:
-        self._maybe("start")
+        self._call("start")
 
     def stop(self) -> CollectorStatus:
-        self._maybe("stop")
+        self._call("stop")
         return CollectorStatus(self.name, "ok")
 
 
@@ -290,27 +310,39 @@ def test_a_signal_to_the_recorder_reaches_the_target(tmp_path: Path, number: sig
     assert damage(run) == []
 
 
-@pytest.mark.usefixtures("importable")
-def test_a_signal_that_the_target_handles_is_no_end(tmp_path: Path) -> None:
-    """As schedulers ask for a checkpoint, and as faulthandler is asked for the stacks."""
-    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
-    code = (
-        "import signal\n"
-        f"numbers = {[int(number) for number in numbers]}\n"
-        "got = []\n"
-        "for number in numbers: signal.signal(number, lambda number, _: got.append(number))\n"
-        "print('ready', flush=True)\n"
-        "for number in numbers:\n"
-        "    while number not in got: pass\n"
-        "    print('got', number, flush=True)\n"
-    )
-    process = start("run", "--level", "light", "--out", tmp_path / "run", "--", PYTHON, "-c", code)
+HANDLING = """
+import signal, sys
+received = []
+for number in map(int, sys.argv[1:]):
+    signal.signal(number, lambda number, _: received.append(number))
+print("ready", flush=True)
+for number in map(int, sys.argv[1:]):
+    while number not in received: pass
+    print("received", number, flush=True)
+while len(sys.argv) == 1: pass
+"""
+"""Waits for each of the signals that it is given and ends; without any it runs until it is ended."""
+
+
+def start_ready(folder: Path, *numbers: int) -> subprocess.Popen[str]:
+    """HANDLING, recorded by a process of its own, once it handles `numbers`."""
+    words = ["run", "--level", "light", "--out", folder / "run", "--", PYTHON, "-c", HANDLING, *map(str, numbers)]
+    process = start(*words)
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
+    return process
+
+
+@pytest.mark.usefixtures("importable")
+def test_signals_that_the_target_handles_do_not_end_the_run(tmp_path: Path) -> None:
+    """Schedulers ask for a checkpoint so, and faulthandler is asked for the stacks."""
+    numbers = [int(number) for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)]
+    process = start_ready(tmp_path, *numbers)
+    assert process.stdout is not None
     for number in numbers:
         process.send_signal(number)
-        assert process.stdout.readline() == f"got {int(number)}\n"
+        assert process.stdout.readline() == f"received {number}\n"
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert load(tmp_path / "run").info.state == "complete"
@@ -318,26 +350,12 @@ def test_a_signal_that_the_target_handles_is_no_end(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("importable")
 def test_a_signal_that_the_target_dies_of_ended_it(tmp_path: Path) -> None:
-    code = "print('ready', flush=True)\nwhile True: pass"
-    process = start("run", "--level", "light", "--out", tmp_path / "run", "--", PYTHON, "-c", code)
-    assert process.stdout is not None
-    while process.stdout.readline() != "ready\n":
-        assert process.poll() is None
+    process = start_ready(tmp_path)
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGUSR1
     info = load(tmp_path / "run").info
     assert (info.state, info.exit_code) == ("interrupted", -signal.SIGUSR1)
-
-
-def test_a_fault_of_ours_leaves_a_finished_run_and_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: object, context: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(collector.CollectorSet, "start", start)
-    with pytest.raises(KeyboardInterrupt):
-        record(spec(tmp_path, PYTHON, "-c", "while True: pass"))
-    assert load(tmp_path / "run").info.exit_code == -signal.SIGKILL
 
 
 @pytest.mark.usefixtures("importable")
