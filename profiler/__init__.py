@@ -1,4 +1,4 @@
-"""Records PyTorch training, says why it is slow, and shows what a cure changes."""
+"""Records PyTorch training, explains why it is slow, and shows what a fix changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MARKS = ("count", "describe", "gauge", "open_step", "region", "step")
 
 
 def __getattr__(name: str) -> Any:
-    """What a program marks itself with, and `record`: imported when first used, so that the package costs nothing."""
+    """The marks of a program and `record`, imported when first used: importing the package costs nothing."""
     from importlib import import_module
 
     if name == "record":  # a package that can be called; see there
@@ -54,7 +54,7 @@ def __dir__() -> list[str]:
 
 
 def load(path: Path | str | PathLike[str]) -> Run:
-    """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` shows them in pandas.
+    """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` gives them as data frames.
 
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
@@ -66,29 +66,34 @@ def load(path: Path | str | PathLike[str]) -> Run:
 
 
 def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysis:
-    """What a recorded run says, with its verdict: as `python -m profiler diagnose` shows it.
+    """The analysis of a recorded run with its verdict, as `python -m profiler diagnose` shows it.
 
-    :param timeline: with a stretch of it as a trace, for a page that hands it to Perfetto.
+    :param timeline: add an excerpt of the run as a trace, for a page that hands it to Perfetto.
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
-    from dataclasses import replace
-
-    from profiler.analyse.analysis import analyse
-    from profiler.diagnose.run import diagnose_run
-    from profiler.report.verdict_text import with_verdict
-
     run = load(path)
-    analysis = analyse(run)
-    analysis = with_verdict(analysis, diagnose_run(analysis))
+    analysis = analyse_run(run)
     if timeline:
+        from dataclasses import replace
+
         from profiler.report.export.excerpt import timeline_excerpt
 
         return replace(analysis, timeline=timeline_excerpt(run))
     return analysis
 
 
+def analyse_run(run: Run) -> Analysis:
+    """The analysis of a loaded run, with its verdict."""
+    from profiler.analyse.analysis import analyse
+    from profiler.diagnose.run import diagnose_run
+    from profiler.report.verdict_text import with_verdict
+
+    analysis = analyse(run)
+    return with_verdict(analysis, diagnose_run(analysis))
+
+
 def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) -> Comparison:
-    """Recorded runs held against each other, with a verdict; the first side is the baseline.
+    """Compare recorded runs, with a verdict; the first side is the baseline.
 
     Run i of a side at level light is paired with run i of the baseline; ratios come from these. A side's last run at
     a higher level is its breakdown pass; where no run is light, it is what the ratio comes from too.

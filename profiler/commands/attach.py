@@ -32,9 +32,8 @@ class AttachCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Exits with 3 when nothing could be concluded, because the stacks could not be read."""
-        from profiler import read
+        from profiler import analyse_run, load
         from profiler.record import attach
-        from profiler.run.load import load
         from profiler.run.store import default_directory
 
         attach.check_attachable(args.pid)
@@ -42,8 +41,9 @@ class AttachCommand:
         if args.out is None:
             spec = replace(spec, out=default_directory(spec.argv, RUNS).absolute())
         attach.attach(args.pid, spec, args.seconds)
-        analysis = read(spec.out)
-        _print(load(spec.out), analysis)
+        run = load(spec.out)
+        analysis = analyse_run(run)
+        _print(run, analysis)
         return int(Exit.OK if analysis.threads else Exit.NOT_COMPARABLE)
 
 

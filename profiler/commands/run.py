@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler.commands._common import RUNS, seconds
 from profiler.core.errors import ProfilerError
 from profiler.run.tables import LEVELS
-
-if TYPE_CHECKING:
-    from profiler.analyse.model import Analysis
-    from profiler.run.model import Run
 
 _MIN_PERIOD_S: Final = 0.01
 """CPU times tick at 10 ms: at a shorter period samples would repeat themselves."""
@@ -40,9 +36,9 @@ class RunCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Exits with the program's own exit code (128 + signal when one ended it)."""
+        from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.report.recording import print_summary
-        from profiler.run.load import load
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 
@@ -60,21 +56,12 @@ class RunCommand:
         )
         code = record(spec).exit_code or 0
         try:
-            print_summary(load(spec.out), _analyse)
+            print_summary(load(spec.out), analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts
             print(f"profiler: {error}", file=sys.stderr)
         except OSError:  # the terminal has been closed
             pass
         return 128 - code if code < 0 else code
-
-
-def _analyse(run: Run) -> Analysis:
-    from profiler.analyse.analysis import analyse
-    from profiler.diagnose.run import diagnose_run
-    from profiler.report.verdict_text import with_verdict
-
-    analysis = analyse(run)
-    return with_verdict(analysis, diagnose_run(analysis))
 
 
 PLUGIN = RunCommand()

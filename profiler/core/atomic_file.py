@@ -126,7 +126,10 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
             raise ProfilerError(f"{path} is no {what}: it is left as it is; name another file")
         unfinished = size > 0 and os.pread(file, 1, size - 1) != b"\n"
         try:
-            _append(file, b"\n" * unfinished + line.encode() + b"\n")
+            data = b"\n" * unfinished + line.encode() + b"\n"
+            if (written := os.write(file, data)) < len(data):
+                raise OSError(0, f"only {written:,} of {len(data):,} bytes could be written")
+            os.fsync(file)
             if size == 0:
                 _sync_folder(path.resolve().parent)
         except BaseException as error:
@@ -136,13 +139,6 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
             raise
     finally:
         os.close(file)
-
-
-def _append(file: int, data: bytes) -> None:
-    written = os.write(file, data)
-    if written < len(data):
-        raise OSError(0, f"only {written:,} of {len(data):,} bytes could be written")
-    os.fsync(file)
 
 
 def _put_in_place(descriptor: int, temporary: Path, path: Path, *, sync: bool) -> None:

@@ -48,7 +48,8 @@ def host(_: Setup) -> Answer:
 @check("clocks", "steady times", order=40)
 def clocks(_: Setup) -> Answer:
     """Whether times can be trusted: throttled cores, stolen time, changing frequencies. Nothing is timed."""
-    cores, limit, stolen, governor = limits.cores(), limits.cpu_limit(), _stolen_share(), limits.governor()
+    cores, limit, governor, times = limits.cores(), limits.cpu_limit(), limits.governor(), cpu_times()
+    stolen = times.stolen / times.total if times and times.total else 0.0
     problems, remedies = [], []
     if limit is not None and limit < cores:
         problems.append(f"the container may use {limit:g} of the {cores} cores that programs see: they are throttled")
@@ -62,11 +63,6 @@ def clocks(_: Setup) -> Answer:
         return Answer(PARTLY, "; ".join(problems), remedies[0] if remedies else "")
     shown = f"governor {governor}" if governor else "the governor is not shown"
     return Answer(YES, f"{cores} cores, none limited; stolen {share(stolen)} since boot; {shown}")
-
-
-def _stolen_share() -> float:
-    times = cpu_times()
-    return times.stolen / times.total if times and times.total else 0.0
 
 
 @check("load", "quiet machine", order=41)
