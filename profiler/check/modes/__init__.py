@@ -1,1 +1,32 @@
 """The modes of `check`, from the command line to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Run the mode that the options ask for.
+
+    :raises ProfilerError: the check could not be done.
+    """
+    from profiler.check.modes.options import Mode, check_early, choose_mode, split_words
+
+    runs, command = split_words(args)
+    mode = choose_mode(args, runs, command)
+    if mode is Mode.HISTORY:
+        from profiler.check.modes.recorded import show_history
+
+        return show_history(args.history)
+    from profiler.check.modes import counters, interleaved, recorded
+    from profiler.check.settings import settings_from
+
+    settings = settings_from(args, uses_baseline=mode not in (Mode.COMMANDS, Mode.RUNS))
+    check_early(settings)
+    if mode is Mode.RUNS:
+        return recorded.check_runs(runs, settings)
+    if mode is Mode.COMMANDS:
+        return interleaved.check_commands(args.before, args.after, settings)
+    if mode is Mode.AGAINST:
+        return interleaved.check_against(command, settings, args.against)
+    return counters.check_command(command, settings)

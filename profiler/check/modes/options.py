@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -60,6 +61,10 @@ _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
 """Option -> the modes in which it has an effect."""
 _RUN_FILES: Final = (".json", ".gz", ".zip")
 """A manifest, a trace, a packed run."""
+_UNKNOWN: Final = "unrecognized arguments: "
+"""The beginning of argparse's message on unknown options."""
+_SIMILAR_OPTION: Final = 0.7
+"""Ratio of equal letters (difflib) of two options, which both begin with --: --basline has 0.95, --bogus 0.47."""
 _SIMILAR: Final = 0.8
 """Ratio of equal letters (difflib): sync is syncs misspelt, and a counter of the program's own is not refused before it
 is known whether the program has it."""
@@ -143,6 +148,20 @@ def _mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, 
     if args.against is not None:
         return Mode.AGAINST
     return Mode.UPDATE if args.update else Mode.BASELINE
+
+
+def similar_option(message: str, usage: str) -> str:
+    """`; did you mean --baseline?` after argparse's message on unknown options; empty where none is similar.
+
+    argparse has no exception of its own for these.
+    """
+    if message.startswith(_UNKNOWN):
+        options = re.findall(r"--[a-z-]+", usage)
+        for word in message.removeprefix(_UNKNOWN).split():
+            similar = difflib.get_close_matches(word.partition("=")[0], options, 1, _SIMILAR_OPTION)
+            if word.startswith("--") and similar:
+                return f"; did you mean {similar[0]}?"
+    return ""
 
 
 # ---------------------------------------------------------------- before any program is started
