@@ -1,4 +1,5 @@
-"""Whether a change may go in: counters held against limits, and two revisions' times held against each other.
+"""`check`: whether a change may go in, by its counters and by its speed.
 
-Pure: what is measured comes in as `Round` and `Counted`, a `GateResult` goes out. Nothing here starts a program.
+counters/ compares counts exactly, speed/ interleaves two programs and tests their difference, worktree/ prepares another
+git revision, modes/ runs the command, outputs/ writes reports of a `GateResult`.
 """

@@ -21,32 +21,33 @@ STATES: Final = (PASS, INCONCLUSIVE, FAIL)
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
 CONTROL: Final = "control"
-"""A second copy of the base, held against the first: what the method says of no difference."""
+"""A second copy of the base, compared to the first: it shows what the method measures where there is no difference."""
 
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
-"""Kinds of rounds: those that a FAIL is suspected in, and those that confirm it (slots swapped, with a control)."""
+"""Kinds of rounds: those that may raise the suspicion of a FAIL, and those that confirm it (programs started in the
+other order, with a control)."""
 
 
 # ---------------------------------------------------------------- what was measured
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """So many steps of one side, while the others stood still. The device was idle before the first and is after the
-    last."""
+class StepBlock:
+    """Steps of one side in a row, while the others were paused. A device is idle before and after them."""
 
     side: str
     """BASE | CANDIDATE | CONTROL"""
     begin: int
+    """ns."""
     steps: tuple[int, ...]
-    """ns of each step; they sum to the turn. The last one waits for the device."""
+    """ns of each step; the last one waits for the device."""
     tokens: int = 0
-    """0: the program does not say."""
+    """0: the program does not report them."""
 
     @property
     def time(self) -> int:
-        """ns."""
+        """Sum of the steps in ns."""
         return sum(self.steps)
 
 
@@ -55,60 +56,50 @@ class Conditions:
     """What else the machine did during a round. None: not known."""
 
     load: float | None = None
-    """Runnable threads, of all programs, mean over the round."""
+    """Mean number of runnable threads, of all programs."""
     steal: float | None = None
     """Share of the cores' time that other virtual machines took."""
     throttled: tuple[str, ...] = ()
-    """What held clocks down: 'GPU 0: power cap', 'CPU: thermal'."""
+    """What throttled clocks: 'GPU 0: power cap', 'CPU: thermal'."""
     cores: int | None = None
-    """That threads may run on."""
+    """Cores that threads may run on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A fresh pair of programs (a trio, where it confirms) that took turns."""
+    """Interleaved blocks of a fresh pair of programs; of three programs where the round confirms."""
 
     number: int
-    """From 1 on."""
+    """The first is 1."""
     kind: str
     """MEASURE | CONFIRM"""
     slots: tuple[str, ...]
     """Sides in the order in which their programs were started."""
-    turns: tuple[Turn, ...]
-    """In the order in which they were taken."""
+    blocks: tuple[StepBlock, ...]
+    """In the order of time."""
     seconds: float = 0.0
-    """Of the whole round, with the start of its programs."""
+    """Duration with the start of the programs."""
     conditions: Conditions = Conditions()
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, from which its verdict can be computed again. Times are in ns."""
         value = asdict(self)
-        conditions, turns = value.pop("conditions"), value.pop("turns")
-        return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(turns)}
+        conditions, blocks = value.pop("conditions"), value.pop("blocks")
+        return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(blocks)}
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Round:
-        """:raises KeyError, TypeError, ValueError: it is no round."""
-        conditions = value["conditions"]
-        return cls(
-            int(value["number"]),
-            str(value["kind"]),
-            tuple(map(str, value["slots"])),
-            tuple(
-                Turn(str(turn["side"]), int(turn["begin"]), tuple(map(int, turn["steps"])), int(turn["tokens"]))
-                for turn in value["turns"]
-            ),
-            float(value["seconds"]),
-            Conditions(
-                conditions["load"], conditions["steal"], tuple(conditions["throttled"]), conditions.get("cores")
-            ),
-        )
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Round:
+        """:raises ValueError: it is no round."""
+        from pydantic import TypeAdapter
+
+        blocks = {"blocks": value.get("turns")}
+        return TypeAdapter(Round).validate_python({**value, **blocks})
 
 
 Location = tuple[str, str, str, str]
 """Counter, file as shown to people, function, operation."""
 Line = tuple[int, float, str]
-"""Number of a line, amount, and its text, by which a line that moved is told from a new one."""
+"""Number of a line, amount, and its text, which distinguishes a moved line from a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +110,11 @@ class Counted:
     totals: Mapping[str, float]
     """Counter -> amount in all measured steps of the stepping process: syncs, would_sync, h2d, h2d_bytes, ..."""
     workers: Mapping[str, float] = field(default_factory=dict)
-    """The same of its loader's workers."""
+    """Totals of the loader's workers."""
     lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
     """Location -> lines with their amounts in all measured steps."""
     worker_lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
-    """The same of the loader's workers."""
+    """Lines of the loader's workers."""
     not_counted: tuple[str, ...] = ()
     """Counters that are unknown, not 0, since it ran without a device."""
 
@@ -133,7 +124,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How far a counter may rise above its baseline, per step; the larger of both counts."""
+    """How far a counter may rise above its baseline, per step: the larger of both amounts."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -141,12 +132,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`[tool.profiler.check]`, with what the command line says in its place."""
+    """What `[tool.profiler.check]` and the command line allow."""
 
     detect: float = 0.05
     """The slow-down that is caught."""
     counters: Mapping[str, Limit] = field(default_factory=dict)
-    """By counter; '*' holds for all others; none at all: no rise."""
+    """By counter; '*' holds for all others. Without a limit a counter may not rise."""
     ignore: tuple[str, ...] = ()
     """Counters that gate nothing."""
     inconclusive: str = "fail"
@@ -155,7 +146,7 @@ class Limits:
     max_seconds: float | None = None
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +158,7 @@ class Change:
     line: int
     function: str
     operation: str
-    """What the user wrote: item, to, ...; empty where the counter says it all."""
+    """What the program calls: item, to, ...; empty where the counter implies it."""
     before: float
     after: float
 
@@ -180,12 +171,12 @@ class CounterLine:
     state: str
     """PASS | FAIL | INCONCLUSIVE"""
     before: tuple[float, float] | None
-    """Least and most of the baseline's processes, equal where it is constant; None: it had none."""
+    """Lowest and highest of the baseline's processes, equal where it is constant; None: it had none."""
     after: tuple[float, float] | None
     allowed: float | None
-    """The most that passes; None: it gates nothing."""
+    """The largest amount that passes; None: it gates nothing."""
     reasons: tuple[Notice, ...] = ()
-    """Where the state alone does not tell: `fewer`, `varies`."""
+    """Why, where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()
     scope: str = "step"
     """step | worker"""
@@ -193,7 +184,7 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True)
 class TimeLine:
-    """One line of the throughput gate."""
+    """One line of the verdict on speed."""
 
     name: str
     """'typical step' | 'all steps'"""
@@ -205,15 +196,15 @@ class TimeLine:
     """One-sided bounds, each at the confidence of a look."""
     rounds: int
     smallest: float | None
-    """The slow-down from which on it would have been a FAIL with 80% probability, with this noise and these rounds."""
+    """The smallest slow-down that would have been a FAIL with 80% probability, at this noise and number of rounds."""
     more_rounds: int | None = None
-    """Rounds that would probably settle it; None: it is settled, or more rounds would not."""
+    """Further rounds that would probably settle it; None: it is settled, or more rounds would not settle it."""
     more_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What the rounds say."""
+    """The verdict on speed."""
 
     state: str
     lines: tuple[TimeLine, ...]
@@ -221,17 +212,17 @@ class Throughput:
     reason: Notice | None = None
     """Why it is INCONCLUSIVE, or what confirmed a FAIL."""
     control: float | None = None
-    """The base against itself in the rounds that confirm; None: there were none."""
+    """The base against itself in the confirming rounds; None: there were none."""
     confirmed: bool | None = None
-    """Of a FAIL: whether role-swapped rounds and the control agree; None: nothing was to be confirmed."""
+    """Whether the confirming rounds and their control bear a suspected FAIL out; None: nothing was to be confirmed."""
     warnings: tuple[Notice, ...] = ()
     round_slowdowns: tuple[tuple[float | None, float | None], ...] = ()
-    """Of each round the typical step: slow-down of the candidate and of the control; None: too few turns of it."""
+    """For each round the slow-down of the typical step, of the candidate and of the control; None: too few blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideInfo:
-    """One side as people know it."""
+    """One side, as it is described to people."""
 
     label: str
     """BASE | CANDIDATE"""
@@ -241,14 +232,14 @@ class SideInfo:
     commit: str | None = None
     step_source: str = ""
     step_time: float | None = None
-    """s, median; informational: stored times gate nothing."""
+    """Median in s; informational, since stored times gate nothing."""
     tokens_per_s: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Everything that `check` says, for every output."""
+    """Everything that a check found, for every output."""
 
     state: str = ""
     """Empty: not concluded yet."""
@@ -263,15 +254,15 @@ class GateResult:
     counters_state: str | None = None
     """None: counters were not gated."""
     counters_reasons: tuple[Notice, ...] = ()
-    """Why nothing could be compared."""
+    """Why no counter could be compared."""
     throughput: Throughput | None = None
     warnings: tuple[Notice, ...] = ()
     notes: tuple[Notice, ...] = ()
-    """What such a check can and cannot show."""
+    """What a reader of the result should know."""
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
     explanation: str = ""
-    """Where the time went, after a FAIL of speed; empty: not looked into."""
+    """Where the time went, after a FAIL of speed; empty: not recorded."""
     baseline_file: str = ""
     created_at: str = ""
     """ISO 8601, UTC."""

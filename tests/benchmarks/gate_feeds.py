@@ -68,7 +68,9 @@ def sides(gates: Sequence[Mapping[str, Any]]) -> list[list[Sides]]:
 
 
 def _times(one: Round, side: str) -> Array:
-    return np.array([turn.time / len(turn.steps) for turn in one.turns if turn.side == side and turn.steps], np.float64)
+    return np.array(
+        [turn.time / len(turn.steps) for turn in one.blocks if turn.side == side and turn.steps], np.float64
+    )
 
 
 def feeds(gates: Sequence[Mapping[str, Any]]) -> dict[str, Fed]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, Round, StepBlock
 from tests.benchmarks import gate_feeds, gate_rates
 from tests.benchmarks.gate_rules import Rule
 
@@ -21,7 +21,7 @@ def _gate(of: int, rounds: int = 5, turns: int = TURNS) -> dict[str, Any]:
 
 def _round(of: int, number: int, turns: int, kind: str = MEASURE) -> Round:
     said = (
-        Turn(side, 0, (2 * (1_000_000 * of + 10_000 * number + 100 * turn) + (side == CANDIDATE),) * 2)
+        StepBlock(side, 0, (2 * (1_000_000 * of + 10_000 * number + 100 * turn) + (side == CANDIDATE),) * 2)
         for turn in range(1, turns + 1)
         for side in (BASE, CANDIDATE)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Conditions, Limits, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Conditions, Limits, Round, StepBlock
 from profiler.check.speed.verdict import next_kind
 
 STEP_NS = 50_000_000
@@ -62,7 +62,7 @@ def a_round(number: int, kind: str = MEASURE, made: Made = Made(), seed: int = 0
             times *= np.where((np.arange(done, done + made.steps) + phase) % made.every == 0, 1 + made.stall, 1.0)
             done += made.steps
         steps = tuple(int(time * STEP_NS) for time in times)
-        turns.append(Turn(side, begin, steps, (made.tokens or {}).get(side, 0) * made.steps))
+        turns.append(StepBlock(side, begin, steps, (made.tokens or {}).get(side, 0) * made.steps))
         begin += sum(steps)
     return Round(number, kind, slots, tuple(turns), 6.0, QUIET)
 

@@ -79,9 +79,9 @@ def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
         one = make(self, number, kind)
         turns = (
             replace(turn, steps=tuple(1_000_000 * (4 if turn.side == CANDIDATE else 1) + at % 7 for _ in turn.steps))
-            for at, turn in enumerate(one.turns)
+            for at, turn in enumerate(one.blocks)
         )
-        return replace(one, turns=tuple(turns))
+        return replace(one, blocks=tuple(turns))
 
     monkeypatch.setattr(rounds.RoundRunner, "run", slower)
 

@@ -295,7 +295,7 @@ def describe_side(
 
 def _speed_of_rounds(label: str, rounds: Sequence[Round]) -> tuple[list[int], int]:
     """ns of each step, and the tokens of all."""
-    blocks = [block for measured in rounds for block in measured.turns if block.side == label and block.time]
+    blocks = [block for measured in rounds for block in measured.blocks if block.side == label and block.time]
     return [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
 
 

@@ -18,7 +18,7 @@ OF_COLUMNS: Final = (
 def step_times(one: Round) -> dict[str, list[float]]:
     """Seconds of every step, by side."""
     found: dict[str, list[float]] = {}
-    for turn in one.turns:
+    for turn in one.blocks:
         found.setdefault(turn.side, []).extend(step / 1e9 for step in turn.steps)
     return found
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.check.model import Turn
+from profiler.check.model import StepBlock
 from profiler.check.speed.interrupts import deferred_signals, raise_deferred
 from profiler.check.speed.process_tree import ProcessTree, die_with_parent
 from profiler.check.speed.stepping import Rank, StepController
@@ -164,7 +164,7 @@ class ControlledProcess:
         self._check_alive()
         return self.controller.align()
 
-    def run_steps(self, steps: int, *, measured: bool = True) -> Turn:
+    def run_steps(self, steps: int, *, measured: bool = True) -> StepBlock:
         """Let it run `steps` steps, then freeze it again.
 
         :param measured: False for warm-up.
@@ -211,7 +211,7 @@ class ControlledProcess:
                     f"--patience (its output is in {self.folder})"
                 )
 
-    def _finish_block(self, reports: Sequence[Mapping[str, Any]], *, measured: bool) -> Turn:
+    def _finish_block(self, reports: Sequence[Mapping[str, Any]], *, measured: bool) -> StepBlock:
         """The leader's steps; the last one ends when all ranks have ended theirs."""
         stamps = [int(stamp) for stamp in reports[0]["stamps"]]
         stamps[-1] = max(int(report["stamps"][-1]) for report in reports)
@@ -220,7 +220,7 @@ class ControlledProcess:
         if measured:
             self._spans[-1] = stamps[0], stamps[-1]
         tokens = sum(int(report["tokens"]) for report in reports)
-        return Turn(self.program.side, stamps[0], tuple(end - begin for begin, end in pairwise(stamps)), tokens)
+        return StepBlock(self.program.side, stamps[0], tuple(end - begin for begin, end in pairwise(stamps)), tokens)
 
     def _check_alive(self) -> None:
         raise_deferred()

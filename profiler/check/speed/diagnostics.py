@@ -112,7 +112,7 @@ def few_blocks(evidence: Evidence) -> Notice | None:
 
 def tokens_missing(evidence: Evidence) -> Notice | None:
     """Only one side reports its tokens."""
-    counting = {block.side for measured in evidence.rounds for block in measured.turns if block.tokens > 0}
+    counting = {block.side for measured in evidence.rounds for block in measured.blocks if block.tokens > 0}
     silent = {BASE, CANDIDATE} - counting
     return Notice("tokens-missing", {"side": silent.pop()}) if len(silent) == 1 else None
 
@@ -123,7 +123,7 @@ def tokens_differ(evidence: Evidence) -> Notice | None:
         return None
     tokens, steps = Counter[str](), Counter[str]()
     for usable in evidence.usable:
-        for block in usable.round.turns:
+        for block in usable.round.blocks:
             tokens[block.side] += block.tokens
             steps[block.side] += len(block.steps)
     ratio = (tokens[CANDIDATE] / steps[CANDIDATE]) / (tokens[BASE] / steps[BASE])

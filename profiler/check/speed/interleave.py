@@ -14,7 +14,7 @@ from random import Random
 from statistics import median_high
 from typing import Final
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, StepBlock
 from profiler.check.speed.controlled_process import (
     PATIENCE_S,
     ControlledProcess,
@@ -162,7 +162,7 @@ class RoundRunner:
 
     def _measure(
         self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
-    ) -> tuple[Turn, ...]:
+    ) -> tuple[StepBlock, ...]:
         for process in processes.values():  # the first block after other processes have started is not typical
             process.run_steps(self.steps, measured=False)
         blocks = []

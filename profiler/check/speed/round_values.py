@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.model import BASE, CANDIDATE, CONTROL, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONTROL, Round, StepBlock
 
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
@@ -54,7 +54,7 @@ def block_pairs(measured: Round, side: str) -> Pairs:
     Work is counted in tokens where every block of both sides reports them, and in steps otherwise. Blocks without a
     step are left out, and so is a block whose partner is missing.
     """
-    blocks = [block for block in measured.turns if block.side in {side, BASE} and block.steps and block.time > 0]
+    blocks = [block for block in measured.blocks if block.side in {side, BASE} and block.steps and block.time > 0]
     by_tokens = bool(blocks) and all(block.tokens > 0 for block in blocks)
     pairs = list(_neighbours(blocks))
     side_first = [first.side == side for first, _ in pairs]
@@ -68,7 +68,7 @@ def block_pairs(measured: Round, side: str) -> Pairs:
     )
 
 
-def _neighbours(blocks: list[Turn]) -> Iterator[tuple[Turn, Turn]]:
+def _neighbours(blocks: list[StepBlock]) -> Iterator[tuple[StepBlock, StepBlock]]:
     index = 0
     while index + 1 < len(blocks):
         if blocks[index].side == blocks[index + 1].side:

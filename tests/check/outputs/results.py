@@ -22,9 +22,9 @@ from profiler.check.model import (
     Limits,
     Round,
     SideInfo,
+    StepBlock,
     Throughput,
     TimeLine,
-    Turn,
 )
 from profiler.check.speed.round_values import round_values
 from profiler.core.notice import Notice
@@ -51,9 +51,9 @@ def words(text: str) -> Notice:
 SYNC = Change("syncs", "examples/train.py", 104, "train_step", "item", 0.0, 1.0)
 
 
-def turn(side: str, begin: int, step_ns: float, noise: random.Random) -> Turn:
+def turn(side: str, begin: int, step_ns: float, noise: random.Random) -> StepBlock:
     steps = tuple(int(step_ns * noise.lognormvariate(0.0, 0.02)) for _ in range(8))
-    return Turn(side, begin, steps, tokens=8 * 512)
+    return StepBlock(side, begin, steps, tokens=8 * 512)
 
 
 def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) -> tuple[Round, ...]:

@@ -81,6 +81,6 @@ def test_rounds_that_say_nothing_of_the_machine() -> None:
     result = results.passed()
     gate = result.throughput
     assert isinstance(gate, Throughput)
-    rounds = tuple(replace(one, conditions=Conditions(), turns=()) for one in gate.rounds)
+    rounds = tuple(replace(one, conditions=Conditions(), blocks=()) for one in gate.rounds)
     text = markdown.render(replace(result, throughput=replace(gate, rounds=rounds, round_slowdowns=())))
     assert "| 1 | measure | base, candidate | not measured | not measured | not measured | not measured |" in text

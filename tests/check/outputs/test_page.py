@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.model import BASE, CONTROL, MEASURE, Round, Turn
+from profiler.check.model import BASE, CONTROL, MEASURE, Round, StepBlock
 from profiler.check.outputs import said
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.check.outputs.rounds import typical
@@ -100,7 +100,7 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
 
 
 def test_a_round_of_one_side_is_not_drawn() -> None:
-    turns = (Turn(BASE, 0, (50_000_000, 52_000_000)), Turn(CONTROL, 1, ()))
+    turns = (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(CONTROL, 1, ()))
     one = Round(1, MEASURE, (BASE,), turns)
     assert typical(one, BASE) == pytest.approx(0.051)
     assert typical(one, CONTROL) is None

@@ -28,8 +28,8 @@ def during(rounds: list[Round], conditions: Conditions) -> list[Round]:
 def slowed(rounds: list[Round], number: int, by: float) -> list[Round]:
     """The machine is slower in one round."""
     slow = rounds[number]
-    turns = tuple(replace(turn, steps=tuple(round(step * by) for step in turn.steps)) for turn in slow.turns)
-    return [*rounds[:number], replace(slow, turns=turns), *rounds[number + 1 :]]
+    turns = tuple(replace(turn, steps=tuple(round(step * by) for step in turn.steps)) for turn in slow.blocks)
+    return [*rounds[:number], replace(slow, blocks=turns), *rounds[number + 1 :]]
 
 
 def confirming(control: float) -> list[Round]:
@@ -39,7 +39,7 @@ def confirming(control: float) -> list[Round]:
 
 CASES: dict[str, tuple[Callable[[], list[Round]], str, dict[str, Any]]] = {
     "few rounds": (lambda: some(3), "few-rounds", {"rounds": 3}),
-    "lost rounds": (lambda: [*some(5), replace(a_round(6), turns=())], "lost-rounds", {"lost": 1, "rounds": 6}),
+    "lost rounds": (lambda: [*some(5), replace(a_round(6), blocks=())], "lost-rounds", {"lost": 1, "rounds": 6}),
     "few pairs": (lambda: some(5, replace(CLEAN, pairs=6, steps=20)), "few-pairs", {"pairs": 6}),
     "few steps": (lambda: some(5, replace(CLEAN, pairs=10, steps=1)), "few-steps", {"steps": 50}),
     "tokens of one side": (lambda: some(5, replace(CLEAN, tokens={CANDIDATE: 64})), "tokens-missing", {"side": BASE}),

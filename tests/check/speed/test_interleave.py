@@ -28,17 +28,17 @@ def runner(folder: Path, base: str, candidate: str | None = None, **settings: ob
 def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_path: Path) -> None:
     rounds = runner(tmp_path, SLOW)
     first = rounds.run(1, MEASURE)
-    counts = {side: sum(block.side == side for block in first.turns) for side in (BASE, CANDIDATE, CONTROL)}
+    counts = {side: sum(block.side == side for block in first.blocks) for side in (BASE, CANDIDATE, CONTROL)}
     assert counts[BASE] == counts[CANDIDATE] > 0 == counts[CONTROL]
-    assert {len(block.steps) for block in first.turns} == {rounds.steps}
-    assert all(block.tokens == 7 * rounds.steps for block in first.turns)
+    assert {len(block.steps) for block in first.blocks} == {rounds.steps}
+    assert all(block.tokens == 7 * rounds.steps for block in first.blocks)
     end = 0
-    for block in first.turns:
+    for block in first.blocks:
         assert block.begin >= end, "two sides ran at once"
         end = block.begin + block.time
     second = rounds.run(2, CONFIRM)
-    assert len({sum(block.side == side for block in second.turns) for side in (BASE, CANDIDATE, CONTROL)}) == 1
-    assert {len(block.steps) for block in second.turns} == {rounds.steps}, "all rounds have the same blocks"
+    assert len({sum(block.side == side for block in second.blocks) for side in (BASE, CANDIDATE, CONTROL)}) == 1
+    assert {len(block.steps) for block in second.blocks} == {rounds.steps}, "all rounds have the same blocks"
     names = [path.name for side in (BASE, CONTROL) for path in rounds.runs[side]]
     assert names == ["01-base", "02-base", "02-control"]
 
@@ -53,7 +53,7 @@ def test_the_event_that_ends_a_step_may_appear_late_and_at_another_time_on_each_
     late = MOMENTS + "for _ in range({}):\n    batch()\nwhile True:\n    batch()\n    work(100_000)\n    optimized()\n"
     rounds = runner(tmp_path, late.format(90), late.format(400), warmup=4)
     result = rounds.run(1, MEASURE)
-    assert {len(block.steps) for block in result.turns} == {rounds.steps}
+    assert {len(block.steps) for block in result.blocks} == {rounds.steps}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Round, Turn
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Round, StepBlock
 from profiler.check.speed.round_values import block_pairs, round_values
 from tests.check.synthetic_rounds import Made, a_round, exact
 
@@ -17,7 +17,7 @@ STILL = Made(core=0.0, luck=0.0, outliers=0.0)
 
 def turns(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
     letters = {"A": BASE, "B": CANDIDATE, "C": CONTROL}
-    made = tuple(Turn(letters[side], place, (ns,), tokens) for place, side in enumerate(sides))
+    made = tuple(StepBlock(letters[side], place, (ns,), tokens) for place, side in enumerate(sides))
     return Round(1, MEASURE, (BASE, CANDIDATE), made)
 
 
@@ -30,8 +30,10 @@ def test_each_turn_is_in_one_pair_at_most(order: str, expected: int) -> None:
 
 
 def test_pairs_know_who_led_and_whose_time_is_whose() -> None:
-    one = Round(1, MEASURE, (), (Turn(BASE, 0, (10,)), Turn(CANDIDATE, 1, (20, 40)), Turn(CANDIDATE, 2, (30,))))
-    one = replace(one, turns=(*one.turns, Turn(BASE, 3, (15,))))
+    one = Round(
+        1, MEASURE, (), (StepBlock(BASE, 0, (10,)), StepBlock(CANDIDATE, 1, (20, 40)), StepBlock(CANDIDATE, 2, (30,)))
+    )
+    one = replace(one, blocks=(*one.blocks, StepBlock(BASE, 3, (15,))))
     pairs = block_pairs(one, CANDIDATE)
     assert pairs.base.tolist() == [10, 15]
     assert pairs.side.tolist() == [30, 30], "time for a step: the first turn has two"
@@ -39,7 +41,7 @@ def test_pairs_know_who_led_and_whose_time_is_whose() -> None:
 
 
 def test_turns_without_steps_or_time_are_left_out() -> None:
-    made = list(turns(*"ABBAABBA").turns)
+    made = list(turns(*"ABBAABBA").blocks)
     made[1] = replace(made[1], steps=())
     made[4] = replace(made[4], steps=(0,))
     values = round_values(Round(1, MEASURE, (), tuple(made)))
@@ -64,9 +66,9 @@ def test_a_stall_of_every_tenth_step_is_in_the_line_of_all_steps_only(steps: int
 
 def test_one_step_however_long_moves_no_line_much_and_is_told_apart() -> None:
     one = a_round(1, MEASURE, STILL)
-    place = next(place for place, turn in enumerate(one.turns) if turn.side == CANDIDATE)
-    struck = replace(one.turns[place], steps=(one.turns[place].steps[0] * 200, *one.turns[place].steps[1:]))
-    values = round_values(replace(one, turns=(*one.turns[:place], struck, *one.turns[place + 1 :])))
+    place = next(place for place, turn in enumerate(one.blocks) if turn.side == CANDIDATE)
+    struck = replace(one.blocks[place], steps=(one.blocks[place].steps[0] * 200, *one.blocks[place].steps[1:]))
+    values = round_values(replace(one, blocks=(*one.blocks[:place], struck, *one.blocks[place + 1 :])))
     assert values.typical == 0
     assert values.all_steps is not None
     assert values.all_steps < 0.02, values
@@ -75,12 +77,12 @@ def test_one_step_however_long_moves_no_line_much_and_is_told_apart() -> None:
 
 def test_slow_phases_of_the_machine_fall_on_both_sides() -> None:
     one = a_round(1, MEASURE, replace(STILL, slower=0.05))
-    speed = [1.0 if place < 20 else 3.0 for place in range(len(one.turns))]
+    speed = [1.0 if place < 20 else 3.0 for place in range(len(one.blocks))]
     slowed = tuple(
         replace(turn, steps=tuple(round(step * by) for step in turn.steps))
-        for turn, by in zip(one.turns, speed, strict=True)
+        for turn, by in zip(one.blocks, speed, strict=True)
     )
-    values = round_values(replace(one, turns=slowed))
+    values = round_values(replace(one, blocks=slowed))
     assert values.typical == pytest.approx(0.05, abs=1e-6)
     assert values.all_steps == pytest.approx(0.05, abs=0.002), values
 

@@ -129,9 +129,9 @@ def test_rare_and_long_stalls_count_in_full() -> None:
 
 def test_one_long_stall_in_all_is_chance() -> None:
     rounds = exact(0.0, 0.004, -0.004, 0.002, -0.002)
-    first = rounds[0].turns[0]
+    first = rounds[0].blocks[0]
     struck = replace(first, side=CANDIDATE, steps=(first.steps[0] * 30, *first.steps[1:]))
-    rounds[0] = replace(rounds[0], turns=(struck, *rounds[0].turns[1:]))
+    rounds[0] = replace(rounds[0], blocks=(struck, *rounds[0].blocks[1:]))
     assert throughput(rounds, LIMITS).state == PASS
 
 
@@ -183,7 +183,7 @@ def test_rounds_that_ran_out_suggest_a_maximum() -> None:
 
 def test_the_share_of_lost_rounds_is_assumed_to_stay() -> None:
     rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
-    mixed = [one for usable in rounds for one in (usable, replace(usable, turns=()))]
+    mixed = [one for usable in rounds for one in (usable, replace(usable, blocks=()))]
     limits = replace(LIMITS, max_rounds=12)
     more = max(line.more_rounds or 0 for line in throughput(mixed, limits).lines if line.state == INCONCLUSIVE)
     assert reason(mixed, limits).values["suggested"] == 12 + 2 * more
@@ -211,7 +211,7 @@ def test_too_few_rounds_are_inconclusive(number: int) -> None:
 
 def test_rounds_without_turns_of_one_side_say_nothing() -> None:
     one = a_round(1)
-    empty = replace(one, turns=tuple(turn for turn in one.turns if turn.side == BASE))
+    empty = replace(one, blocks=tuple(turn for turn in one.blocks if turn.side == BASE))
     assert next_kind([empty, empty], LIMITS) == MEASURE
     assert next_kind([empty] * 3, LIMITS) is None, "no more of them"
     found = throughput([empty] * 3, LIMITS)
@@ -226,7 +226,7 @@ def test_rounds_without_turns_of_one_side_say_nothing() -> None:
 
 
 def test_programs_that_end_early_leave_fewer_pairs() -> None:
-    rounds = [replace(one, turns=one.turns[:12]) for one in some(5, Made(luck=0.0))]
+    rounds = [replace(one, blocks=one.blocks[:12]) for one in some(5, Made(luck=0.0))]
     found = throughput(rounds, LIMITS, stopped=TIME_LIMIT)
     assert found.lines[0].rounds == 5
     assert Notice("few-pairs", {"pairs": 6}) in found.warnings
@@ -260,4 +260,4 @@ def test_the_candidate_is_held_against_both_copies_of_the_base() -> None:
 def test_the_same_rounds_give_the_same_verdict() -> None:
     rounds = gate(Made(slower=0.03), seed=5)
     assert throughput(rounds, LIMITS) == throughput(list(rounds), LIMITS)
-    assert {turn.side for one in rounds for turn in one.turns} >= {BASE, CANDIDATE}
+    assert {turn.side for one in rounds for turn in one.blocks} >= {BASE, CANDIDATE}
