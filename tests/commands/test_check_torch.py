@@ -47,6 +47,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "--baseline", "b.json", "--steps", "5", "--warmup", "2"]
     command = ["--", sys.executable, "train.py", "0"]

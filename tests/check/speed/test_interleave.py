@@ -10,13 +10,19 @@ from random import Random
 import pytest
 
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE
+from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, block_order, start_order
 from profiler.core.errors import ProfilerError
 from tests.check.speed.programs import MOMENTS, STEPPING, WORK, program
 
-SLOW = STEPPING.replace("work()\n", "work(200_000)\n")
+SLOW = STEPPING.replace("work()\n", "work(20_000)\n")
 """A block has a few steps."""
+
+
+@pytest.fixture(autouse=True)
+def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interleave, "BLOCK_S", 0.005)
 
 
 def runner(folder: Path, base: str, candidate: str | None = None, **settings: object) -> RoundRunner:
@@ -50,7 +56,7 @@ def test_short_steps_are_gathered_into_a_block(tmp_path: Path) -> None:
 
 
 def test_the_event_that_ends_a_step_may_appear_late_and_at_another_time_on_each_side(tmp_path: Path) -> None:
-    late = MOMENTS + "for _ in range({}):\n    batch()\nwhile True:\n    batch()\n    work(100_000)\n    optimized()\n"
+    late = MOMENTS + "for _ in range({}):\n    batch()\nwhile True:\n    batch()\n    work(10_000)\n    optimized()\n"
     rounds = runner(tmp_path, late.format(90), late.format(400), warmup=4)
     result = rounds.run(1, MEASURE)
     assert {len(block.steps) for block in result.blocks} == {rounds.steps}

@@ -17,7 +17,7 @@ import pytest
 from reference_trainer import kernels
 from reference_trainer.kernels.on_cuda import CudaFunction
 
-ARCHITECTURES = [(8, 0), (9, 0)]  # A100; H100 and H200
+ARCHITECTURES = [pytest.param((8, 0), marks=pytest.mark.slow), (9, 0)]  # A100; H100 and H200
 
 
 def cuda_functions(package: ModuleType) -> Iterator[CudaFunction]:
