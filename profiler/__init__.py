@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from profiler.analyse.compare.ratios import SideRuns
     from profiler.analyse.model import Analysis, Comparison
-    from profiler.analyse.ratios import SideRuns
     from profiler.core.errors import ProfilerError
     from profiler.marks import count, describe, gauge, open_step, region, step
     from profiler.record.session import record
@@ -102,7 +102,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     :param anyway: compare sides that are not comparable too; the result says so.
     :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared.
     """
-    from profiler.analyse.comparison import compare as compare_sides
+    from profiler.analyse.compare.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.text import mismatches
@@ -118,7 +118,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
 def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
     import shlex
 
-    from profiler.analyse.ratios import SideRuns
+    from profiler.analyse.compare.ratios import SideRuns
     from profiler.core.errors import ProfilerError
 
     runs = [read(path) for path in paths]

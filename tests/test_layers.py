@@ -72,8 +72,8 @@ def faults_of(tmp_path: Path, **files: str) -> list[str]:
     ("module", "source"),
     [
         ("profiler__commands__run", "from profiler.record import launch\nfrom profiler import __version__"),
-        ("profiler__diagnose__rules__sync", "from profiler.analyse.timeline import union"),
-        ("profiler__analyse__stats", "import numpy as np\nimport profiler.run.model, profiler.run.tables"),
+        ("profiler__diagnose__rules__sync", "from profiler.analyse.intervals import union"),
+        ("profiler__analyse__statistics", "import numpy as np\nimport profiler.run.model, profiler.run.tables"),
         ("profiler__record__collectors__gpu", "def start():\n    import pynvml"),
         ("profiler__report__render__figures", "def draw():\n    from matplotlib import figure"),
         ("profiler__report__render__markdown", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rich"),
@@ -98,12 +98,12 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
             "console.py:2 imports profiler.diagnose.rank",
         ),
         (
-            "profiler__analyse__stats",
+            "profiler__analyse__statistics",
             "from profiler.run import store",
             "imports profiler.run.store: profiler.analyse may",
         ),
-        ("profiler__diagnose__rank", "from profiler.analyse import stats", "imports profiler.analyse.stats"),
-        ("profiler__run__load", "from profiler.analyse import stats", "profiler.run may import profiler.core"),
+        ("profiler__diagnose__rank", "from profiler.analyse import statistics", "imports profiler.analyse.statistics"),
+        ("profiler__run__load", "from profiler.analyse import statistics", "profiler.run may import profiler.core"),
         ("profiler__run__model", "import profiler.core", "profiler.run.model may import profiler.core.notice"),
         ("profiler__core__plugins", "from profiler.run import model", "profiler.core may import nothing of ours"),
         ("profiler__record__launch", "from profiler.commands import run", "imports profiler.commands"),
@@ -124,13 +124,13 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
         ("reference_trainer__lm__loop", "import profiler", "loop.py:1 imports profiler: reference_trainer may"),
         ("profiler__extra__thing", "", "profiler/extra/thing.py is in no known room"),
         ("profiler__commands__run", "def f():\n    import psutil", "only profiler.record.collectors may"),
-        ("profiler__analyse__stats", "if TYPE_CHECKING:\n    import torch", "imports torch: only"),
+        ("profiler__analyse__statistics", "if TYPE_CHECKING:\n    import torch", "imports torch: only"),
         (
             "profiler__report__render__html",
             "def f():\n    import matplotlib.pyplot",
             "only profiler.report.render.figures may",
         ),
-        ("profiler__analyse__stats", "def f():\n    import pandas", "only profiler.run.frames may"),
+        ("profiler__analyse__statistics", "def f():\n    import pandas", "only profiler.run.frames may"),
         ("profiler__marks", "def f():\n    import numpy", "it may import the standard library only"),
         ("profiler__run__tables", "import numpy", "it may import the standard library only"),
         ("profiler__report__render__html", "import jinja2", "imports jinja2 at its top"),
@@ -139,7 +139,7 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
     ],
 )
 def test_what_is_found(tmp_path: Path, module: str, source: str, expected: str) -> None:
-    others = {"profiler__run__store": "", "profiler__analyse__stats": "", "profiler__run__tables": ""}
+    others = {"profiler__run__store": "", "profiler__analyse__statistics": "", "profiler__run__tables": ""}
     faults = faults_of(tmp_path, **{**others, module: source})
     assert len(faults) == 1, faults
     assert expected in faults[0]

@@ -1,55 +1,52 @@
-"""Puts the answers of this room together: `analyse(run)` is the one way in for a single run."""
+"""Analyses a run: `analyse(run)` calls every other module of this package once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from profiler.analyse.blame import idle_blame
-from profiler.analyse.breakdown import Ledger, breakdown, ledger, with_evidence
-from profiler.analyse.counters import counters, gauges
-from profiler.analyse.covers import hooked
-from profiler.analyse.crosscheck import disagreements
-from profiler.analyse.device import device_breakdown, no_queue_reason, uneven
-from profiler.analyse.divide import divided
-from profiler.analyse.doing import thread_activities
-from profiler.analyse.evidence import Evidence, evidence
-from profiler.analyse.host import HostTimeline, host_timeline
-from profiler.analyse.hot import call_sites
-from profiler.analyse.input import input_measures, input_parts
-from profiler.analyse.lines import line_costs
 from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing, Topic
-from profiler.analyse.outside import startup_teardown
-from profiler.analyse.phases import phases
-from profiler.analyse.quality import doubts
-from profiler.analyse.resources import resources
-from profiler.analyse.spikes import spikes
-from profiler.analyse.stacks import activity, flame
-from profiler.analyse.throughput import throughput, unit_of
-from profiler.analyse.utilisation import series
+from profiler.analyse.sampling.attribute import ClassifiedSamples, attribute_unrecorded, classify_samples
+from profiler.analyse.sampling.flame import flame_graph
+from profiler.analyse.sampling.lines import line_costs
+from profiler.analyse.sampling.phases import phases
+from profiler.analyse.sampling.spikes import spikes
+from profiler.analyse.sampling.stacks import python_activity
+from profiler.analyse.sampling.startup_teardown import startup_teardown
+from profiler.analyse.sampling.strata import has_hooked_steps
+from profiler.analyse.sampling.threads import thread_activities
+from profiler.analyse.timing.breakdown import Ledger, breakdown, move_active_python, recorded_ledger
+from profiler.analyse.timing.counters import call_sites, counters, gauges
+from profiler.analyse.timing.device import device_breakdown, device_warnings, no_queue_reason
+from profiler.analyse.timing.host_timeline import HostTimeline, host_timeline
+from profiler.analyse.timing.idle import idle_blame
+from profiler.analyse.timing.input import input_measures, input_parts
+from profiler.analyse.timing.resources import resources, series
+from profiler.analyse.timing.throughput import counted_unit, throughput
+from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 
 def analyse(run: Run) -> Analysis:
-    """What `run` says, without a verdict: `profiler.diagnose` adds that. Pure; never fails for lack of data."""
-    window = measured_window(run)
-    host, book, seen = _host(run, window)
-    parts = breakdown(window, book, len(host.calls) if host else 0)
+    """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data."""
+    window, hooked = measured_window(run), has_hooked_steps(run)
+    host, ledger, samples = host_time(run, window)
+    host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
-    idle, no_blame = _blame(run, window, on_device, (host, book))
-    tree, no_flame = flame(run, window)
-    sites = call_sites(run, window)
+    idle, no_blame = _idle(run, window, on_device, host, ledger)
+    flame, no_flame = flame_graph(run, window)
+    sites = call_sites(run, window, with_operations=hooked)
     measures = (
         gauges(run, window)
         | counters(run, window)
         | resources(run, window)
-        | throughput(window, unit_of(run.info))
+        | throughput(window, counted_unit(run.info))
         | input_measures(run, window)
     )
     missing = [
-        *_missing_parts(Topic.HOST_BREAKDOWN, parts),
+        *_missing_parts(Topic.HOST_BREAKDOWN, host_breakdown),
         *_missing_parts(Topic.DEVICE_BREAKDOWN, device),
         *([Missing(Topic.IDLE_BLAME, no_blame)] if no_blame else []),
         *([Missing(Topic.FLAME_GRAPH, no_flame)] if no_flame else []),
@@ -57,52 +54,59 @@ def analyse(run: Run) -> Analysis:
         *(Missing(Topic.MEASURE, measure.reason, name) for name, measure in measures.items() if measure.reason),
         *_missing_collectors(run),
     ]
+    warnings = (
+        *run_warnings(run, window),
+        *_ledger_warnings(ledger),
+        *contradictions(run, window),
+        *device_warnings(run, on_device),
+    )
     return Analysis(
         info=run.info,
         measures=measures,
-        breakdown=parts,
+        breakdown=host_breakdown,
         device_breakdown=device,
         idle=idle,
         call_sites=sites,
         series=series(run, window),
-        flame=tree,
+        flame=flame,
         missing=tuple(missing),
+        warnings=warnings,
         threads=thread_activities(run),
         step=run.step,
-        lines=line_costs(run, seen),
+        lines=line_costs(run, samples),
         input=input_parts(run, window),
-        phases=phases(run, window, host, seen) if host and hooked(run) else (),
-        startup_teardown=startup_teardown(run, window) if hooked(run) else (),
+        phases=phases(run, window, host, samples) if host and hooked else (),
+        startup_teardown=startup_teardown(run, window) if hooked else (),
         spikes=spikes(run, window),
-        warnings=(*doubts(run, window), *_ledger_warnings(book), *disagreements(run, window), *uneven(run, on_device)),
     )
 
 
-def _host(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None, Evidence | None]:
+def host_time(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
+    """What the stepping thread did, its steps divided among the categories, and its samples; None at level light."""
     if not len(window) or run.info.level == "light":
         return None, None, None
     host = host_timeline(run, window)
-    seen, plain = evidence(run, window, host), ledger(host, window)
-    if hooked(run):
-        return host, divided(plain, run, window, host, seen), seen
-    waits_unseen = device_kind(run) == "cuda" and not len(host.calls)
-    return host, with_evidence(plain, window, activity(run, window), waits_unseen=waits_unseen), seen
+    samples, recorded = classify_samples(run, window, host), recorded_ledger(host, window)
+    if has_hooked_steps(run):
+        return host, attribute_unrecorded(recorded, run, window, host, samples), samples
+    waits_unrecorded = device_kind(run) == "cuda" and not len(host.calls)
+    activity = python_activity(run, window)
+    return host, move_active_python(recorded, window, activity, waits_unrecorded=waits_unrecorded), samples
 
 
-def _blame(
-    run: Run, window: Window, on_device: Window, host_side: tuple[HostTimeline | None, Ledger | None]
+def _idle(
+    run: Run, window: Window, on_device: Window, host: HostTimeline | None, ledger: Ledger | None
 ) -> tuple[tuple[IdleBlame, ...], Notice | None]:
-    host, book = host_side
     reason = no_queue_reason(run, window)
-    if reason or host is None or book is None:
+    if reason or host is None or ledger is None:
         return (), reason or LEVEL_LIGHT
     if on_device is not window:
         host = host_timeline(run, on_device)
-    return idle_blame(run, on_device, host, uncovered_is_python=book.python_share >= 0.5), None
+    return idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5), None
 
 
 def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missing]:
-    """One line for the whole where no part was measured, else one for each part that was not."""
+    """One for the breakdown where no part was measured, else one for each part that was not."""
     absent = {name: measure.reason for name, measure in parts.items() if measure.reason}
     if len(absent) == len(parts):
         return (Missing(topic, next(iter(absent.values()))),)
@@ -112,21 +116,20 @@ def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missi
 def _no_sites(run: Run, window: Window) -> Notice:
     if window.reason:
         return window.reason
-    if run.info.level == "light":
-        return LEVEL_LIGHT
-    return Notice("no-call-sites")
+    return LEVEL_LIGHT if run.info.level == "light" else Notice("no-call-sites")
 
 
 def _missing_collectors(run: Run) -> Iterable[Missing]:
     for status in run.info.collectors:
         if status.state in ("unavailable", "failed"):
-            yield Missing(Topic.COLLECTOR, Notice("text", {"text": status.reason or status.state}), status.name)
+            reason = Notice("text", {"text": status.reason or status.state})
+            yield Missing(Topic.COLLECTOR, reason, status.name)
 
 
-def _ledger_warnings(book: Ledger | None) -> Iterable[Notice]:
-    if book is None:
+def _ledger_warnings(ledger: Ledger | None) -> Iterable[Notice]:
+    if ledger is None:
         return
-    if book.warning:
-        yield book.warning
-    if book.crossings:
-        yield Notice("overlapping-regions", {"count": book.crossings})
+    if ledger.warning:
+        yield ledger.warning
+    if ledger.crossings:
+        yield Notice("overlapping-regions", {"count": ledger.crossings})

@@ -1,4 +1,4 @@
-"""What is measured: the measured steps of the stepping thread, and the parts of a run's tables that belong to them."""
+"""The measured steps of the stepping thread, and the parts of a run's tables that belong to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.timeline import Intervals, Times, times, union
+from profiler.analyse.intervals import Intervals, Times, times, union
 from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
 
@@ -29,7 +29,7 @@ class Window:
     end: Times
     reason: Notice | None = None
     """Why no step was measured; None: some were."""
-    others: int = 0
+    excluded: int = 0
     """Measured steps that other threads or processes closed; they are in no figure."""
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Window:
 
     @property
     def wall_ns(self) -> int:
-        """ns of all of them: the measured time."""
+        """ns of all steps: the measured time."""
         return int(self.wall.sum())
 
     @property
@@ -54,7 +54,7 @@ class Window:
         """A sum of ns over the window as seconds per step."""
         return ns / len(self) / NS_PER_S
 
-    def step_of(self, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def step_rows(self, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Row of the step in which each moment lies, -1 for none."""
         at = times(moments)
         row = np.searchsorted(self.begin, at, "right") - 1
@@ -63,7 +63,7 @@ class Window:
 
 
 def measured_window(run: Run) -> Window:
-    """The measured window of `run`. Without a measured step it is empty and says why."""
+    """The measured window of `run`. Without a measured step it is empty and has the reason."""
     steps = run.steps
     if not len(steps):
         return _empty(steps, Notice("no-step"))
@@ -74,9 +74,9 @@ def measured_window(run: Run) -> Window:
     # of threads with as many steps, the one that closed its first step first
     busiest = min(range(len(threads)), key=lambda i: (-counts[i], int(measured["end"][first[i]])))
     pid, tid = int(threads[busiest]["pid"]), int(threads[busiest]["tid"])
-    own = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
-    own = own[np.argsort(own["begin"], kind="stable")]
-    return Window(pid, tid, own, times(own["begin"]), times(own["end"]), others=len(measured) - len(own))
+    rows = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
+    return Window(pid, tid, rows, times(rows["begin"]), times(rows["end"]), excluded=len(measured) - len(rows))
 
 
 def device_window(run: Run, window: Window) -> Window:
@@ -86,7 +86,7 @@ def device_window(run: Run, window: Window) -> Window:
     part of is cut to that part.
     """
     begin, end = _traced(run)
-    if not len(window) or begin >= end or not len(of_process(run.activities, window)):
+    if not len(window) or begin >= end or not len(process_rows(run.activities, window)):
         return window
     steps = run.steps[(run.steps["pid"] == window.pid) & (run.steps["tid"] == window.tid)]
     steps = steps[(steps["begin"] < end) & (steps["end"] > begin)]
@@ -116,12 +116,12 @@ def _empty(steps: Table, reason: Notice) -> Window:
     return Window(0, 0, steps[:0], nothing, nothing, reason)
 
 
-def of_process(table: Table, window: Window) -> Table:
+def process_rows(table: Table, window: Window) -> Table:
     """The rows of the stepping process."""
     return select(table, table["pid"] == window.pid)
 
 
-def of_thread(table: Table, window: Window) -> Table:
+def thread_rows(table: Table, window: Window) -> Table:
     """The rows of the stepping thread."""
     return select(table, (table["pid"] == window.pid) & (table["tid"] == window.tid))
 
@@ -132,5 +132,5 @@ def select(table: Table, mask: npt.NDArray[np.bool_]) -> Table:
 
 
 def device_kind(run: Run) -> str:
-    """What the program said that it runs on: host, cuda, cpu; empty when it said nothing."""
+    """What the program states that it runs on: host, cuda, cpu; empty when it states nothing."""
     return str(run.info.facts.get("device", ""))

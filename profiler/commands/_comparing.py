@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from profiler import read
-from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Comparison, Extension
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison

@@ -344,7 +344,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "nothing-measured": lambda values: f"nothing was measured: {describe(values['reason'])}",
     "few-steps": _few_steps,
     "short-window": "only {seconds:.3g} s were measured: below {needed:g} s a single interruption shows",
-    "steps-of-others": "{steps:,} measured steps were closed by other threads or processes; they are in no figure",
+    "steps-excluded": "{steps:,} measured steps were closed by other threads or processes; they are in no figure",
     "drift": _drift,
     "spread": "step times spread by {spread:.0%} of their mean (standard deviation)",
     "other-machines": "other virtual machines took {share:.1%} of the CPU time of this one (steal)",

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler.analyse.comparable import find_mismatches
+from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
-from profiler.analyse.ratios import SideRuns, over_runs, paired_ratio
+from profiler.analyse.compare.ratios import SideRuns, over_runs, paired_ratio
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, significant
 from profiler.report.text import describe
@@ -242,7 +242,7 @@ def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: 
     pairs = min(len(before.light), len(after.light))
     if row.kind == "work":
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
-    mismatches = find_mismatches((before, after), but=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
+    mismatches = find_mismatches((before, after), ignored=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
     if mismatches and not anyway:
         reason = Notice("not-comparable", {"mismatches": mismatches})
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=reason)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.stacks import stack_shares
+from profiler.analyse.sampling.stacks import stack_shares
 from profiler.run.load import load
 from profiler.run.model import Site
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.stats import student_t
+from profiler.analyse.statistics import student_t
 from tests.benchmarks.alternating import CONTROL, alternated
 from tests.benchmarks.measure import Interval, ratio
 from tests.benchmarks.overhead import BARE, CONFIGURATIONS, FailedError, interleaved, run_once, usable

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler.analyse.stats import student_t
+from profiler.analyse.statistics import student_t
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.model import Change, ChangeKind

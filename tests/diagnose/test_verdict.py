@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis
 from profiler.run.tables import ActivityKind, CallKind
 from tests.fakes.sentences import compare_verdict, method, verdict

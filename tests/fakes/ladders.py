@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Measure
-from profiler.analyse.ratios import SideRuns
 from profiler.run.model import RunInfo
 from reference_trainer.report.ladder import Ladder, measure_ladder
 from reference_trainer.report.ladder_plan import FixList, LadderPlan, plan_ladder, read_fixes

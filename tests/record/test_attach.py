@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.analyse.doing import thread_activities
+from profiler.analyse.sampling.threads import thread_activities
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank

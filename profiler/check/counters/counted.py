@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.counters import counter_sums
-from profiler.analyse.window import Window, measured_window, of_process
+from profiler.analyse.timing.counters import counter_sums
+from profiler.analyse.window import Window, measured_window, process_rows
 from profiler.check.counters.paths import line_text, portable_path, root_folder, working_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
@@ -76,13 +76,13 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
         )
     window = _stepping_window(run.steps[run.steps["warmup"] == 0] if spans is None else _steps_within(run, spans))
     if window is None:
-        why = measured_window(run).reason or "no step ended within the measured stretches"
+        why = describe(measured_window(run).reason) or "no step ended within the measured stretches"
         raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
     if lost := next((problem for problem in run.problems if problem.code == "process-stopped"), None):
         raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
     root = root_folder(folder or working_folder(run), run.info.argv)
-    calls = of_process(run.calls, window)
-    calls = calls[window.step_of(calls["begin"]) >= 0]
+    calls = process_rows(run.calls, window)
+    calls = calls[window.step_rows(calls["begin"]) >= 0]
     loading = _calls_in_loader(run, window, calls)
     totals = _totals(run, window, _amounts(run, calls, loading))
     workers, worker_lines = _workers(run, window, root, text)
@@ -133,7 +133,7 @@ def _stepping_window(steps: Table) -> Window | None:
     selected = steps[(steps["pid"] == pid) & (steps["tid"] == tid)]
     selected = selected[np.argsort(selected["begin"], kind="stable")]
     begin, end = (selected[side].astype(np.int64) for side in ("begin", "end"))
-    return Window(pid, tid, selected, begin, end, others=len(steps) - len(selected))
+    return Window(pid, tid, selected, begin, end, excluded=len(steps) - len(selected))
 
 
 # ---------------------------------------------------------------- amounts
@@ -144,7 +144,7 @@ def _totals(run: Run, window: Window, amounts: Amounts) -> dict[str, float]:
 
     :param amounts: of the calls in these steps, which tell a loader's from the others.
     """
-    values = of_process(run.values, window)
+    values = process_rows(run.values, window)
     counters = np.unique(values["name"][values["kind"] == ValueKind.COUNTER]).tolist()
     names = [run.names[number] for number in counters]
     names = [name for name in names if name not in _SECOND_SOURCE and not name.endswith(_TIMES)]
@@ -243,7 +243,7 @@ def _calls_in_loader(run: Run, window: Window, calls: Table) -> Mask:
     waiting = np.isin(run.regions["name"], [_name_number(run, name) for name in _LOADER_REGIONS])
     in_torch = np.array([*(_LOADER_PACKAGE in site.file for site in run.sites), False])  # the last: of site -1
     inside: Mask = in_torch[calls["site"]]
-    return inside | _within(calls, of_process(run.regions[waiting], window))
+    return inside | _within(calls, process_rows(run.regions[waiting], window))
 
 
 def _name_number(run: Run, name: str) -> int:

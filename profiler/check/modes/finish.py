@@ -175,7 +175,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     if not sides or not sides[BASE].paths or not sides[CANDIDATE].paths:
         return None
     from profiler import read
-    from profiler.analyse.comparison import SideRuns, compare
+    from profiler.analyse.compare.comparison import SideRuns, compare
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.verdict_text import with_comparison_verdict
 

@@ -16,8 +16,8 @@ import pytest
 
 from profiler import marks
 from profiler.analyse.analysis import analyse
-from profiler.analyse.comparable import differences
-from profiler.analyse.ratios import SideRuns
+from profiler.analyse.compare.comparability import find_mismatches
+from profiler.analyse.compare.ratios import SideRuns
 from profiler.run.load import load
 from profiler.run.model import Run
 from reference_trainer.errors import TrainerError
@@ -175,7 +175,7 @@ def test_what_a_recording_shows(corpus_file: Path, tmp_path: Path, monkeypatch: 
         train(Settings(**{**FORWARD, "corpus": corpus_file}))
     learning = analyse(run)
     other = replace(learning, info=replace(run.info, facts=forward))
-    assert differences([SideRuns("", "", (one,), None) for one in (other, learning)]) == (
+    assert find_mismatches([SideRuns("", "", (one,), None) for one in (other, learning)]) == (
         "work: forward against learning",
     )
 

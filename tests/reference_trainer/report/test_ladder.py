@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.comparison import compare
+from profiler.analyse.compare.comparison import compare
 from profiler.report.text import describe
 from reference_trainer.report.ladder import DIFFERENT_WORK, ITSELF, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.analyse.comparison import compare
+from profiler.analyse.compare.comparison import compare
 from profiler.analyse.model import Ratio
 from reference_trainer.report.ladder_plan import plan_ladder
 from tests.fakes.ladders import fix_list, made_up, speeds

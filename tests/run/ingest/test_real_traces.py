@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from profiler.analyse.timeline import subtract, union
+from profiler.analyse.intervals import subtract, union
 from profiler.core.errors import ProfilerError
 from profiler.report.text import step_text
 from profiler.run.ingest.trace_rows import waits_by_itself

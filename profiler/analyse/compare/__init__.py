@@ -1,0 +1,1 @@
+"""Sides of a comparison: whether they are comparable, their ratios, and how they were measured."""

@@ -1,0 +1,135 @@
+"""Whether runs are comparable: the facts that must be equal, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from profiler.analyse.compare.ratios import SideRuns
+from profiler.analyse.model import Analysis, Mismatch
+from profiler.run.model import RunInfo
+
+MUST_BE_EQUAL: Final[Mapping[str, str]] = {
+    "device": "another device does the same work at another speed",
+    "work": "other mathematics: learning does more than a forward pass, empty kernels do nothing",
+    "preset": "a model of another size is other work",
+    "dtype": "narrower numbers are less work, and give other results",
+    "step": "per-step figures of different steps mean nothing beside each other",
+    "tokens_per_chunk": "a step of another size",
+    "samples_per_chunk": "a step made of other pieces: more to tokenize for as many tokens",
+    "corpus": "another text",
+    "corpus_sha256": "another text under the same name",
+    "tokenizer": "the same text becomes other tokens",
+    "seed": "other weights, and other predictions from them",
+    "unit": "what is counted a second is something else",
+    "methods": "other ways of fitting do other work",
+    "seeds": "other teachers, measurements and students: more or fewer jobs, or others",
+    "teacher_ranks": "teachers of other ranks are other problems",
+    "student_dims": "students of other dimensions are other work",
+    "sequence_length": "sequences of another length are other work",
+    "measurements": "students that are fitted to more or fewer sequences do other work",
+    "budget": "fits that stop at other losses, or after other numbers of updates or guesses, do other work",
+}
+"""Fact that a program states through marks.describe -> why sides that differ in it are not comparable."""
+
+_TEXT_FACTS: Final = ("preset", "tokens_per_chunk", "samples_per_chunk", "corpus", "corpus_sha256", "tokenizer", "seed")
+_SWEEP_FACTS: Final = (
+    "methods",
+    "seeds",
+    "teacher_ranks",
+    "student_dims",
+    "sequence_length",
+    "measurements",
+    "budget",
+)
+"""Facts of programs that train on text, and of sweeps: one that states facts of one kind need not state the other's."""
+_SWEEP_ONLY: Final = (*_SWEEP_FACTS, "unit")
+"""Any program may count other things than tokens: that alone makes no sweep."""
+_MIN_SWEEP_FACTS: Final = 2
+"""Models of text state single ones of these facts too, such as `sequence_length`."""
+
+HOST_FACTS: Final[Mapping[str, str]] = {
+    "cpu": "another processor runs the same program at another speed",
+    "cores": "another number of cores changes what can run at once",
+}
+"""The same for the machine."""
+
+_WORK_FACTS: Final = ("work", "preset", "step", "corpus", "corpus_sha256", "tokens_per_chunk", "seeds", "student_dims")
+"""Facts by which a program states what its work is: those are then compared, not its name."""
+_MAX_CHARACTERS: Final = 60
+NOT_STATED: Final = "not stated"
+
+
+def find_mismatches(
+    sides: Sequence[SideRuns], *, ignored: Collection[str] = (), same_program: bool = False
+) -> tuple[Mismatch, ...]:
+    """Why the sides are not comparable; empty when they are.
+
+    Every run, the detailed ones too, is compared with the first of the baseline. Facts that no run states are no
+    mismatch: `unstated_facts` lists them.
+
+    :param ignored: facts that may differ.
+    :param same_program: the sides were not named as two programs, so that they should be runs of one.
+    """
+    infos = [run.info for side in sides for run in all_runs(side)]
+    mismatches: dict[Mismatch, None] = {}
+    for info in infos[1:]:
+        mismatches |= dict.fromkeys(_different(_identity(infos[0], ignored), _identity(info, ignored)))
+    light = [run for side in sides for run in side.light]
+    mismatches |= _unlike("step", [run.step.label if run.step else "" for run in light])
+    if same_program and not any(name in info.facts for info in infos for name in _WORK_FACTS):
+        mismatches |= _unlike("program", [program_name(run.info) for run in light])
+    levels = [run.info.level for side in sides for run in side.light]
+    mismatches |= dict.fromkeys(Mismatch("level", levels[0], level) for level in levels if level != levels[0])
+    return tuple(mismatches)
+
+
+def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:
+    stated = [value for value in values if value]
+    return dict.fromkeys(Mismatch(name, stated[0], value) for value in stated if value != stated[0])
+
+
+def program_name(info: RunInfo) -> str:
+    """The script in a command line, or the module of `-m`; empty where there is none."""
+    for at, word in enumerate(info.argv):
+        if word == "-m":
+            return info.argv[at + 1] if at + 1 < len(info.argv) else ""
+        if word.endswith(".py"):
+            return PurePath(word).name
+    return ""
+
+
+def unstated_facts(sides: Sequence[SideRuns]) -> tuple[str, ...]:
+    """Facts that should be equal and that no run states; of a sweep's only where they state two of them."""
+    stated = {name for side in sides for run in all_runs(side) for name in run.info.facts}
+    missing = [name for name in MUST_BE_EQUAL if name not in stated]
+    if len(stated.intersection(_SWEEP_FACTS)) < _MIN_SWEEP_FACTS:
+        return tuple(name for name in missing if name not in _SWEEP_ONLY)
+    if stated.isdisjoint(_TEXT_FACTS):
+        return tuple(name for name in missing if name not in _TEXT_FACTS)
+    return tuple(missing)
+
+
+def all_runs(side: SideRuns) -> tuple[Analysis, ...]:
+    """All runs of a side, the detailed one last."""
+    return (*side.light, *((side.detail,) if side.detail else ()))
+
+
+def _identity(info: RunInfo, ignored: Collection[str]) -> Mapping[str, Any]:
+    stated = {name: info.facts[name] for name in MUST_BE_EQUAL if name in info.facts and name not in ignored}
+    stated |= {f"host {name}": info.host[name] for name in HOST_FACTS if name in info.host}
+    if info.facts.get("device") in ("cuda", None) and info.devices:
+        stated["GPUs"] = ", ".join(str(device.get("name", "unnamed")) for device in info.devices)
+    return stated
+
+
+def _different(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[Mismatch]:
+    for name in dict.fromkeys((*before, *after)):
+        if name not in before or name not in after or before[name] != after[name]:
+            yield Mismatch(name, _short(before, name), _short(after, name))
+
+
+def _short(facts: Mapping[str, Any], name: str) -> str:
+    text = str(facts[name]) if name in facts else NOT_STATED
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."

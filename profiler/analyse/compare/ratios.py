@@ -1,0 +1,114 @@
+"""Medians of a side over its runs, and ratios of a side over the baseline from interleaved pairs of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler.analyse.model import Analysis, Measure, Ratio
+from profiler.analyse.statistics import mean_interval, median
+from profiler.core.notice import Notice
+
+ONE_PAIR = Notice("one-pair")
+
+
+@dataclass(frozen=True, slots=True)
+class SideRuns:
+    """One side of a comparison as it was recorded."""
+
+    label: str
+    command: str
+    light: tuple[Analysis, ...]
+    """Pair i of a ratio is run i of this side over run i of the baseline."""
+    detail: Analysis | None
+    """The breakdown pass."""
+    again: tuple[Analysis, ...] = ()
+    """A second run in each round; ratios are of the geometric mean of both."""
+
+    @property
+    def has_separate_detail(self) -> bool:
+        """Whether the breakdown pass is a separate run, not one that ratios come from too."""
+        return self.detail is not None and all(self.detail is not run for run in self.light)
+
+
+def over_runs(side: SideRuns) -> Mapping[str, Measure]:
+    """Every measure over the light runs that have it, second ones too: the median, with the lowest and the highest."""
+    return {name: _over_runs(name, side) for name in _names(side)}
+
+
+def _over_runs(name: str, side: SideRuns) -> Measure:
+    measures = [run.measures[name] for run in (*side.light, *side.again) if name in run.measures]
+    values = [measure.value for measure in measures if measure.value is not None]
+    if not values:
+        return replace(measures[0], n=0)
+    measured = next(measure for measure in measures if measure.value is not None)
+    return replace(measured, value=median(values), low=min(values), high=max(values), n=len(values))
+
+
+def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
+    """Ratio of every measure that both sides have."""
+    names = [name for name in _names(base) if name in set(_names(side))]
+    return {name: paired_ratio(name, base, side) for name in names}
+
+
+def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
+    """Geometric mean of side over base, over pairs of runs, with the 95% t interval of its logarithm.
+
+    A ratio over zero, or of zero, has no logarithm: it is None with the reason, never infinite.
+    """
+    pairs = list(zip(_values(base, name), _values(side, name), strict=False))
+    measured = [(before, after) for before, after in pairs if before is not None and after is not None]
+    reason = _no_ratio(name, base, side, measured)
+    if reason:
+        return Ratio(name, None, None, None, len(measured), different=False, reason=reason)
+    if len({*measured}) == 1 and len(measured) > 1:  # counted exactly alike in every pair: no spread, and no rounding
+        exact = measured[0][1] / measured[0][0]
+        return Ratio(name, exact, exact, exact, len(measured), different=exact != 1)
+    mean, low, high = mean_interval(np.log([after / before for before, after in measured]))
+    if low is None or high is None:
+        return Ratio(name, math.exp(mean), None, None, 1, different=False, reason=ONE_PAIR)
+    return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(measured), different=not low <= 0 <= high)
+
+
+def _no_ratio(name: str, base: SideRuns, side: SideRuns, pairs: Sequence[tuple[float, float]]) -> Notice | None:
+    if not pairs:
+        for runs in (base, side):
+            reason = next((run.measures[name].reason for run in runs.light if name in run.measures), None)
+            if reason:
+                return Notice("not-measured-in", {"side": runs.label, "reason": reason})
+        return Notice("not-measured-in-pairs")
+    for number, runs in enumerate((base, side)):
+        if any(pair[number] == 0 for pair in pairs):
+            return Notice("zero", {"side": runs.label})
+        if any(pair[number] < 0 or not math.isfinite(pair[number]) for pair in pairs):
+            return Notice("not-positive", {"side": runs.label})
+    return None
+
+
+def _names(side: SideRuns) -> dict[str, None]:
+    return dict.fromkeys(name for run in side.light for name in run.measures)
+
+
+def _values(side: SideRuns, name: str) -> list[float | None]:
+    """One value for each round."""
+    first = [_value(run, name) for run in side.light]
+    if not side.again:
+        return first
+    return [_mean(*both) for both in zip(first, (_value(run, name) for run in side.again), strict=False)]
+
+
+def _mean(first: float | None, second: float | None) -> float | None:
+    """Geometric mean; where one value is missing the other one, and where one has no logarithm that one."""
+    if first is None or second is None:
+        return second if first is None else first
+    if first == second or min(first, second) <= 0:
+        return min(first, second)
+    return math.sqrt(first) * math.sqrt(second)
+
+
+def _value(run: Analysis, name: str) -> float | None:
+    measure = run.measures.get(name, Measure(name, None, ""))
+    return measure.value

@@ -1,0 +1,1 @@
+"""What stack samples tell: lines, phases, threads, flame graphs, and the categories of time that no record explains."""

@@ -1,0 +1,128 @@
+"""Flame graphs of the stepping thread in seconds per step, and the difference of two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from profiler.analyse.intervals import times
+from profiler.analyse.model import FlameDiff, FlameNode
+from profiler.analyse.sampling.code_origin import OURS, PackageFolders, code_owner, package_folders
+from profiler.analyse.sampling.stacks import weighted_samples
+from profiler.analyse.window import LEVEL_LIGHT, Window
+from profiler.core.notice import Notice
+from profiler.run.model import Run, Site
+from profiler.run.tables import CallKind
+
+MAX_DEPTH: Final = 100
+"""Frames below this are folded into the one at it: readers of the tree recurse."""
+MIN_SHARE: Final = 0.0005
+"""A frame with less of the total is folded into its parent: 1/2000 is half a pixel of a wide screen."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    weight: int = 0
+    lines: dict[int, int] = field(default_factory=dict)
+    children: dict[tuple[str, str], _Frame] = field(default_factory=dict)
+
+
+def flame_graph(run: Run, window: Window) -> tuple[FlameNode | None, Notice | None]:
+    """The flame graph in seconds per step, or None and the reason.
+
+    A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
+    the same steps can be compared. Frames are one function of one file; its line is the one with most samples. Idle
+    samples are included: they show where the thread waited. Our wrappers are not: their time is their caller's.
+    """
+    if not len(window):
+        return None, window.reason
+    samples, weight = weighted_samples(run, window)
+    if not len(samples):
+        return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
+    per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
+    root, operations, folders = _Frame(), _operations(run), package_folders(run)
+    for number in np.flatnonzero(per_stack).tolist():
+        frames = _without_wrappers(run.stack_frames[number], operations, folders)
+        _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
+    scale = window.per_step(window.wall_ns) / root.weight
+    return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
+
+
+def _operations(run: Run) -> dict[tuple[str, int], str]:
+    """(file, line) -> the operation (item, to, ...) that hooks recorded there most often."""
+    calls = run.calls[(run.calls["site"] >= 0) & (run.calls["kind"] != CallKind.OTHER)]
+    if not len(calls):
+        return {}
+    keys, count = np.unique(times(calls["site"]) * len(run.names) + calls["name"], return_counts=True)
+    operations: dict[tuple[str, int], str] = {}
+    for row in np.argsort(count, kind="stable").tolist():  # the most frequent comes last and stays
+        number, name = divmod(int(keys[row]), len(run.names))
+        site = run.sites[number]
+        operations[site.file, site.line] = run.names[name]
+    return operations
+
+
+def _without_wrappers(
+    frames: tuple[Site, ...], operations: Mapping[tuple[str, int], str], folders: PackageFolders
+) -> tuple[Site, ...]:
+    """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
+    remaining = tuple(site for site in frames if code_owner(site.file, folders) != OURS)
+    if not remaining or remaining[-1] is frames[-1]:
+        return remaining
+    file, line = remaining[-1].file, remaining[-1].line
+    name = operations.get((file, line))
+    return (*remaining, Site(file, line, name)) if name else remaining
+
+
+def _add(root: _Frame, frames: tuple[Site, ...], weight: int) -> None:
+    root.weight += weight
+    node = root
+    for site in frames:
+        node = node.children.setdefault((site.function, site.file), _Frame())
+        node.weight += weight
+        node.lines[site.line] = node.lines.get(site.line, 0) + weight
+
+
+def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode, ...]:
+    """Largest first."""
+    ordered = sorted(node.children.items(), key=lambda item: (-item[1].weight, item[0]))
+    return tuple(
+        FlameNode(
+            function or file,
+            child.weight * scale,
+            Site(file, max(child.lines, key=lambda line: (child.lines[line], -line)), function),
+            _children(child, scale, min_weight),
+        )
+        for (function, file), child in ordered
+        if child.weight >= min_weight
+    )
+
+
+def flame_difference(before: FlameNode, after: FlameNode) -> FlameDiff:
+    """The union of both trees: a frame that one of them lacks counts 0 there.
+
+    Frames are the same where name and file are the same along the path; lines may differ between versions. The roots
+    are taken as the same whatever their names. Children come with the largest of either side first.
+    """
+    return FlameDiff(before.name, before.value, after.value, after.site or before.site, _pairs(before, after))
+
+
+def _pairs(before: FlameNode | None, after: FlameNode | None) -> tuple[FlameDiff, ...]:
+    old, new = _by_key(before), _by_key(after)
+    pairs = (_pair(old.get(key), new.get(key)) for key in {**old, **new})
+    return tuple(sorted(pairs, key=lambda node: (-max(node.before, node.after), node.name)))
+
+
+def _pair(before: FlameNode | None, after: FlameNode | None) -> FlameDiff:
+    either = after or before
+    assert either is not None
+    old, new = (node.value if node else 0.0 for node in (before, after))
+    return FlameDiff(either.name, old, new, either.site, _pairs(before, after))
+
+
+def _by_key(node: FlameNode | None) -> dict[tuple[str, str], FlameNode]:
+    children = node.children if node else ()
+    return {(child.name, child.site.file if child.site else ""): child for child in children}

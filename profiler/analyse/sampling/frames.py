@@ -1,0 +1,285 @@
+"""Classifies the frames of a stack: the user's line, what it calls, the recorded stretch around it, the step's phase.
+
+A sampler's clock is accurate to milliseconds, so what a sample belongs to is read from its frames, not from its time.
+This is the one place that knows files and functions of torch and other libraries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from profiler.analyse.sampling.code_origin import (
+    COMPILED,
+    LIBRARY,
+    OURS,
+    TORCH,
+    USER,
+    USUAL,
+    PackageFolders,
+    code_owner,
+    relative_path,
+)
+from profiler.run.model import Site
+
+DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer", "tokenize", "checkpoint"
+"""Names of regions that hooks record, and so of the strata of samples."""
+CALL: Final = "call"
+"""Stratum of a hook around a single call that may wait for the device."""
+COPY: Final = "copy"
+"""The same around one that may copy."""
+FORWARD, BETWEEN = "forward", "between"
+
+_HOOKS: Final = ("/agent/hooks/", "/inside/hooks/")  # the second one in runs recorded by version 0.1
+_CATEGORIES: Final = (
+    ("log", re.compile(r"(^|/)(logging|tqdm|tensorboard|tensorboardX|wandb|mlflow|comet_ml|neptune|aim|clearml)/")),
+    ("log", re.compile(r"^(torch/utils/tensorboard/|(pytorch_lightning|lightning/pytorch|lightning/fabric)/loggers/)")),
+    ("log", re.compile(r"^((pytorch_lightning|lightning/pytorch)/callbacks/progress/|ipykernel/iostream\.py|rich/)")),
+    ("checkpoint", re.compile(r"^(torch/serialization\.py|torch/distributed/checkpoint/|safetensors/)")),
+    ("input", re.compile(r"^(datasets|tokenizers|sentencepiece|tiktoken|webdataset|PIL|albumentations|torchaudio)/")),
+    ("input", re.compile(r"^(torch/utils/data/|torchvision/(transforms|datasets|io)/)")),
+    ("input", re.compile(r"^transformers/(tokenization_|data/)")),
+    ("sync", re.compile(r"^torch/(cuda/streams|distributed/distributed_c10d)\.py")),
+)
+"""Host category of library code by its path below the packages' folder."""
+_ROLES: Final = (
+    (
+        "wait",
+        re.compile(r"^(threading|queue|selectors|multiprocessing/(connection|queues|synchronize)|subprocess)\.py$"),
+    ),
+    ("wait", re.compile(r"^multiprocessing/popen_\w+\.py$")),
+    ("child", re.compile(r"^(subprocess|multiprocessing/popen_\w+)\.py$")),
+    ("launcher", re.compile(r"^torch/distributed/(elastic/|launcher/|run\.py)")),
+    ("network", re.compile(r"^(socket|ssl|http/client)\.py$")),
+    ("network", re.compile(r"^(requests|urllib3|httpx|httpcore|aiohttp|grpc|botocore|fsspec)/")),
+    ("pool", re.compile(r"^(concurrent/futures/(thread|process)|multiprocessing/(pool|resource_tracker))\.py$")),
+    ("loader", re.compile(r"^torch/utils/data/_utils/(worker|pin_memory)\.py$")),
+    (
+        "compiler",
+        re.compile(r"^(torch/(_inductor|_functorch/_aot_autograd|fx/experimental)/|triton/(compiler|backends)/)"),
+    ),
+    ("compiler", re.compile(r"^torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py$")),
+    ("ranks", re.compile(r"^torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger)\.py$")),
+)
+"""What a frame tells of its thread, by its path."""
+_SYNC_FILES: Final = re.compile(r"^torch/(cuda/(__init__|streams)|accelerator/__init__|_tensor_str|_tensor)\.py$")
+_SYNC_FUNCTIONS: Final = frozenset(
+    ("synchronize", "wait", "query", "item", "tolist", "cpu", "_str", "_tensor_str", "tensor_totype")
+)
+_DATALOADER: Final = "torch/utils/data/dataloader.py"
+_RECEIVE_FUNCTIONS: Final = frozenset(("_get_data", "_try_get_data", "_process_data", "_try_put_index"))
+"""Methods of the iterator that has workers, and of no other."""
+_PASSES_ON: Final = ("__iter__", "__next__", "track")
+"""Functions of progress bars that only hand the next item on: what runs below them is not logging."""
+_CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
+"""Names under which an optimizer calls back the model's step."""
+_STEP_NAMING: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
+"""With these torch records the name of an optimizer's step, before its hooks begin and after they end: some 30 µs,
+which are the optimizer's, but not in what is recorded of it."""
+_TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), ("closed", "end"))
+"""Our frames around such a call, and at the end of a step: what runs below them is not recorded as the optimizer's."""
+_HOOK_STRATA: Final = {
+    "loader": DATA,
+    "datasets": DATA,
+    "tokenizers": TOKENIZE,
+    "_tokenizing": TOKENIZE,
+    "checkpoints": CHECKPOINT,
+    "backward": BACKWARD,
+    "functions._waiting": CALL,
+    "functions._explicit": CALL,
+    "tensors._leaf": CALL,
+    "tensors._waiting": CALL,
+    "tensors._copying": COPY,
+    "tensors.repeating": CALL,
+}
+"""Hooks whose frame lies around what they record, by file (and the function that made them): what they call may be
+native, and then leaves no frame of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A classified stack."""
+
+    site: Site
+    """The innermost line of the user's code; without any, the outermost frame."""
+    owner: str
+    """Whose code that line is: USER, or what the outermost frame is."""
+    calls: str
+    """The innermost library function below that line (of an import: what is imported); empty: the line itself."""
+    stratum: str
+    """The innermost stretch that hooks record exactly: DATA, BACKWARD, ...; empty: none."""
+    category: str
+    """Host category that library frames inside of that stretch stand for: log, checkpoint, input; empty: none."""
+    in_torch: bool
+    """Whether the innermost frame is torch's Python."""
+    strata: tuple[tuple[str, str], ...]
+    """All recorded stretches around it, from the inside out, with the category of the library frames within each; ''
+    comes last."""
+    phase: str
+    """DATA, FORWARD, BACKWARD, OPTIMIZER or BETWEEN."""
+    in_optimizer: bool
+    """Whether it lies in what is recorded of an optimizer's step: closures run the model inside of it."""
+    roles: frozenset[str]
+    """What any of its frames tells of its thread: wait, network, compiler, ..."""
+    leaf_roles: frozenset[str]
+    """The same of its innermost frame that is in a file."""
+
+
+class _Frame(NamedTuple):
+    owner: str
+    stratum: str
+    category: str
+    roles: frozenset[str]
+    calls_user: bool
+    """Whether user code below it does its work: makes data, formats a record."""
+    passes_on: bool
+    is_model: bool
+    is_closure: bool
+    is_timed_closure: bool
+    names_step: bool
+
+
+_NO_ROLES: Final[frozenset[str]] = frozenset()
+
+
+@lru_cache(maxsize=1 << 16)
+def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame:
+    owner, path, name = code_owner(file, folders), relative_path(file, folders), function.rpartition(".")[2]
+    if file == "<string>" and name.startswith("__"):
+        owner = LIBRARY  # what dataclasses and named tuples generate; of `python -c` it is the user's
+    category = ""
+    if owner in (TORCH, LIBRARY):
+        category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
+    is_call = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
+    return _Frame(
+        owner,
+        stratum=_frame_stratum(owner, file if owner == OURS else path, function),
+        category=category,
+        roles=_frame_roles(path, name),
+        calls_user=category == "input" or path.startswith("logging/"),
+        passes_on=category == "log" and name in _PASSES_ON,
+        is_model=is_call or path == "torch/_dynamo/eval_frame.py",
+        is_closure=name in _CLOSURES,
+        is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
+        names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
+    )
+
+
+def _frame_roles(path: str, name: str) -> frozenset[str]:
+    roles = {role for role, pattern in _ROLES if pattern.match(path)}
+    if name in _SYNC_FUNCTIONS and _SYNC_FILES.match(path):
+        roles.add("sync")
+    if path == _DATALOADER and name in _RECEIVE_FUNCTIONS:
+        roles.add("receive")
+    return frozenset(roles) if roles else _NO_ROLES
+
+
+def _frame_stratum(owner: str, path: str, function: str) -> str:
+    name = function.rpartition(".")[2]
+    if owner == OURS:
+        stem = PurePosixPath(path).stem if any(folder in path for folder in _HOOKS) else ""
+        return _HOOK_STRATA.get(stem) or _HOOK_STRATA.get(f"{stem}.{function.partition('.')[0]}", "")
+    if path == _DATALOADER and name in ("__next__", "__iter__"):
+        return DATA
+    if path == "torch/autograd/__init__.py" and name in ("backward", "grad"):
+        return BACKWARD
+    if path == "torch/optim/optimizer.py" and name == "wrapper":
+        return OPTIMIZER
+    return CHECKPOINT if path == "torch/serialization.py" and name == "save" else ""
+
+
+def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = USUAL) -> Stack:
+    """Classify a stack whose frames come outermost first."""
+    if not sites:
+        return Stack(
+            Site("", 0, ""), LIBRARY, "", "", "", in_torch=False, strata=(("", ""),), phase=BETWEEN,
+            in_optimizer=False, roles=_NO_ROLES, leaf_roles=_NO_ROLES,
+        )  # fmt: skip
+    frames = [_classify_frame(site.file, site.function, folders) for site in sites]
+    leaf = len(frames) - 1
+    user = next((number for number in range(leaf, -1, -1) if frames[number].owner == USER), None)
+    in_file = next((number for number in range(leaf, -1, -1) if not sites[number].file.startswith("<")), None)
+    strata = _strata(frames)
+    phase, in_optimizer = _phase(frames)
+    return Stack(
+        site=sites[0 if user is None else user],
+        owner=frames[0 if user is None else user].owner,
+        calls=_callee(sites[0 if user is None else user + 1 :], folders),
+        stratum=strata[0][0],
+        category=strata[0][1],
+        in_torch=frames[leaf].owner == TORCH,
+        strata=strata,
+        phase=phase,
+        in_optimizer=in_optimizer,
+        roles=_NO_ROLES.union(*(frame.roles for frame in frames if frame.roles)),
+        leaf_roles=_NO_ROLES if in_file is None else frames[in_file].roles,
+    )
+
+
+def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
+    """The recorded stretches from the inside out, each with the category of the library frames inside of it.
+
+    Libraries call user code too: an agent that tunes runs the entire training. So frames outside of the user's
+    innermost frame, or of a model, tell nothing; but those that make data or log records call the user to do just that.
+    """
+    strata, category, outside = [], "", False
+    for number in range(len(frames) - 1, -1, -1):
+        frame = frames[number]
+        if frame.is_timed_closure or (frame.names_step and number and frames[number - 1].stratum == OPTIMIZER):
+            break
+        outside = outside or frame.owner == USER or frame.is_model
+        if frame.stratum:
+            strata.append((frame.stratum, category))
+        elif not category and frame.category and (not frame.passes_on or number == len(frames) - 1):
+            category = frame.category if frame.calls_user or not outside else ""
+    return (*strata, ("", category))
+
+
+def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
+    """Data and backward before all others, as they are recorded exactly; a model that an optimizer calls is forward."""
+    phase, in_optimizer = BETWEEN, False
+    above = None
+    for frame in frames:
+        if frame.names_step and above is not None and above.stratum == OPTIMIZER:
+            in_optimizer = False
+        above = frame
+        if frame.stratum in (DATA, BACKWARD):
+            return frame.stratum, in_optimizer
+        if frame.stratum == OPTIMIZER:
+            phase, in_optimizer = OPTIMIZER, True
+        elif frame.is_model:
+            phase = FORWARD
+        elif frame.is_timed_closure:
+            phase, in_optimizer = BETWEEN, False
+        elif frame.is_closure and phase == OPTIMIZER:
+            phase = BETWEEN
+    return phase, in_optimizer
+
+
+def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
+    """The innermost function of `sites` that is not ours, as module.function; of an import what is imported."""
+    importing = False
+    for site in sites:
+        importing = importing or site.file.startswith("<frozen importlib")
+        if importing and not site.file.startswith("<"):
+            return f"import {_module_name(site.file, folders).partition('.')[0]}"
+    for site in reversed(sites):
+        if code_owner(site.file, folders) != OURS:
+            return f"{_module_name(site.file, folders)}.{site.function}".lstrip(".")
+    return ""
+
+
+def _module_name(file: str, folders: PackageFolders) -> str:
+    if file.startswith("<frozen "):
+        return file[len("<frozen ") :].rstrip(">")
+    if file.startswith("<") or COMPILED in file:
+        return "compiled" if COMPILED in file else ""
+    path = PurePosixPath(relative_path(file, folders))
+    parts = [part for part in path.with_suffix("").parts if part != "/"]
+    if parts and parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts if not path.is_absolute() else parts[-1:])

@@ -1,0 +1,69 @@
+"""Stack samples of the stepping thread inside the measured steps, and the shares of time that they stand for.
+
+A sample stands for the time until the thread's next sample; what of it lies outside measured steps does not count. The
+sampler's clock is accurate to milliseconds: samples tell how much of the run went where, not what happened at a moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import overlaps, times
+from profiler.analyse.timing.breakdown import PythonActivity
+from profiler.analyse.window import Window, measured_window, thread_rows
+from profiler.run.model import Run, Site, Table
+
+MIN_STATE_SHARE: Final = 0.9
+"""Share of the sampled time with a recorded CPU state from which samples alone tell how active a thread was."""
+
+
+def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
+    """The stepping thread's samples, and how many ns of measured steps each stands for."""
+    samples = thread_rows(run.stacks, window)
+    cut = overlaps(times(samples["begin"]), times(samples["end"]), window.spans)
+    weight = np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples))
+    inside = weight > 0
+    return samples[inside], weight[inside].astype(np.int64)
+
+
+def python_activity(run: Run, window: Window) -> PythonActivity | None:
+    """The share of active Python, or None where nothing can tell.
+
+    Samples that know whether the thread was on a CPU tell it by themselves. Where most do not (a sampler outside cannot
+    tell within a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and the
+    samples only prove that it was in Python.
+    """
+    samples, weight = weighted_samples(run, window)
+    if not len(samples):
+        return None
+    framed = np.array([len(frames) > 0 for frames in run.stack_frames])[samples["stack"]]
+    has_state = samples["active"] >= 0
+    if weight[has_state].sum() >= MIN_STATE_SHARE * weight.sum():
+        samples, weight, framed = samples[has_state], weight[has_state], framed[has_state]
+        share = float(weight[framed & (samples["active"] == 1)].sum() / weight.sum())
+        return PythonActivity(share, len(samples), 1.96 * math.sqrt(share * (1 - share) / len(samples)))
+    cpu = int(window.steps["thread_cpu"].sum())
+    if not cpu:
+        return None
+    in_python = float(weight[framed].sum() / weight.sum())
+    return PythonActivity(in_python * min(1.0, cpu / window.wall_ns), len(samples), 0.0)
+
+
+def stack_shares(run: Run, classify: Callable[[tuple[Site, ...]], str]) -> dict[str, float]:
+    """Share of the measured time of each class of stack, by samples alone: a check on the breakdown.
+
+    :param classify: receives the frames, outermost first, and returns the name of their class.
+    :return: shares that sum to 1; empty where there are no samples.
+    """
+    samples, weight = weighted_samples(run, measured_window(run))
+    per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames))
+    total, shares = float(per_stack.sum()), dict[str, float]()
+    for number in np.flatnonzero(per_stack).tolist():
+        name = classify(run.stack_frames[number])
+        shares[name] = shares.get(name, 0.0) + float(per_stack[number]) / total
+    return shares

@@ -1,0 +1,89 @@
+"""Time in which no step was measured: before the first step, in warm-up and pauses, and after the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import Intervals, overlaps, times, union
+from profiler.analyse.model import LineCost, Period, UnmeasuredPeriod
+from profiler.analyse.sampling.code_origin import package_folders, relative_site, working_folder
+from profiler.analyse.sampling.frames import classify_stack
+from profiler.analyse.sampling.gil import USUAL_PERIOD_S, sampling_period
+from profiler.analyse.statistics import share_interval
+from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
+from profiler.run.model import Run, Site, Table
+
+MAX_LINES: Final = 5
+WELL_SAMPLED: Final = 0.5
+"""Share of a period from which its samples stand for all of it; below, for what they saw."""
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+def startup_teardown(run: Run, window: Window) -> tuple[UnmeasuredPeriod, ...]:
+    """The periods, in order of time, with the lines of the stepping thread that took most of each."""
+    if not len(window):
+        return ()
+    return tuple(
+        UnmeasuredPeriod(period, spans.measure() / NS_PER_S, _lines(run, window, spans))
+        for period, spans in _periods(run, window)
+    )
+
+
+def _periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
+    """Of the stepping process; its end is the run's, or where that is unknown its last sample."""
+    steps = process_rows(run.steps, window)
+    warm, traced = steps["warmup"] == 1, _traced(run, steps)
+    measured = steps["begin"][~warm]
+    settled = len(measured) > 0 and steps["begin"] >= measured.min()
+    parts = {
+        Period.WARM_UP: warm & ~traced & ~settled,
+        Period.TRACED: warm & traced,
+        Period.PAUSE: warm & ~traced & settled,
+    }
+    first, last = int(steps["begin"].min()), int(steps["end"].max())
+    samples = thread_rows(run.stacks, window)
+    end = run.info.end or int(samples["end"].max(initial=last))
+    periods = {Period.STARTUP: union([run.info.begin], [first])}
+    periods |= {period: union(steps["begin"][rows], steps["end"][rows]) for period, rows in parts.items()}
+    periods[Period.TEARDOWN] = union([last], [end])
+    yield from ((period, spans) for period, spans in periods.items() if len(spans))
+
+
+def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
+    """Which steps torch's profiler touched, from its start to the end of its writing."""
+    trace = run.info.facts.get("trace")
+    began, ended = (trace.get("began"), trace.get("ended")) if isinstance(trace, Mapping) else (None, None)
+    if not isinstance(began, int):
+        return np.zeros(len(steps), np.bool_)
+    return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else _NEVER)))
+
+
+def _lines(run: Run, window: Window, spans: Intervals) -> tuple[LineCost, ...]:
+    samples = thread_rows(run.stacks, window)
+    cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
+    if not len(cut.left):
+        return ()
+    ns = np.bincount(samples["stack"][cut.left], cut.end - cut.begin)
+    lines: dict[Site, dict[str, float]] = {}
+    folders = package_folders(run)
+    for number in np.flatnonzero(ns).tolist():
+        stack = classify_stack(run.stack_frames[number], folders)
+        calls = lines.setdefault(stack.site, {})
+        calls[stack.calls] = calls.get(stack.calls, 0.0) + float(ns[number])
+    sampled, total = float(ns.sum()), spans.measure()
+    period = (sampling_period(run) or USUAL_PERIOD_S) * NS_PER_S
+    scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
+    folder = working_folder(run)
+    rows = []
+    for site, calls in lines.items():
+        line_ns = sum(calls.values())
+        share = line_ns * scale / total
+        low, high = share_interval(share, sampled / period)
+        callee = max(calls, key=lambda name: (calls[name], name))
+        count = max(1, round(line_ns / period))
+        rows.append(LineCost(relative_site(site, folder), callee, share * total / NS_PER_S, share, low, high, count))
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site))[:MAX_LINES])

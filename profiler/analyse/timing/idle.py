@@ -1,0 +1,217 @@
+"""Device idle time per step by what the host was doing and at which line: why the device had nothing to do.
+
+A gap between activities that begins while the host is blocked in a call is charged to that call until the next call
+that puts work on the queue begins: the device ran dry because the host had been waiting for it. (Up to the call's end
+the host is blocked in it, then it is after it; where a region of input, log or checkpoint ran then, that is named.) Any
+other part of a gap is charged to the innermost region or call at that time, and so is the time in which the recorder
+wrote its records. Python between calls has no site of its own: it gets the site of the call that follows or, after the
+last one, of the call before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import Indices, Intervals, Times, complement, overlaps, times
+from profiler.analyse.model import HOST_CATEGORIES, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.timing.categories import CODE, RECORDING, SUBMITTING
+from profiler.analyse.timing.device import busy_intervals
+from profiler.analyse.timing.host_timeline import REGION, HostTimeline
+from profiler.analyse.window import Window
+from profiler.run.model import Run
+from profiler.run.tables import CallKind
+
+_NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IdlePieces:
+    """Exclusive pieces of the device's idle time, one row each."""
+
+    gap: Indices
+    begin: Times
+    end: Times
+    state: Indices
+    subject: Indices
+    """Number of the region's name or of the CallKind, as `state` requires; else 0."""
+    category: Indices
+    site: Indices
+    origin: Indices
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cut:
+    """The same pieces before they are explained."""
+
+    begin: Times
+    end: Times
+    gap: Indices
+    charged: Indices
+    """Row of the call that the piece is charged to, -1 for none."""
+    inside: npt.NDArray[np.bool_]
+    """Whether that call had not ended yet."""
+    segment: Indices
+    """Row of the host's segment, -1 for time that nothing recorded."""
+
+
+def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_python: bool) -> tuple[IdleBlame, ...]:
+    """Idle seconds per step by state of the host, category and site, largest first.
+
+    :param unrecorded_is_python: time outside of any region and call is Python by stack samples, else unattributed.
+    """
+    category = CODE["python" if unrecorded_is_python else "unattributed"]
+    pieces = idle_pieces(run, window, host, unrecorded=category)
+    if not len(pieces.gap):
+        return ()
+    subjects = max(len(run.names), len(CallKind))
+    shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1)
+    columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1)
+    keys, group = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
+    ns = np.bincount(group, pieces.end - pieces.begin)
+    gaps = _distinct_gaps(group, pieces.gap)
+    parts = (part.tolist() for part in np.unravel_index(keys, shape))
+    rows = [
+        IdleBlame(
+            HostState(state),
+            _subject(HostState(state), run.names, subject),
+            SiteOrigin(origin),
+            HOST_CATEGORIES[category],
+            run.sites[site - 1] if site else None,
+            window.per_step(float(ns[number])),
+            float(ns[number]) / window.wall_ns,
+            float(gaps[number]) / len(window),
+        )
+        for number, (state, origin, category, subject, site) in enumerate(zip(*parts, strict=True))
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
+
+
+def _distinct_gaps(group: Indices, gap: Indices) -> Indices:
+    """For each group, in how many gaps it has a piece. (np.unique would hash, at ten times the time of this sort.)"""
+    width = int(gap.max()) + 1
+    pairs = np.sort(group * width + gap)
+    first = np.concatenate([[True], pairs[1:] != pairs[:-1]])
+    return np.bincount(pairs[first] // width)
+
+
+def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:
+    """Kind of the call or name of the region that a state refers to."""
+    if state in (HostState.AFTER_SYNC, HostState.IN_CALL, HostState.BLOCKED_IN_CALL):
+        return CallKind(number).name.lower()
+    return names[number] if state in (HostState.AFTER_SYNC_IN_REGION, HostState.IN_REGION) else ""
+
+
+def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int) -> IdlePieces:
+    """Cut the gaps within the measured steps at every change of what the host was doing, and tell what that was.
+
+    :param unrecorded: number of the category of time outside of any region and call.
+    """
+    busy, spans = busy_intervals(run, window), window.spans
+    low, high = int(window.begin[0]), int(window.end[-1])
+    if len(busy):  # entire gaps, also where they reach out of the window: their beginning decides
+        low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
+    gaps = complement(busy, low, high)
+    returned, charged_until, charged_call = _charges(gaps, host)
+    begin = np.concatenate([gaps.begin, returned, charged_until])
+    end = np.concatenate([returned, charged_until, gaps.end])
+    call = np.concatenate([charged_call, charged_call, np.full(len(gaps), -1)])
+    in_steps = overlaps(begin, end, spans)
+    stretches, segment = _partition(host, low, high)
+    cut = overlaps(in_steps.begin, in_steps.end, stretches)
+    part = in_steps.left[cut.left]
+    rows = _Cut(cut.begin, cut.end, part % len(gaps), call[part], part < len(gaps), segment[cut.right])
+    recording = run.names.index(RECORDING) if RECORDING in run.names else -1
+    return _explain(host, rows, unrecorded, recording)
+
+
+def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:
+    """For each gap: when the call in which the host was blocked as it began ended, until when it is charged to that
+    call, and the call; without such a call both times are the gap's beginning."""
+    segments, calls = host.segments, host.calls
+    if not len(segments.begin) or not len(calls):
+        return gaps.begin, gaps.begin, np.full(len(gaps), -1, np.int64)
+    at = np.maximum(np.searchsorted(segments.begin, gaps.begin, "right") - 1, 0)
+    inside = (segments.begin[at] <= gaps.begin) & (gaps.begin < segments.end[at])
+    call = np.where(inside & _waiting(host)[at], host.record[at], -1)
+    submits = np.sort(host.call_begin[np.isin(calls["kind"], SUBMITTING)])
+    following = np.searchsorted(submits, gaps.begin, "right")
+    submitted = np.append(submits, np.iinfo(np.int64).max)[following]
+    until = np.where(call >= 0, np.minimum(submitted, gaps.end), gaps.begin)
+    return np.minimum(until, np.where(call >= 0, times(calls["end"])[call], gaps.begin)), until, call
+
+
+def _waiting(host: HostTimeline) -> npt.NDArray[np.bool_]:
+    """Segments in which the host was blocked on the device: sync calls, and the blocked part of any other call."""
+    waiting: npt.NDArray[np.bool_] = (host.source != REGION) & (host.category == CODE["sync"])
+    return waiting
+
+
+def _partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indices]:
+    """All of [low, high): the host's segments and, between them, unrecorded stretches with segment number -1."""
+    segments = host.segments
+    between = complement(Intervals(segments.begin, segments.end), low, high)
+    begin = np.concatenate([segments.begin, between.begin])
+    end = np.concatenate([segments.end, between.end])
+    number = np.concatenate([np.arange(len(segments.begin)), np.full(len(between), -1)])
+    order = np.argsort(begin, kind="stable")
+    return Intervals(begin[order], end[order]), times(number[order])
+
+
+def _explain(host: HostTimeline, cut: _Cut, unrecorded: int, recording: int) -> IdlePieces:
+    segment = cut.segment
+    recorded = segment >= 0
+    source = np.where(recorded, _take(host.source, segment), -1)
+    category = np.where(recorded, _take(host.category, segment), unrecorded)
+    record = _take(host.record, segment)
+    in_region = source == REGION
+    in_call = recorded & ~in_region
+    region_name = _take(host.regions["name"], np.where(in_region, record, -1))
+    by_recorder = in_region & (region_name == recording)
+    charged = np.where(by_recorder, -1, cut.charged)
+    by_sync = charged >= 0
+    in_named_region = by_sync & ~cut.inside & in_region & np.isin(category, _NAMED_AFTER_SYNC)
+    call = np.where(by_sync, charged, np.where(in_call, record, -1))
+    waiting = (by_sync & cut.inside) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
+    state = np.select(
+        [by_recorder, waiting, in_named_region, by_sync, in_region, in_call],
+        [
+            HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
+            HostState.IN_REGION, HostState.IN_CALL,
+        ],
+        HostState.BETWEEN_CALLS,
+    )  # fmt: skip
+    names_region = in_named_region | (in_region & ~by_sync)
+    subject = np.where(names_region, region_name, np.where(call >= 0, _take(host.calls["kind"], call), 0))
+    site = np.where(call >= 0, _take(host.calls["site"], call), -1)
+    between = ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
+    origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
+    site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
+    return IdlePieces(
+        cut.gap, cut.begin, cut.end, times(state), times(subject),
+        category=times(np.where(by_sync, CODE["sync"], category)),
+        site=times(site),
+        origin=origin,
+    )  # fmt: skip
+
+
+def _take(values: npt.NDArray[np.generic], index: Indices) -> npt.NDArray[np.int64]:
+    """values[index], and 0 where the index is -1; where that matters the caller masks it."""
+    return np.append(times(values), 0)[np.where(index >= 0, index, len(values))]
+
+
+def _nearest_site(host: HostTimeline, begin: Times, end: Times) -> tuple[Indices, Indices]:
+    """Site of the first call that begins at or after `end`; where there is none, of the last before `begin`."""
+    with_site = np.flatnonzero(host.calls["site"] >= 0)
+    with_site = with_site[np.argsort(host.call_begin[with_site], kind="stable")]
+    starts, sites = host.call_begin[with_site], times(host.calls["site"])[with_site]
+    if not len(with_site):
+        return np.full(len(begin), -1, np.int64), np.full(len(begin), SiteOrigin.ITSELF, np.int64)
+    following = np.searchsorted(starts, end, "left")
+    preceding = np.maximum(np.searchsorted(starts, begin, "left") - 1, 0)
+    is_following = following < len(with_site)
+    site = np.where(is_following, sites[np.minimum(following, len(with_site) - 1)], sites[preceding])
+    return site, np.where(is_following, SiteOrigin.FOLLOWING_CALL, SiteOrigin.PRECEDING_CALL)

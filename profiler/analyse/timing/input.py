@@ -1,0 +1,224 @@
+"""What the input's time is made of: in the workers that make batches, and in the process that trains on them.
+
+Workers' seconds are summed over them and given per step of the training process; their share is of the time in which
+they existed. Parts of the training process are shares of its wall time. Only time within the measured steps counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from profiler.analyse.intervals import Intervals, Times, complement, innermost, intersect, overlaps, times, union
+from profiler.analyse.model import (
+    BETWEEN_BATCHES,
+    MARKED_DATA,
+    RECEIVE,
+    THE_LOADER,
+    WAITING_FOR_INDEX,
+    WAITING_FOR_WORKERS,
+    InputPart,
+    Measure,
+)
+from profiler.analyse.window import Window, process_rows, select
+from profiler.run.filter import group_rows
+from profiler.run.model import Run, StepKind, Table
+from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
+
+_WORKER_REGIONS: Final = ("worker start", WAITING_FOR_INDEX)
+_MAIN_REGIONS: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory", RECEIVE)
+_MIN_SHARE: Final = 0.001
+"""Share of wall time below which a part is left out."""
+
+_Context = Literal["loader", "inline", "own thread"]
+_Region = tuple[str, int]
+"""Name of a region, and its site (-1: unknown)."""
+_Part = tuple[str, int, _Context]
+"""Name of a part, its site, and its context."""
+
+
+def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
+    """Parts of the input's time, the most seconds first; empty where no loader, worker or tokenizer was seen."""
+    if not len(window):
+        return ()
+    workers, sites = _workers(run, window), _RegionSites(run)
+    parts = [
+        *_parts(run, window, "worker", *_worker_sums(run, window, workers, sites)),
+        *_parts(run, window, "main process", _main_sums(run, window, sites, bool(workers)), window.wall_ns),
+    ]
+    return tuple(sorted(parts, key=lambda part: (-part.seconds_per_step, part.name, part.context, str(part.site))))
+
+
+def input_measures(run: Run, window: Window) -> dict[str, Measure]:
+    """`loader_workers`: how many there were at the same time; nothing where there were none."""
+    workers = _workers(run, window)
+    if not workers:
+        return {}
+    begin, end = (np.sort([getattr(worker, name) for worker in workers]) for name in ("begin", "end"))
+    running = np.arange(1, len(begin) + 1) - np.searchsorted(end, begin, "right")  # at each start
+    count = float(running.max())
+    return {"loader_workers": Measure("loader_workers", count, "1", n=len(workers), source="regions")}
+
+
+def _parts(
+    run: Run, window: Window, where: Literal["worker", "main process"], sums: Mapping[_Part, int], wall_ns: int
+) -> Iterable[InputPart]:
+    for (name, number, context), ns in sums.items():
+        if ns > _MIN_SHARE * wall_ns:
+            site = run.sites[number] if number >= 0 else None
+            yield InputPart(name, where, window.per_step(ns), ns / wall_ns, site, context)
+
+
+# ---------------------------------------------------------------- workers
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Worker:
+    """A process that works for the stepping one: its regions, its thread that fetches, and when it existed."""
+
+    rows: Table
+    tid: int
+    begin: int
+    end: int
+
+    def overlap(self, spans: Intervals) -> int:
+        """ns of `spans` in which it existed."""
+        return intersect(union([self.begin], [self.end]), spans).measure()
+
+
+def _workers(run: Run, window: Window) -> list[_Worker]:
+    """Processes that work for the stepping process (of its rank) in the measured steps."""
+    numbers = [run.names.index(name) for name in _WORKER_REGIONS if name in run.names]
+    if not numbers or not len(window):
+        return []
+    regions, spans = run.regions, window.spans
+    in_worker = np.isin(regions["name"], numbers) & (regions["rank"] == int(window.steps["rank"][0]))
+    pids = np.setdiff1d(regions["pid"][in_worker], [window.pid, *_foreign_workers(run, window)])
+    workers = []
+    for rows in group_rows(select(regions, np.isin(regions["pid"], pids)), "pid"):
+        tid = int(rows["tid"][np.isin(rows["name"], numbers)][0])  # its queue has another thread
+        worker = _Worker(rows, tid, int(rows["begin"].min()), int(rows["end"].max()))
+        workers += [worker] if worker.overlap(spans) else []
+    return workers
+
+
+def _foreign_workers(run: Run, window: Window) -> set[int]:
+    """Workers of other stepping processes: ranks that one process started look alike otherwise."""
+    stepping = set(np.unique(run.steps["pid"]).tolist()) - {window.pid}
+    records = run.calls[_is_named(run, run.calls, (WORKER_OF,)) & (run.calls["kind"] == CallKind.OTHER)]
+    return {int(row["pid"]) for row in records if int(row["bytes"]) in stepping}
+
+
+def _worker_sums(
+    run: Run, window: Window, workers: Iterable[_Worker], sites: _RegionSites
+) -> tuple[Mapping[_Part, int], int]:
+    """ns of each part, and ns in which the workers existed."""
+    sums: defaultdict[_Part, int] = defaultdict(int)
+    wall_ns, spans = 0, window.spans
+    for worker in workers:
+        existing = unrecorded = worker.overlap(spans)
+        for rows in group_rows(worker.rows, "tid"):
+            for (name, site), ns in _ExclusiveTimes(run, rows, sites).within(spans).items():
+                sums[name, site, "loader"] += ns
+                unrecorded -= ns if rows["tid"][0] == worker.tid else 0
+        sums[BETWEEN_BATCHES, -1, "loader"] += max(0, unrecorded)
+        wall_ns += existing
+    return sums, wall_ns
+
+
+# ---------------------------------------------------------------- the training process
+
+
+def _main_sums(run: Run, window: Window, sites: _RegionSites, has_workers: bool) -> Mapping[_Part, int]:
+    sums: defaultdict[_Part, int] = defaultdict(int)
+    spans, has_loader = window.spans, _has_loader(run, window)
+    for rows in group_rows(process_rows(run.regions, window), "tid"):
+        if not _is_named(run, rows, _MAIN_REGIONS).any():
+            continue
+        exclusive, stepping = _ExclusiveTimes(run, rows, sites), rows["tid"][0] == window.tid
+        data = select(rows, _is_named(run, rows, ("data", "loader start")))
+        loader = intersect(union(data["begin"], data["end"]), spans if has_loader else union(*np.zeros((2, 0), int)))
+        for region, ns in exclusive.within(loader).items():
+            sums[_part(region, "loader" if stepping else "own thread", has_workers)] += ns
+        for region, ns in exclusive.within(_without(spans, loader)).items():
+            sums[_part(region, "inline" if stepping else "own thread", has_workers, has_loader=has_loader)] += ns
+    return {part: ns for part, ns in sums.items() if part[0]}
+
+
+def _has_loader(run: Run, window: Window) -> bool:
+    """Whether a region `data` is a loader's: not where a program marks its steps, and hooks saw no loader."""
+    is_marked = run.step is not None and run.step.kind is StepKind.MARKED
+    if not is_marked or "package" not in run.info.facts:
+        return True
+    return bool((process_rows(run.boundaries, window)["kind"] == BoundaryKind.LOADER).any())
+
+
+def _without(spans: Intervals, loader: Intervals) -> Intervals:
+    if not len(loader.begin):
+        return spans
+    return intersect(spans, complement(loader, int(spans.begin[0]), int(spans.end[-1])))
+
+
+def _part(region: _Region, context: _Context, has_workers: bool, *, has_loader: bool = True) -> _Part:
+    """A region of the training process as a part; no name: it does not belong to the input."""
+    name, site = region
+    if name not in _MAIN_REGIONS:
+        return "", -1, context
+    if name == "data":
+        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER if has_loader else MARKED_DATA
+    return name, site, context
+
+
+# ---------------------------------------------------------------- regions of a thread
+
+
+class _ExclusiveTimes:
+    """The time of each region of one thread less the regions inside of it, by name and site."""
+
+    def __init__(self, run: Run, rows: Table, sites: _RegionSites) -> None:
+        self._run = run
+        self._segments = innermost(rows["begin"], rows["end"], rows["depth"])
+        keys = times(rows["name"]) * (len(run.sites) + 1) + sites.of_rows(rows) + 1
+        pairs, group = np.unique(keys, return_inverse=True)
+        self._pairs: list[int] = pairs.tolist()
+        self._group = group[self._segments.owner]
+
+    def within(self, spans: Intervals) -> Mapping[_Region, int]:
+        """ns within `spans`."""
+        cut = overlaps(self._segments.begin, self._segments.end, spans)
+        sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._pairs)).tolist()
+        regions = ((divmod(pair, len(self._run.sites) + 1), ns) for pair, ns in zip(self._pairs, sums, strict=True))
+        return {(self._run.names[name], site - 1): int(ns) for (name, site), ns in regions if ns}
+
+
+class _RegionSites:
+    """Where regions come from: records of kind OTHER in which a thread names the site of its regions."""
+
+    def __init__(self, run: Run) -> None:
+        records = select(run.calls, run.calls["kind"] == CallKind.OTHER)
+        self._threads = {
+            (int(rows["pid"][0]), int(rows["tid"][0])): rows[np.argsort(rows["begin"], kind="stable")]
+            for rows in group_rows(records, "pid", "tid")
+        }
+
+    def of_rows(self, rows: Table) -> Times:
+        """Site of each region of one thread: that of the last record of its name before it; -1: unknown."""
+        sites = np.full(len(rows), -1, np.int64)
+        records = self._threads.get((int(rows["pid"][0]), int(rows["tid"][0]))) if len(rows) else None
+        if records is None:
+            return sites
+        for name in np.unique(records["name"]).tolist():
+            same_name = records[records["name"] == name]
+            regions = np.flatnonzero(rows["name"] == name)
+            last = np.searchsorted(same_name["begin"], rows["begin"][regions], "right") - 1
+            sites[regions] = np.where(last >= 0, same_name["site"][np.maximum(last, 0)], -1)
+        return sites
+
+
+def _is_named(run: Run, rows: Table, names: Iterable[str]) -> np.typing.NDArray[np.bool_]:
+    wanted = set(names)
+    return np.isin(rows["name"], [number for number, name in enumerate(run.names) if name in wanted])

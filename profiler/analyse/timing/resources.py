@@ -1,0 +1,232 @@
+"""What the run used: CPU of the host and of the device's threads, device utilization, peak memory; also over time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import Times, covered_within, times
+from profiler.analyse.model import Measure, Series
+from profiler.analyse.timing.counters import counter_sums, gauge_per_step
+from profiler.analyse.timing.device import busy_by_device, no_queue_reason
+from profiler.analyse.timing.throughput import counted_unit
+from profiler.analyse.window import NO_QUEUE, NS_PER_S, Window, device_kind, device_window, select
+from profiler.core.notice import Notice
+from profiler.run.model import Run, Table
+
+RSS: Final = "process.rss"
+PEAK_RSS: Final = "process.peak_rss"
+CPU_S: Final = "process.cpu_s"
+BUSY: Final = "device_busy_ns"
+GPU_BUSY: Final = "gpu.util"
+SAMPLED: Final = "nvml"
+"""Short gaps between kernels are not seen: at most this much of the time was the device busy."""
+LEAST_CPU: Final = 0.005
+"""Cores that processes use which only wait, such as those that Python itself starts."""
+MAX_POINTS: Final = 240
+"""What a plot of a report's width can show."""
+GAUGES: Final = ("loss", "accuracy", "heldout_loss", "heldout_accuracy")
+"""What a model has learned, on training text and on held-out text."""
+NO_BUSY_TIME: Final = Notice("no-busy-time")
+
+Floats = npt.NDArray[np.float64]
+
+
+def resources(run: Run, window: Window) -> dict[str, Measure]:
+    """host_cpu, device_cpu, children_cpu, device_utilization and peak_memory."""
+    measures = (*_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run))
+    return {measure.name: measure for measure in measures}
+
+
+def _cpu(window: Window) -> tuple[Measure, ...]:
+    """CPU of the stepping process at step boundaries; processes that it started are not in it."""
+    if not len(window):
+        return tuple(Measure(name, None, "cores", reason=window.reason) for name in ("host_cpu", "device_cpu"))
+    process, device = (times(window.steps[name]) for name in ("process_cpu", "device_cpu"))
+    source, count, wall = "thread clocks", len(window), window.wall_ns
+    if not process.any():
+        host = Measure("host_cpu", None, "cores", reason=Notice("no-cpu-times"))
+    else:
+        host = Measure("host_cpu", float((process - device).sum()) / wall, "cores", n=count, source=source)
+    if not device.any():
+        reason = Notice("no-device-threads")
+        return host, Measure("device_cpu", None, "cores", reason=reason)
+    return host, Measure("device_cpu", float(device.sum()) / wall, "cores", n=count, source=source)
+
+
+def _children_cpu(run: Run, window: Window) -> Measure:
+    """CPU of the program's processes that make no steps: loader workers, pools, other ranks."""
+    if not len(window):
+        return Measure("children_cpu", None, "cores", reason=window.reason)
+    rows = sample_rows(run, CPU_S)
+    used, processes = 0.0, 0
+    for pid in np.setdiff1d(rows["pid"], window.steps["pid"]).tolist():
+        samples = rows[rows["pid"] == pid]
+        at = times(samples["time"])
+        inside = covered_within(window.spans, at[:-1], at[1:])
+        passed = np.maximum(np.diff(at), 1)
+        used += float((np.diff(samples["value"]) * inside / passed).sum())
+        processes += int((inside > 0).any())
+    cores = used / (window.wall_ns / NS_PER_S)
+    if not processes:
+        return Measure("children_cpu", None, "cores", reason=Notice("no-other-process"))
+    if cores < LEAST_CPU:
+        return Measure("children_cpu", None, "cores", reason=Notice("other-processes-idle", {"cores": LEAST_CPU}))
+    return Measure("children_cpu", cores, "cores", n=processes, source="sampled CPU times")
+
+
+def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str, Notice | None]:
+    """Device busy ns of each measured step with its source; None with the reason.
+
+    The device's own counter where there is one, since it exists at every level; else the union of activities, averaged
+    over several devices.
+    """
+    if not len(window):
+        return None, "", window.reason
+    if device_kind(run) == "cpu":
+        return None, "", NO_QUEUE
+    counted = counter_sums(run, window, (BUSY,))
+    if counted:
+        return counted[BUSY], "counters", None
+    reason = no_queue_reason(run, window)
+    if reason:
+        return None, "", reason
+    devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window)]
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
+
+
+def _utilization(run: Run, window: Window) -> Measure:
+    on_device = device_window(run, window)
+    busy, source, reason = busy_per_step(run, on_device)
+    if busy is None and len(window) and device_kind(run) == "cuda":
+        return _sampled_utilization(run, window)
+    if busy is None:
+        return Measure("device_utilization", None, "1", reason=reason)
+    return Measure("device_utilization", float(busy.sum()) / on_device.wall_ns, "1", n=len(on_device), source=source)
+
+
+def _sampled_utilization(run: Run, window: Window) -> Measure:
+    """By NVML: the busiest of the GPUs with the name that the program gave to its device, else of all.
+
+    A sample covers the time before it, and counts by how much of that lies in measured steps.
+    """
+    rows, candidates = sample_rows(run, GPU_BUSY), list[Measure]()
+    label = run.info.facts.get("device_label")
+    named = [device.get("index") for device in run.info.devices if label and device.get("name") == label]
+    for number in np.unique(rows["tid"]).tolist():  # of GPU samples the tid is the device's index
+        gpu = rows[rows["tid"] == number]
+        ends = times(gpu["time"])
+        weight = covered_within(window.spans, np.concatenate([window.begin[:1], ends[:-1]]), ends)
+        if (number in named or not named) and (weight := np.maximum(weight, 0)).any():
+            mean = float(np.average(gpu["value"], weights=weight))
+            candidates.append(Measure("device_utilization", mean, "1", n=int((weight > 0).sum()), source=SAMPLED))
+    missing = Measure("device_utilization", None, "1", reason=NO_BUSY_TIME)
+    return max(candidates, key=lambda measure: measure.value or 0.0, default=missing)
+
+
+def _peak_memory(run: Run) -> Measure:
+    """Largest resident memory of the process tree in the run, warm-up included.
+
+    The kernel's high-water mark misses nothing, but each process has its own, reached at different times: of several
+    processes the sum at a sample counts too, whichever is larger.
+    """
+    moments, total = process_tree_sum(run, RSS)
+    peaks = sample_rows(run, PEAK_RSS)["value"]
+    if not len(moments) and not len(peaks):
+        return Measure("peak_memory", None, "bytes", reason=Notice("no-memory-samples"))
+    sampled, marked = (float(values.max()) if len(values) else 0.0 for values in (total, peaks))
+    source = "peak resident memory" if marked >= sampled else "sampled resident memory"
+    return Measure("peak_memory", max(sampled, marked), "bytes", n=max(len(moments), len(peaks)), source=source)
+
+
+def sample_rows(run: Run, name: str) -> Table:
+    """The samples of `name`, by time."""
+    if name not in run.names:
+        return run.samples[:0]
+    rows = select(run.samples, run.samples["name"] == run.names.index(name))
+    by_time: Table = rows[np.argsort(rows["time"], kind="stable")]
+    return by_time
+
+
+def process_tree_sum(run: Run, name: str) -> tuple[Times, Floats]:
+    """Times of the samples of `name`, and at each the sum over all processes sampled then."""
+    rows = sample_rows(run, name)
+    moments, group = np.unique(times(rows["time"]), return_inverse=True)
+    return moments, np.bincount(group, rows["value"], minlength=len(moments)).astype(np.float64)
+
+
+def series(run: Run, window: Window) -> tuple[Series, ...]:
+    """All series that this run has data for; none where nothing was measured."""
+    if not len(window):
+        return ()
+    every = [*_step_series(run, window), *_gauge_series(run, window), *_sample_series(run, window)]
+    return tuple(curve for curve in every if curve.times)
+
+
+def _step_series(run: Run, window: Window) -> list[Series]:
+    """Amounts per step over the step's wall time."""
+    traced = device_window(run, window) is not window  # then only those steps have activities
+    busy = None if traced else busy_per_step(run, window)[0]
+    process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
+    amounts: list[tuple[str, str, Floats | Times | None, float]] = [
+        ("device_utilization", "1", busy, 1.0),
+        ("host_cpu", "cores", process - device if process.any() else None, 1.0),
+        ("device_cpu", "cores", device if device.any() else None, 1.0),
+        ("tokens_per_s", f"{counted_unit(run.info)}/s", tokens if tokens.any() else None, NS_PER_S),
+    ]
+    middle = (window.begin + window.end) // 2
+    return [
+        Series(name, unit, *downsampled(window, middle, amount * scale / window.wall, window.wall))
+        for name, unit, amount, scale in amounts
+        if amount is not None
+    ]
+
+
+def _gauge_series(run: Run, window: Window) -> list[Series]:
+    curves = []
+    for name in GAUGES:
+        values = gauge_per_step(run, window, name)
+        known = np.isfinite(values)
+        if known.any():
+            curves.append(Series(name, "1", *downsampled(window, window.end[known], values[known], window.wall[known])))
+    return curves
+
+
+def _sample_series(run: Run, window: Window) -> list[Series]:
+    rows = sample_rows(run, "machine.cpu_util")
+    curves = [_sampled("machine_cpu", "1", window, times(rows["time"]), rows["value"])]
+    curves.append(_sampled("process_memory", "bytes", window, *process_tree_sum(run, RSS)))
+    rows = sample_rows(run, "gpu.util")
+    for number in np.unique(rows["tid"]).tolist():  # of GPU samples the tid is the device's index
+        gpu = rows[rows["tid"] == number]
+        curves.append(_sampled(f"gpu_{number}_utilization", "1", window, times(gpu["time"]), gpu["value"]))
+    return curves
+
+
+def _sampled(name: str, unit: str, window: Window, at: Times, values: Floats) -> Series:
+    """A sample stands for the time until the next one."""
+    inside = (at >= window.begin[0]) & (at <= window.end[-1])
+    at, values = at[inside], values[inside]
+    weight = np.diff(at, append=window.end[-1]) if len(at) else at
+    return Series(name, unit, *downsampled(window, at, values, np.maximum(weight, 1)))
+
+
+def downsampled(
+    window: Window, at: Times, values: Floats, weight: Times
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Times in s and values: as they are, or their weighted means in MAX_POINTS equal stretches of the window.
+
+    :param at: ns, ascending.
+    :param weight: how long each value stands for, ns.
+    """
+    start, length = int(window.begin[0]), max(1, int(window.end[-1] - window.begin[0]))
+    seconds = (at - start) / NS_PER_S
+    if len(at) > MAX_POINTS:
+        stretch = np.clip((at - start) * MAX_POINTS // length, 0, MAX_POINTS - 1)
+        total = np.bincount(stretch, weight, minlength=MAX_POINTS)
+        filled = total > 0
+        values = np.bincount(stretch, values * weight, minlength=MAX_POINTS)[filled] / total[filled]
+        seconds = ((np.arange(MAX_POINTS) + 0.5) * length / MAX_POINTS / NS_PER_S)[filled]
+    return tuple(seconds.tolist()), tuple(np.asarray(values, np.float64).tolist())

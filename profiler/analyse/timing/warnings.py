@@ -1,0 +1,229 @@
+"""Warnings about a run: what makes its numbers less certain, and sources that contradict each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import intersect, overlaps, times
+from profiler.analyse.statistics import variation
+from profiler.analyse.timing.categories import RECORDING
+from profiler.analyse.timing.counters import calls_in_steps, counter_sums
+from profiler.analyse.timing.device import busy_intervals, no_queue_reason
+from profiler.analyse.timing.resources import BUSY, process_tree_sum, sample_rows
+from profiler.analyse.window import NS_PER_S, Window, thread_rows
+from profiler.core.notice import Notice
+from profiler.run.model import HOOKS, Run, Table
+from profiler.run.tables import CallKind
+
+MIN_STEPS: Final = 5
+"""Below this a mean of steps has no useful interval (t > 2.7 standard errors)."""
+MIN_SECONDS: Final = 1.0
+"""Below this a single interruption of some 10 ms shows in the second digit."""
+MAX_DRIFT: Final = 0.2
+MAX_SPREAD: Final = 0.3
+MAX_STEAL: Final = 0.02
+MAX_OTHER_LOAD: Final = 0.5
+"""Mean cores used by other programs; from half a core on they compete on a machine of few cores."""
+MIN_RECORDING_TIME: Final = 0.01
+MAX_DROPPED: Final = 0.01
+"""Share of a collector's records: shares of time by samples are not better than that anyway."""
+DROPPED: Final = "activities_dropped"
+_KINDS: Final = {
+    "h2d": CallKind.H2D,
+    "d2h": CallKind.D2H,
+    "d2d": CallKind.D2D,
+    "launches": CallKind.LAUNCH,
+    "allocations": CallKind.ALLOC,
+}
+_BYTES: Final = {"h2d_bytes": CallKind.H2D, "d2h_bytes": CallKind.D2H}
+BUSY_TOLERANCE: Final = 0.02
+"""Share of wall time by which the device's own busy time may differ from its activities: one of them cuts an activity
+that crosses the end of a step there, the other counts all of it."""
+DEBUG_SYNCS: Final = "debug_syncs"
+DEBUG_SYNCS_HOOKED: Final = "debug_syncs_seen"
+"""What torch's sync debug mode warned of, and how many of these while a hook was in that operation."""
+_RUNTIME: Final = re.compile(r"^(cuda|hip|cu)[A-Z]")
+"""Names of calls in a trace of the device's runtime; hooks use the names in the user's code."""
+_COPIES: Final = (CallKind.H2D, CallKind.D2H)
+
+
+def run_warnings(run: Run, window: Window) -> tuple[Notice, ...]:
+    """What the tables of a run lack, how it ended, how steady its steps were, and what else ran on the machine."""
+    measured = (*_recording_time(run, window), *_machine(run, window)) if len(window) else ()
+    return (*_recording(run), *_steps(window), *measured)
+
+
+def _recording(run: Run) -> Iterator[Notice]:
+    if run.info.state in ("failed", "interrupted"):
+        yield Notice("ended-early", {"state": run.info.state, "exit_code": run.info.exit_code})
+    yield from run.problems
+    if note := run.info.facts.get("device_note"):
+        yield Notice("text", {"text": str(note)})
+    for status in run.info.collectors:
+        complete = status.name == HOOKS and status.values.get("python") == status.values.get("torch")
+        if status.state == "ok" and status.reason and not complete:
+            yield Notice("collector", {"name": status.name, "reason": status.reason})
+        if status.dropped > MAX_DROPPED * (status.records + status.dropped):
+            values = {"name": status.name, "dropped": status.dropped, "records": status.records + status.dropped}
+            yield Notice("collector-dropped", values)
+    if DROPPED in run.names:
+        values = run.values["value"][run.values["name"] == run.names.index(DROPPED)]
+        if len(values) and values.max() > 0:
+            yield Notice("activities-dropped", {"count": int(values.max())})
+
+
+def _recording_time(run: Run, window: Window) -> Iterator[Notice]:
+    """The share of the steps that recording itself took; the breakdown has it as python."""
+    if RECORDING not in run.names:
+        return
+    regions = run.regions[run.regions["name"] == run.names.index(RECORDING)]
+    regions = thread_rows(regions, window)
+    cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
+    share = float((cut.end - cut.begin).sum()) / window.wall_ns
+    if share >= MIN_RECORDING_TIME:
+        yield Notice("recording-time", {"share": share})
+
+
+def _steps(window: Window) -> Iterator[Notice]:
+    if not len(window):
+        yield Notice("nothing-measured", {"reason": window.reason})
+        return
+    count, seconds = len(window), window.wall_ns / NS_PER_S
+    if count < MIN_STEPS:
+        yield Notice("few-steps", {"steps": count, "needed": MIN_STEPS})
+    if seconds < MIN_SECONDS:
+        yield Notice("short-window", {"seconds": seconds, "needed": MIN_SECONDS})
+    if window.excluded:
+        yield Notice("steps-excluded", {"steps": window.excluded})
+    walls = window.wall.astype(np.float64)
+    third = count // 3
+    if third:
+        drift = float(walls[-third:].mean() / walls[:third].mean()) - 1
+        if abs(drift) > MAX_DRIFT:
+            yield Notice("drift", {"change": drift})
+    spread = variation(walls)
+    if spread > MAX_SPREAD:
+        yield Notice("spread", {"spread": spread})
+
+
+def _machine(run: Run, window: Window) -> Iterator[Notice]:
+    first, last = int(window.begin[0]), int(window.end[-1])
+    steal = _mean_within(run, "machine.steal", first, last)
+    if steal is not None and steal > MAX_STEAL:
+        yield Notice("other-machines", {"share": steal})
+    used = _mean_within(run, "machine.cpu_util", first, last)
+    moments, program = process_tree_sum(run, "process.cpu")
+    inside = (moments >= first) & (moments <= last)
+    cores = run.info.host.get("cores")
+    if used is None or not inside.any() or not isinstance(cores, (int, float)):
+        return
+    load = used * cores - float(program[inside].mean())
+    if load > MAX_OTHER_LOAD:
+        yield Notice("other-programs", {"used": load, "cores": cores})
+
+
+def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:
+    rows = sample_rows(run, name)
+    inside = (times(rows["time"]) >= first) & (times(rows["time"]) <= last)
+    return float(rows["value"][inside].mean()) if inside.any() else None
+
+
+def contradictions(run: Run, window: Window) -> tuple[Notice, ...]:
+    """Counters that the recorded calls or activities contradict, and how many of the syncs that another source saw the
+    hooks saw too (whether or not they are all of them)."""
+    if not len(window):
+        return ()
+    return (
+        *_call_counters(run, window),
+        *_busy_counter(run, window),
+        *_debug_mode(run, window),
+        *_runtime_calls(run, window),
+    )
+
+
+def _call_counters(run: Run, window: Window) -> list[Notice]:
+    calls = calls_in_steps(run, window)
+    by_runtime = _by_runtime(run, calls)
+    if not by_runtime.all():
+        calls = calls[~by_runtime]  # of a window of some steps only: counters are those of hooks and marks
+    if not len(calls):
+        return []
+    kinds = calls["kind"]
+    recorded = {name: float((kinds == kind).sum()) for name, kind in _KINDS.items()}
+    recorded |= {name: float(calls["bytes"][kinds == kind].sum()) for name, kind in _BYTES.items()}
+    recorded["syncs"] = float(_waiting(calls).sum())
+    counted = {name: float(sums.sum()) for name, sums in counter_sums(run, window, recorded).items()}
+    steps = len(window)
+    return [
+        Notice("counter-mismatch", {"name": name, "counted": counted[name] / steps, "recorded": recorded[name] / steps})
+        for name in recorded
+        if name in counted and counted[name] != recorded[name]
+    ]
+
+
+def _busy_counter(run: Run, window: Window) -> list[Notice]:
+    counted = counter_sums(run, window, (BUSY,)).get(BUSY)
+    if counted is None or no_queue_reason(run, window):
+        return []
+    by_counter = float(counted.sum()) / window.wall_ns
+    by_activities = intersect(busy_intervals(run, window), window.spans).measure() / window.wall_ns
+    if abs(by_counter - by_activities) <= BUSY_TOLERANCE:
+        return []
+    return [Notice("busy-mismatch", {"counted": by_counter, "recorded": by_activities})]
+
+
+def _waiting(calls: Table) -> npt.NDArray[np.bool_]:
+    """Which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
+    copies = np.isin(calls["kind"], (*_COPIES, CallKind.D2D))
+    waiting: npt.NDArray[np.bool_] = (calls["kind"] == CallKind.SYNC) | (copies & (calls["blocked"] > 0))
+    return waiting
+
+
+def _by_runtime(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
+    """Which calls come from a trace of the device's runtime."""
+    runtime = [number for number, name in enumerate(run.names) if _RUNTIME.match(name)]
+    return np.isin(calls["name"], runtime)
+
+
+def _debug_mode(run: Run, window: Window) -> list[Notice]:
+    sums = counter_sums(run, window, (DEBUG_SYNCS, DEBUG_SYNCS_HOOKED))
+    if DEBUG_SYNCS not in sums:
+        return []
+    hooked = float(sums[DEBUG_SYNCS_HOOKED].sum()) if DEBUG_SYNCS_HOOKED in sums else 0.0
+    return [Notice("debug-mode-syncs", {"seen": hooked, "total": float(sums[DEBUG_SYNCS].sum())})]
+
+
+def _runtime_calls(run: Run, window: Window) -> list[Notice]:
+    """Hooks against the runtime's calls, where both were recorded: a hook saw a call of the runtime when that lies in
+    one of the hook's, on the same thread."""
+    calls = calls_in_steps(run, window)
+    by_runtime = _by_runtime(run, calls)
+    runtime, hooks = calls[by_runtime], calls[~by_runtime]
+    hooks = hooks[np.isin(hooks["kind"], (CallKind.SYNC, CallKind.OTHER, *_COPIES))]
+    if not len(runtime) or not len(hooks):
+        return []
+    notices = []
+    for kind, chosen in (("syncs", _waiting(runtime)), ("copies", np.isin(runtime["kind"], _COPIES))):
+        inside = _within(runtime[chosen], hooks)
+        if len(inside):
+            values = {"seen": int(inside.sum()), "total": len(inside), "kind": kind}
+            notices.append(Notice("runtime-calls-seen", values))
+    return notices
+
+
+def _within(inner: Table, outer: Table) -> npt.NDArray[np.bool_]:
+    """Which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not nest."""
+    inside = np.zeros(len(inner), np.bool_)
+    for tid in np.unique(inner["tid"]).tolist():
+        mine, around = inner["tid"] == tid, np.sort(outer[outer["tid"] == tid], order="begin")
+        if not len(around):
+            continue
+        middle = (inner["begin"][mine] + inner["end"][mine]) // 2
+        row = np.searchsorted(around["begin"], middle, "right") - 1
+        inside[mine] = (row >= 0) & (middle <= around["end"][row])
+    return inside

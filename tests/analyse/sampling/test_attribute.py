@@ -1,0 +1,313 @@
+"""The division by samples, on programs whose truth is known: made-up time lines, sampled with seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from profiler.analyse.analysis import analyse, host_time
+from profiler.analyse.model import Analysis
+from profiler.analyse.window import measured_window
+from profiler.run.model import Run
+from profiler.run.tables import CallKind
+from tests.analyse.sampling.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
+from tests.fakes.sentences import warnings
+from tests.recorded.builders import MS, TID, RunBuilder
+
+STEPS, STEP_NS, PERIOD = 200, 100 * MS, 10 * MS
+GRAPH = ENGINE[0].rpartition("torch/")[0] + "torch/autograd/graph.py:979:_engine_run_backward"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of every step: how long, its stack, and of its time the shares with the GIL and not on a CPU."""
+
+    ms: float
+    frames: Sequence[str]
+    gil: float = 0.0
+    idle: float = 0.0
+    region: str = ""
+    call: CallKind | None = None
+
+
+PARTS = (
+    Part(20, ("t.py:4:main", LOADER, FETCH), idle=1.0, region="data"),
+    Part(15, ("t.py:5:main", MODULE, LINEAR), gil=0.2),
+    Part(20, ("t.py:6:main", *ENGINE, GRAPH), gil=0.1, region="backward"),
+    Part(10, ("t.py:7:main", STEP, ADAM), gil=0.5, region="optimizer"),
+    Part(5, ("t.py:8:main", ITEM), call=CallKind.WOULD_SYNC, gil=0.6),
+    Part(18, ("t.py:8:main", "t.py:1:log_metrics"), gil=1.0),
+    Part(8, ("t.py:9:main",), idle=1.0),
+    Part(4, ("t.py:10:main", "/usr/lib/python3.11/logging/__init__.py:3:info"), gil=1.0),
+)
+TRUTH = {
+    "input": 20.0,
+    "framework": 15 * 0.2 + 20 * 0.1 + 10 * 0.5,
+    "compute": 15 * 0.8 + 20 * 0.9 + 10 * 0.5 + 5 * 0.4,
+    "python": 18.0 + 8.0 + 5 * 0.6,
+    "log": 4.0,
+}
+
+
+def program(
+    seed: int, parts: Sequence[Part] = PARTS, *, gil: bool = True, samples: bool = True, device: str = "cpu"
+) -> Run:
+    """The program, sampled at random moments; every fourth window of 2.5 s sees the GIL's holder only."""
+    rng = random.Random(seed)
+    builder = RunBuilder(device=device, span=(-3 * STEP_NS, (STEPS + 2) * STEP_NS))
+    builder.boundary(0)
+    builder.steps(STEPS, STEP_NS)
+    for step in range(STEPS):
+        at = step * STEP_NS
+        for part in parts:
+            end = at + round(part.ms * MS)
+            if part.region:
+                builder.region(part.region, at, end)
+            if part.call is not None:
+                builder.call(part.call, at, end)
+            at = end
+    for number in range(STEPS * STEP_NS // PERIOD if samples else 0):
+        begin = number * PERIOD
+        of_gil = gil and number // 250 % 4 == 3
+        [part] = rng.choices(parts, [one.ms for one in parts])
+        if not of_gil:
+            builder.stack(part.frames, begin, begin + PERIOD, active=int(rng.random() >= part.idle))
+        elif rng.random() < part.gil:
+            builder.holder(part.frames, begin, begin + PERIOD)
+    for first in range(0, STEPS * STEP_NS // PERIOD, 1000):
+        if gil and samples:
+            builder.gil_window((first + 750) * PERIOD, (first + 1000) * PERIOD)
+    return builder.build()
+
+
+def ms_of(analysis: Analysis) -> Mapping[str, float]:
+    return {name: 1000 * measure.value for name, measure in analysis.breakdown.items() if measure.value}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_truth_lies_within_the_intervals_and_every_step_sums(seed: int) -> None:
+    run = program(seed)
+    analysis, window = analyse(run), measured_window(run)
+    _, book, _ = host_time(run, window)
+    assert book is not None
+    assert (book.ns.sum(axis=1) == window.wall).all()
+    assert (book.ns >= 0).all()
+    assert "unattributed" not in ms_of(analysis)
+    for name, truth in TRUTH.items():
+        measure = analysis.breakdown[name]
+        low, high = (measure.value if end is None else end for end in (measure.low, measure.high))
+        assert low is not None
+        assert high is not None
+        # 95% intervals of 5 categories x 8 seeds: two misses are the rule, so they are asked for 1.6 of their width
+        slack = 0.3 * (high - low) * 1000 + 1e-6
+        assert 1000 * low - slack <= truth <= 1000 * high + slack, (name, truth, measure)
+        assert 1000 * (high - low) <= 15, measure
+    assert analysis.breakdown["input"].value == pytest.approx(0.020), "what is recorded stays exact"
+
+
+def test_lines_have_all_of_the_step_with_what_it_was() -> None:
+    lines = {line.site.line: line for line in analyse(program(1)).lines}
+    assert sum(line.seconds_per_step for line in lines.values()) == pytest.approx(0.1, rel=0.01)
+    assert {name: round(1000 * s) for name, s in lines[4].categories.items()} == {"input": 20}
+    assert lines[4].seconds_per_step == pytest.approx(0.020), "a recorded stretch gives its lines its exact total"
+    for number, ms in ((1, 18), (9, 8), (5, 15), (10, 4)):
+        line = lines[number]
+        assert line.low - 0.02 <= ms / 100 <= line.high + 0.02, line
+    assert lines[1].site.function == "log_metrics"
+    assert max(lines[9].categories, key=lambda name: lines[9].categories[name]) == "python"
+    assert lines[5].calls == "torch.nn.modules.linear.Linear.forward"
+    assert set(lines[10].categories) == {"log"}
+
+
+def test_phases_are_exact_where_recorded_and_name_the_line_after_the_optimizer() -> None:
+    found = {phase.name: phase for phase in analyse(program(2)).phases}
+    assert list(found) == ["data", "forward", "backward", "optimizer", "after the optimizer"]
+    exact = {name: round(1000 * found[name].seconds_per_step, 6) for name in ("data", "backward", "optimizer")}
+    assert exact == {"data": 20, "backward": 20, "optimizer": 10}
+    assert sum(phase.share for phase in found.values()) == pytest.approx(1)
+    after = found["after the optimizer"]
+    assert after.low - 0.02 <= 0.35 <= after.high + 0.02, after
+    assert after.site is not None
+    assert (after.site.line, after.calls) == (8, "log_metrics")
+
+
+def test_without_windows_of_the_gil_the_interval_spans_what_it_could_be() -> None:
+    analysis = analyse(program(3, gil=False))
+    assert any("cannot be told apart" in note for note in warnings(analysis)), warnings(analysis)
+    assert "unattributed" not in ms_of(analysis)
+    compute = analysis.breakdown["compute"]
+    assert compute.low is not None
+    assert compute.high is not None
+    assert compute.low < 0.010
+    assert compute.high > TRUTH["compute"] / 1000
+    sure = analyse(program(3)).breakdown["compute"]
+    assert sure.low is not None
+    assert sure.high is not None
+    assert compute.high - compute.low > 2 * (sure.high - sure.low)
+
+
+def test_on_cuda_operators_are_launching_and_not_the_work() -> None:
+    parts = ms_of(analyse(program(4, device="cuda")))
+    assert "compute" not in parts
+    assert parts["framework"] > 30
+
+
+def test_few_samples_leave_the_uncovered_time_unattributed_and_say_so() -> None:
+    analysis = analyse(program(5, samples=False))
+    parts = {name: round(ms, 6) for name, ms in ms_of(analysis).items()}
+    # torch's backward and optimizer are torch's work without any sample
+    assert parts == {"input": 20, "compute": 30, "unattributed": 50}
+    assert any("0 stack samples (50 needed)" in note for note in warnings(analysis))
+    assert (analysis.lines, analysis.phases) == ((), ())
+
+
+def test_other_threads_and_processes_do_not_count() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS)
+    for number in range(100):
+        for tid, pid in ((TID + 1, 100), (TID, 999)):  # autograd's thread, a worker
+            builder.stack(("w.py:1:work",), number * PERIOD, (number + 1) * PERIOD, tid=tid, pid=pid)
+            builder.holder(("w.py:1:work",), number * PERIOD, (number + 1) * PERIOD, tid=tid, pid=pid)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"unattributed": 100}
+    assert analysis.lines == ()
+
+
+def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:
+    parts = [Part(one.ms, one.frames, one.gil, one.idle) for one in PARTS]
+    found = ms_of(analyse(program(6, parts)))
+    assert found["input"] == pytest.approx(20, abs=3)
+
+
+def test_what_the_sampler_cannot_tell_the_threads_clock_does() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS, thread_cpu=STEP_NS // 4)
+    for number in range(100):
+        builder.stack(("t.py:1:main", LINEAR), number * PERIOD, (number + 1) * PERIOD, active=-1)
+    builder.gil_window(0, 10 * STEP_NS)
+    for number in range(10):
+        builder.holder(("t.py:1:main", LINEAR), number * PERIOD, (number + 1) * PERIOD)
+    parts = ms_of(analyse(builder.build()))
+    assert parts == pytest.approx({"framework": 10, "compute": 90}), "a tenth of the time held the GIL"
+
+
+def test_regions_of_the_programs_own_say_nothing_of_what_runs_elsewhere() -> None:
+    """They leave no frame: half of each step is the region `log`, and the other half operators."""
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(100, STEP_NS)
+    for step in range(100):
+        builder.region("log", step * STEP_NS, step * STEP_NS + STEP_NS // 2)
+    for number in range(1000):
+        begin, logs = number * PERIOD, number % 10 < 5
+        frames = ("t.py:5:main", "t.py:9:mine") if logs else ("t.py:6:main", MODULE, LINEAR)
+        if number // 50 % 4 != 3:
+            builder.stack(frames, begin, begin + PERIOD)
+        elif logs:
+            builder.holder(frames, begin, begin + PERIOD)
+    for first in range(150, 1000, 200):
+        builder.gil_window(first * PERIOD, (first + 50) * PERIOD)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"log": 50, "compute": 50}
+    lines = {
+        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()} for line in analysis.lines
+    }
+    assert lines == {9: {"log": 50}, 6: {"compute": 50}}
+
+
+def test_a_line_is_what_its_own_calls_are_within_the_measured_time() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.boundary(0)
+    builder.call(CallKind.H2D, -600 * STEP_NS, 0, site="t.py:9:main")
+    builder.steps(50, STEP_NS)
+    copies = ITEM.replace("_waiting", "_copying")
+    for number in range(500):
+        begin = number * PERIOD
+        if number % 10 == 0:
+            builder.call(CallKind.SYNC, begin, begin + 4 * PERIOD, blocked=4 * PERIOD, site="t.py:9:main")
+            builder.call(CallKind.H2D, begin + 4 * PERIOD, begin + 9 * PERIOD, site="t.py:5:main")
+        leaf = (("t.py:9:main", ITEM), ("t.py:5:main", copies), ("t.py:6:main", LINEAR))
+        builder.stack(leaf[(number % 10 >= 4) + (number % 10 == 9)], begin, begin + PERIOD)
+    lines = {
+        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()}
+        for line in analyse(builder.build()).lines
+    }
+    assert lines == {9: {"sync": 40}, 5: {"copy": 50}, 6: {"framework": 10}}
+
+
+@pytest.mark.parametrize(("others", "parts"), [(0, {"compute": 10, "python": 90}), (45, {"compute": 55, "python": 45})])
+def test_a_wait_in_torch_is_work_only_as_far_as_other_threads_had_the_cpu(others: int, parts: dict[str, int]) -> None:
+    """Backward takes 90 ms of each step off the CPU: its threads work, or it waits for another rank."""
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(20, STEP_NS, thread_cpu=10 * MS, process_cpu=(10 + others) * MS)
+    for number in range(200):
+        own = number % 10 == 0
+        builder.stack(("t.py:6:main", *ENGINE, GRAPH), number * PERIOD, (number + 1) * PERIOD, active=int(own))
+        if number % 10 == 1:
+            builder.region("backward", (number - 1) * PERIOD, (number + 9) * PERIOD)
+    builder.gil_window(0, 20 * STEP_NS)
+    assert ms_of(analyse(builder.build())) == pytest.approx(parts)
+
+
+def test_of_several_optimizers_what_follows_the_one_that_ends_the_step_is_after_it() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(50, STEP_NS)
+    frames = (
+        *[("t.py:21:main", "t.py:3:log")] * 1,
+        *[("t.py:8:main", "t.py:1:loss_d")] * 2,
+        *[("t.py:10:main", STEP, ADAM)] * 3,
+        *[("t.py:15:main", "t.py:2:loss_g")] * 2,
+        *[("t.py:20:main", STEP, ADAM)] * 2,
+    )
+    for number in range(500):
+        builder.stack(frames[number % 10], number * PERIOD, (number + 1) * PERIOD)
+    for step in range(50):
+        for first, last in ((30, 60), (80, 100)):
+            builder.region("optimizer", step * STEP_NS + first * MS, step * STEP_NS + last * MS)
+    found = {phase.name: phase for phase in analyse(builder.build()).phases}
+    assert {name: round(phase.share, 6) for name, phase in found.items()} == {
+        "optimizer": 0.5,
+        "after the optimizer": 0.1,
+        "elsewhere": 0.4,
+    }
+    after = found["after the optimizer"]
+    assert after.site is not None
+    assert (after.site.line, after.calls) == (21, "log")
+
+
+def test_stacks_without_a_frame_explain_nothing() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS)
+    for number in range(100):
+        builder.stack(() if number % 2 else ("t.py:1:main",), number * PERIOD, (number + 1) * PERIOD)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"python": 50, "unattributed": 50}
+    assert [(line.site.file, line.site.line) for line in analysis.lines] == [("t.py", 1)]
+
+
+def test_an_installed_package_that_is_the_program_has_lines() -> None:
+    file = "/v/lib/python3.11/site-packages/mine/train.py"
+    builder = RunBuilder(device="cpu", main="mine")
+    builder.boundary(0)
+    builder.steps(10, STEP_NS)
+    for number in range(100):
+        builder.stack(("/v/bin/train:8:<module>", f"{file}:5:main", MODULE), number * PERIOD, (number + 1) * PERIOD)
+    analysis = analyse(builder.build())
+    assert [(line.site.file, line.site.line) for line in analysis.lines] == [(file, 5)]
+
+
+def test_a_program_that_marks_its_steps_keeps_its_ledger() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.steps(2, 100 * MS)
+    builder.region("backward", 0, 200 * MS)
+    analysis = analyse(builder.build())
+    assert ms_of(analysis) == {"python": 100}
+    assert (analysis.phases, analysis.startup_teardown) == ((), ())

@@ -1,0 +1,50 @@
+"""What is forward and what comes after the optimizer, where both run the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.run.model import StepDefinition, StepKind
+from tests.analyse.sampling.test_attribute import GRAPH, Part, program
+from tests.analyse.sampling.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP
+
+
+def parts(around: str) -> tuple[Part, ...]:
+    """Forward, backward, optimizer and an evaluation after it; all but the latter below `around` if it is given."""
+    below = ("t.py:30:main", around) if around else ()
+    line = "{}:step" if around else "{}:main"
+
+    def at(number: int) -> str:
+        return "t.py:" + line.format(number)
+
+    return (
+        Part(20, ("t.py:30:main", at(5), MODULE, LINEAR) if around else (at(5), MODULE, LINEAR), gil=0.2),
+        Part(20, (*below[:1], at(6), *ENGINE, GRAPH), gil=0.1, region="backward"),
+        Part(10, (*below[:1], at(7), STEP, ADAM), gil=0.5, region="optimizer"),
+        Part(50, ("t.py:36:main", "t.py:22:evaluate", MODULE, LINEAR), gil=0.2),
+    )
+
+
+@pytest.mark.parametrize("around", ["", "t.py:5:step"], ids=["in the loop itself", "the step in a function"])
+def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
+    found = {phase.name: phase for phase in analyse(program(3, parts(around))).phases}
+    assert found["after the optimizer"].share == pytest.approx(0.5, abs=0.08)
+    assert found["forward"].share == pytest.approx(0.2, abs=0.08)
+    assert (str(found["after the optimizer"].site), found["after the optimizer"].calls) == (
+        "t.py:36 (main)",
+        "evaluate",
+    )
+
+
+def test_in_steps_that_the_program_marks_nothing_comes_after_the_optimizer() -> None:
+    run = program(3, parts(""))
+    marked = replace(run.info, facts={**run.info.facts, "package": "/somewhere/profiler"})
+    found = {
+        phase.name: phase for phase in analyse(replace(run, step=StepDefinition(StepKind.MARKED), info=marked)).phases
+    }
+    assert "after the optimizer" not in found
+    assert found["optimizer"].share == pytest.approx(0.1, abs=0.03)
+    assert found["forward"].share == pytest.approx(0.7, abs=0.08)

@@ -1,0 +1,114 @@
+"""Flame graphs, shares of stacks, and the difference of two flame graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import FlameNode, Topic
+from profiler.analyse.sampling.flame import MAX_DEPTH, flame_difference
+from profiler.analyse.sampling.stacks import stack_shares
+from profiler.run.model import Site
+from profiler.run.tables import CallKind
+from tests.recorded.builders import MS, RunBuilder
+
+MAIN, LOOP, LOOP_2, SYNC = "t.py:1:main", "t.py:10:loop", "t.py:12:loop", "d.py:5:sync"
+
+
+def sampled() -> RunBuilder:
+    builder = RunBuilder()
+    builder.step(0, 100 * MS)
+    builder.step(200 * MS, 300 * MS)
+    builder.stack((MAIN, LOOP), 0, 40 * MS)
+    builder.stack((MAIN, LOOP_2, SYNC), 40 * MS, 120 * MS, active=0)  # 60 of it in the step
+    builder.stack((MAIN,), 120 * MS, 200 * MS)  # between steps
+    builder.stack((MAIN, LOOP_2), 200 * MS, 260 * MS)
+    builder.stack((MAIN, SYNC), 0, 300 * MS, tid=999)
+    return builder
+
+
+def test_values_are_seconds_per_step_by_share_of_samples() -> None:
+    tree = analyse(sampled().build()).flame
+    assert tree is not None
+    # 160 ms of 200 ms were sampled; the shares are scaled to the step time of 100 ms
+    scale = 0.100 / 160
+    assert (tree.name, tree.value) == ("all", pytest.approx(0.100))
+    (main,) = tree.children
+    (loop,) = main.children
+    (sync,) = loop.children
+    assert [main.value, loop.value, sync.value] == pytest.approx([160 * scale, 160 * scale, 60 * scale])
+    assert loop.site == Site("t.py", 12, "loop")  # the line sampled most: 120 ms against 40
+    assert sync.site == Site("d.py", 5, "sync")
+
+
+def test_stack_shares_sum_to_one() -> None:
+    shares = stack_shares(sampled().build(), lambda frames: "sync" if frames[-1].function == "sync" else "other")
+    assert shares == pytest.approx({"other": 100 / 160, "sync": 60 / 160})
+    builder = RunBuilder()
+    builder.step(0, 10)
+    assert stack_shares(builder.build(), lambda frames: "x") == {}
+
+
+def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
+    builder = RunBuilder()
+    builder.step(0, 100_000)
+    builder.stack((MAIN, LOOP), 0, 99_990)
+    builder.stack((MAIN, SYNC), 99_990, 100_000)  # 1/10,000
+    tree = analyse(builder.build()).flame
+    assert tree is not None
+    assert [child.name for child in tree.children[0].children] == ["loop"]
+    builder = RunBuilder()
+    builder.step(0, 100)
+    builder.stack([f"t.py:{line}:f{line}" for line in range(500)], 0, 100)
+    node, depth = analyse(builder.build()).flame, 0
+    while node is not None and node.children:
+        node, depth = node.children[0], depth + 1
+    assert depth == MAX_DEPTH
+
+
+def test_without_samples_there_is_a_reason() -> None:
+    for level, reason in (
+        ("light", "level-light"),
+        ("standard", "no-stack-samples"),
+    ):
+        builder = RunBuilder(level=level)
+        builder.step(0, 100)
+        analysis = analyse(builder.build())
+        assert analysis.flame is None
+        assert [reason] == [gap.reason.code for gap in analysis.missing if gap.topic is Topic.FLAME_GRAPH]
+
+
+def test_difference_lays_trees_over_each_other_by_path() -> None:
+    def node(name: str, value: float, *children: FlameNode, line: int = 1) -> FlameNode:
+        return FlameNode(name, value, Site("t.py", line, name), children)
+
+    before = FlameNode("all", 10, None, (node("main", 10, node("sync", 7), node("log", 1)),))
+    after = FlameNode("all", 3, None, (node("main", 3, node("sync", 1, line=9), node("batch", 2)),))
+    diff = flame_difference(before, after)
+    assert (diff.before, diff.after) == (10, 3)
+    (main,) = diff.children
+    assert [(child.name, child.before, child.after) for child in main.children] == [
+        ("sync", 7, 1),
+        ("batch", 0.0, 2),
+        ("log", 1, 0.0),
+    ]
+    assert main.children[0].site == Site("t.py", 9, "sync")
+
+
+def test_our_wrappers_are_their_callers_time_and_a_recorded_call_stands_for_its_own() -> None:
+    builder = RunBuilder()
+    builder.step(0, 100)
+    builder.named_call(CallKind.WOULD_SYNC, "item", 0, 10, site=LOOP)
+    ours = "/x/profiler/agent/hooks/tensors.py:195:wrapper"
+    builder.stack((MAIN, LOOP, ours), 0, 40)
+    builder.stack((MAIN, LOOP, ours, SYNC), 40, 60)
+    builder.stack((MAIN, LOOP_2, ours), 60, 100)
+    tree = analyse(builder.build()).flame
+    assert tree is not None
+    (main,) = tree.children
+    (loop,) = main.children
+    assert [(child.name, child.site) for child in loop.children] == [
+        ("item", Site("t.py", 10, "item")),
+        ("sync", Site("d.py", 5, "sync")),
+    ]
+    assert loop.value == pytest.approx(main.value), "a wrapper without a recorded call is its caller's time"

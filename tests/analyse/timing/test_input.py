@@ -1,0 +1,161 @@
+"""Parts of the input: summed over workers, cut at the measured steps, the innermost counted, inline work told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import InputPart
+from profiler.analyse.timing.input import input_measures, input_parts
+from profiler.analyse.window import measured_window
+from profiler.report.text import input_part
+from profiler.run.model import Run
+from profiler.run.steps import add_steps
+from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
+from tests.recorded.builders import MS, PID, TID, RunBuilder
+
+STEPS = 10
+LENGTH = 10 * MS
+
+
+def parts(run: Run) -> dict[tuple[str, str], InputPart]:
+    found = input_parts(run, measured_window(run))
+    assert [part.seconds_per_step for part in found] == sorted((p.seconds_per_step for p in found), reverse=True)
+    return {(part.where, input_part(part)): part for part in found}
+
+
+def stepping(**options: object) -> RunBuilder:
+    builder = RunBuilder(**options)  # type: ignore[arg-type]
+    builder.steps(STEPS, LENGTH)
+    return builder
+
+
+def worker(builder: RunBuilder, pid: int, *, begin: int = -20 * MS, until: int = STEPS * LENGTH) -> None:
+    """Starts, then over and over 3 ms of waiting, 6 ms of dataset with 2 ms of tokenizer and 1 ms of collate in it."""
+    builder.region("worker start", begin, begin + 20 * MS, pid=pid, tid=pid)
+    for at in range(begin + 20 * MS, until, LENGTH):
+        builder.region("waiting for an index", at, at + 3 * MS, pid=pid, tid=pid)
+        builder.region("dataset", at + 3 * MS, at + 9 * MS, pid=pid, tid=pid)
+        builder.region("tokenize", at + 4 * MS, at + 6 * MS, depth=1, pid=pid, tid=pid)
+        builder.region("collate", at + 8 * MS, at + 9 * MS, depth=1, pid=pid, tid=pid)
+        builder.region("send", at + 9 * MS, at + 10 * MS, pid=pid, tid=pid + 1)
+
+
+def test_nothing_seen_is_no_part() -> None:
+    run = stepping().build()
+    assert parts(run) == {}
+    assert input_measures(run, measured_window(run)) == {}
+    assert input_parts(RunBuilder().build(), measured_window(RunBuilder().build())) == ()
+
+
+def test_workers_are_summed_and_shared_out() -> None:
+    builder = stepping()
+    for pid in (200, 300):
+        worker(builder, pid)
+    for step in range(STEPS):
+        builder.region("data", step * LENGTH, step * LENGTH + 4 * MS)
+    run = builder.build()
+    found = parts(run)
+    told = {name: (1e3 * part.seconds_per_step, part.share) for (where, name), part in found.items()}
+    assert told == {
+        "dataset": pytest.approx((6.0, 0.3)),
+        "waiting for an index": pytest.approx((6.0, 0.3)),
+        "tokenize": pytest.approx((4.0, 0.2)),
+        "waiting for the workers": pytest.approx((4.0, 0.4)),
+        "collate": pytest.approx((2.0, 0.1)),
+        "between batches": pytest.approx((2.0, 0.1)),
+        "send": pytest.approx((2.0, 0.1)),
+    }, "the start lies before the measured steps"
+    assert found["main process", "waiting for the workers"].site is None
+    assert input_measures(run, measured_window(run))["loader_workers"].value == 2
+
+
+def test_workers_of_one_epoch_after_the_other_are_not_added_up() -> None:
+    builder = stepping()
+    worker(builder, 200, until=5 * LENGTH)
+    worker(builder, 300, begin=6 * LENGTH)
+    run = builder.build()
+    assert input_measures(run, measured_window(run))["loader_workers"].value == 1
+    found = parts(run)
+    assert found["worker", "worker start"].seconds_per_step == pytest.approx(2e-3)
+    assert found["worker", "dataset"].share == pytest.approx(7 * 3 / 90)
+
+
+def test_without_workers_the_parts_lie_within_the_wait() -> None:
+    builder = stepping()
+    for at in range(0, STEPS * LENGTH, LENGTH):
+        builder.region("data", at, at + 6 * MS)
+        builder.region("dataset", at + 1 * MS, at + 5 * MS, depth=1)
+        builder.region("tokenize", at + 2 * MS, at + 4 * MS, depth=2)
+        builder.region("tokenize", at + 7 * MS, at + 8 * MS)
+        builder.region("backward", at + 8 * MS, at + 9 * MS)
+        builder.region("pin memory", at, at + 3 * MS, tid=TID + 1)
+    told = {name: part.share for (where, name), part in parts(builder.build()).items() if where == "main process"}
+    assert told == pytest.approx(
+        {
+            "pin memory, in a thread of its own": 0.3,
+            "the loader itself": 0.2,
+            "dataset": 0.2,
+            "tokenize": 0.2,
+            "tokenize, outside of a loader": 0.1,
+        }
+    )
+
+
+def test_a_part_has_the_line_that_was_said_before_it() -> None:
+    builder = stepping()
+    kind, name = CallKind.OTHER, builder.name("dataset")
+    for at, site in ((0, "train.py:7:Rows.__getitem__"), (5 * LENGTH, "check.py:9:Check.__getitem__")):
+        builder.bulk("calls", 1, begin=at, end=at, kind=int(kind), name=name, site=builder.site(site))
+    for step in range(STEPS):
+        builder.region("dataset", step * LENGTH + 1, step * LENGTH + 4 * MS)
+    found = input_parts(builder.build(), measured_window(builder.build()))
+    assert [(str(part.site), round(part.share, 3)) for part in found] == [
+        ("check.py:9 (Check.__getitem__)", 0.2),
+        ("train.py:7 (Rows.__getitem__)", 0.2),
+    ]
+
+
+def test_another_ranks_workers_are_not_ours() -> None:
+    builder = stepping()
+    builder.bulk(
+        "regions", 1, begin=0, end=50 * MS, pid=700, tid=700, rank=1, name=builder.name("waiting for an index")
+    )
+    assert parts(builder.build()) == {}
+
+
+def test_workers_of_another_stepping_process_are_not_ours() -> None:
+    builder = stepping()
+    builder.step(0, LENGTH, pid=PID + 1)
+    for pid, parent in ((200, PID), (300, PID + 1), (400, 7)):
+        worker(builder, pid)
+        builder.bulk("calls", 1, pid=pid, tid=pid, kind=int(CallKind.OTHER), name=builder.name(WORKER_OF), bytes=parent)
+    run = builder.build()
+    assert input_measures(run, measured_window(run))["loader_workers"].value == 2, "whose the third is, nobody knows"
+
+
+def test_the_analysis_has_them() -> None:
+    builder = stepping()
+    worker(builder, 200)
+    builder.region("data", 0, 4 * MS, pid=PID)
+    analysis = analyse(builder.build())
+    assert {part.where for part in analysis.input} == {"worker", "main process"}
+    assert analysis.measures["loader_workers"].value == 1
+
+
+@pytest.mark.parametrize(
+    ("hooks", "loader", "name"),
+    [
+        (True, False, "its region data, outside of a loader"),
+        (True, True, "the loader itself"),
+        (False, False, "the loader itself"),
+    ],
+)
+def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: bool, name: str) -> None:
+    builder = stepping(**({"package": "/somewhere/profiler"} if hooks else {}))
+    for step in range(STEPS):
+        builder.region("data", step * LENGTH, step * LENGTH + 2 * MS)
+    if loader:
+        builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
+    found = parts(add_steps(builder.build()))
+    assert {key: part.share for key, part in found.items()} == {("main process", name): pytest.approx(0.2)}
