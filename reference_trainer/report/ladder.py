@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches
-from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.analyse.compare.ratios import SideRuns, over_runs, paired_ratio
+from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, significant
 from profiler.report.text import describe
