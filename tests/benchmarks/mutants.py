@@ -1,10 +1,10 @@
-"""Mutation test: how many seeded faults in a folder of the product are found by its own tests?
+"""Mutation test: how many of a sample of seeded faults do the tests find?
 
-    python tests/benchmarks/mutants.py --mutants 200 profiler/analyse=tests/analyse profiler/run=tests/run
+    python -m tests.benchmarks.mutants profiler/analyse profiler/run --tests tests/analyse tests/run -n 40 --seed 1
 
-Each mutant changes one comparison, operator, boolean, constant or returned value of one file in a copy of the tree, and
-runs the tests of that folder with `pytest -x`. A mutant that no test finds has survived. Each survivor is printed
-with the killed share and its 95% interval. Two versions of the code have different mutants, so compare the shares.
+Each mutant changes one comparison, operator, condition, constant or return value of one source file in a copy of the
+tree and runs `pytest -x -q` on the tests there. `--tree` names another checkout. The tests must pass
+without a mutant; a run that takes longer than ten times as long counts as killed.
 """
 
 from __future__ import annotations
@@ -12,167 +12,168 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import os
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Final
 
-ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 240
-"""A mutant that hangs counts as killed; the slowest test folder takes a fifth of this."""
-COMPARISONS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
+from scipy.stats import beta
+
+_COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+_IGNORED: Final = (".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "docs")
 
 
 @dataclass(frozen=True)
 class Mutant:
+    """A change of one node of a file."""
+
     file: Path
-    tests: str
+    """Relative to the tree."""
+    index: int
+    """Position of the node in the order of `ast.walk`."""
     line: int
-    change: str
-    source: str
+    kind: str
 
 
-def mutate(node: ast.AST) -> str:
-    """Change `node` in place; a description, or "" if this kind of node has no mutation."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        old = type(node.ops[0])
-        node.ops[0] = COMPARISONS[old]()
-        return f"{old.__name__} -> {COMPARISONS[old].__name__}"
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        old_operator = type(node.op)
-        node.op = OPERATORS[old_operator]()
-        return f"{old_operator.__name__} -> {OPERATORS[old_operator].__name__}"
-    if isinstance(node, ast.BoolOp):
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        return "and <-> or"
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        node.op = ast.UAdd()
-        node.operand = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
-        return "not removed"
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        node.value += 1
-        return f"{node.value - 1} -> {node.value}"
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        node.value = not node.value
-        return f"{not node.value} -> {node.value}"
-    if isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
-        node.value = ast.Constant(None)
-        return "returns None"
-    return ""
+def mutation(node: ast.AST) -> tuple[str, ast.AST] | None:
+    """The kind of mutation of a node and the node that replaces it; None if it has no mutation."""
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.Compare) and type(new.ops[0]) in _COMPARISONS:
+        new.ops[0] = _COMPARISONS[type(new.ops[0])]()
+        return "comparison", new
+    if isinstance(new, ast.BinOp) and type(new.op) in _OPERATORS and not _is_text(new):
+        new.op = _OPERATORS[type(new.op)]()
+        return "arithmetic", new
+    if isinstance(new, ast.BoolOp):
+        new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+        return "boolean", new
+    if isinstance(new, ast.UnaryOp) and isinstance(new.op, ast.Not):
+        return "boolean", new.operand
+    if isinstance(new, ast.Constant) and isinstance(new.value, int | float):
+        new.value = not new.value if isinstance(new.value, bool) else new.value + 1
+        return "constant", new
+    if isinstance(new, ast.Return) and new.value is not None and not _is_none(new.value):
+        new.value = ast.Constant(None)
+        return "return", new
+    return None
 
 
-def mutable(tree: ast.AST) -> list[int]:
-    """Positions, in the order of `ast.walk`, of the nodes inside functions that have a mutation."""
-    inside = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for child in ast.walk(node)}
-    annotations = {
-        id(child)
-        for node in ast.walk(tree)
-        for part in (getattr(node, "annotation", None), getattr(node, "returns", None))
-        if part is not None
-        for child in ast.walk(part)
-    }
-    return [
-        position
-        for position, node in enumerate(ast.walk(tree))
-        if id(node) in inside and id(node) not in annotations and mutate(copy.deepcopy(node))
-    ]
+def _is_text(node: ast.BinOp) -> bool:
+    sides = (node.left, node.right)
+    return any(
+        isinstance(s, ast.JoinedStr) or (isinstance(s, ast.Constant) and isinstance(s.value, str)) for s in sides
+    )
 
 
-def choose(folders: dict[str, str], count: int, seed: int) -> list[Mutant]:
-    """`count` mutants, drawn evenly from all mutable nodes of the folders."""
-    sites = []
-    for folder, tests in folders.items():
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            sites += [(file, tests, position) for position in mutable(ast.parse(file.read_text(encoding="utf-8")))]
-    mutants = []
-    for file, tests, position in random.Random(seed).sample(sites, min(count, len(sites))):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        node = list(ast.walk(tree))[position]
-        change = mutate(node)
-        source = ast.unparse(ast.fix_missing_locations(tree))
-        mutants.append(Mutant(file.relative_to(ROOT), tests, getattr(node, "lineno", 0), change, source))
-    return mutants
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
-def pytest_command(tests: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", "120", *tests.split(",")]
+def possible_mutants(tree: Path, folders: Sequence[str]) -> Iterator[Mutant]:
+    """Every mutant of the functions in some folders or files; annotations and module constants are not mutated."""
+    for folder in folders:
+        root = tree / folder
+        for path in [root] if root.is_file() else sorted(root.rglob("*.py")):
+            module = ast.parse(path.read_text(encoding="utf-8"))
+            inside = {id(node) for function in ast.walk(module) if isinstance(function, ast.FunctionDef)
+                      for statement in function.body for node in ast.walk(statement)}  # fmt: skip
+            texts = (text for text in ast.walk(module) if isinstance(text, ast.JoinedStr))
+            inside -= {
+                id(node) for text in texts for node in ast.walk(text)
+            }  # these have no exact position
+            for index, node in enumerate(ast.walk(module)):
+                if id(node) in inside and (change := mutation(node)):
+                    yield Mutant(path.relative_to(tree), index, getattr(node, "lineno", 0), change[0])
 
 
-def is_killed(mutant: Mutant, tree: Path) -> bool:
-    original = (tree / mutant.file).read_text(encoding="utf-8")
-    (tree / mutant.file).write_text(mutant.source, encoding="utf-8")
+def mutated_source(source: str, index: int) -> str:
+    """The source with the node at `index` mutated; all other lines keep their numbers."""
+    node = list(ast.walk(ast.parse(source)))[index]
+    change = mutation(node)
+    assert change is not None
+    assert isinstance(node, ast.expr | ast.stmt)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    lines = source.encode().splitlines(keepends=True)  # column offsets count bytes
+    starts = [0, *accumulate(map(len, lines))]
+    begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    new = ast.unparse(change[1])
+    if isinstance(node, ast.expr):
+        new = f"({new}{chr(10) * (node.end_lineno - node.lineno)})"
+    else:
+        new += "\n" * (node.end_lineno - node.lineno)
+    data = source.encode()
+    return (data[:begin] + new.encode() + data[end:]).decode()
+
+
+def tests_pass(tree: Path, tests: Sequence[str], limit: float | None) -> bool:
+    """Whether all tests pass within so many seconds."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
+    process = subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
-        return (
-            subprocess.run(
-                pytest_command(mutant.tests), cwd=tree, capture_output=True, timeout=TIMEOUT_S, check=False
-            ).returncode
-            != 0
-        )
+        return process.wait(limit) == 0
     except subprocess.TimeoutExpired:
-        return True
-    finally:
-        (tree / mutant.file).write_text(original, encoding="utf-8")
+        os.killpg(process.pid, 9)
+        process.wait()
+        return False
 
 
-def wilson(killed: int, total: int) -> tuple[float, float]:
-    """95% interval of a share (Wilson, JASA 1927)."""
-    z, share = 1.96, killed / total
-    middle, half = share + z * z / (2 * total), z * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
-    return (middle - half) / (1 + z * z / total), (middle + half) / (1 + z * z / total)
+def interval(killed: int, total: int) -> tuple[float, float]:
+    """The 95% interval of a rate, after Clopper and Pearson."""
+    low = float(beta.ppf(0.025, killed, total - killed + 1)) if killed else 0.0
+    high = float(beta.ppf(0.975, killed + 1, total - killed)) if killed < total else 1.0
+    return low, high
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", metavar="FOLDER=TESTS", help="several test folders are joined by commas")
-    parser.add_argument("--mutants", type=int, default=200)
+    """Draw the mutants, try each one, and print the share that the tests kill."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("sources", nargs="+", help="folders or files of the tree to mutate")
+    parser.add_argument("--tests", nargs="+", required=True, help="what pytest runs")
+    parser.add_argument("--tree", type=Path, default=Path.cwd())
+    parser.add_argument("-n", "--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    mutants = choose(dict(folder.split("=") for folder in args.folders), args.mutants, args.seed)
-    ignored = shutil.ignore_patterns(".git", ".venv", ".mypy_cache", ".ruff_cache", "reports", "build", "_build")
-    trees: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.processes) as pool:
-        for number in range(args.processes):
-            shutil.copytree(ROOT, Path(folder) / str(number), ignore=ignored)
-            trees.put(Path(folder) / str(number))
-
-        def run(mutant: Mutant) -> bool:
-            tree = trees.get()
-            try:
-                return is_killed(mutant, tree)
-            finally:
-                trees.put(tree)
-
-        for tests in {mutant.tests for mutant in mutants}:
-            check = subprocess.run(
-                pytest_command(tests), cwd=Path(folder) / "0", capture_output=True, text=True, check=False
-            )
-            if check.returncode:
-                sys.exit(f"{tests} fails without a mutation:\n{check.stdout[-1500:]}")
+    every = list(possible_mutants(args.tree, args.sources))
+    chosen = random.Random(args.seed).sample(every, min(args.number, len(every)))
+    with TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder) / "tree"
+        shutil.copytree(args.tree, tree, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
+        began = time.monotonic()
+        if not tests_pass(tree, args.tests, None):
+            raise SystemExit("the tests do not pass without a mutant")
+        took = time.monotonic() - began
+        print(f"{len(every)} possible mutants; the tests take {took:.0f} s", flush=True)
         killed = 0
-        for number, (mutant, result) in enumerate(zip(mutants, pool.map(run, mutants), strict=True), start=1):
-            killed += result
-            if not result:
-                print(f"{number}: survived: {mutant.file}:{mutant.line}: {mutant.change}", flush=True)
-    low, high = wilson(killed, len(mutants))
-    print(f"killed {killed} of {len(mutants)}: {killed / len(mutants):.1%} (95%: {low:.1%} to {high:.1%})")
+        for number, mutant in enumerate(chosen, 1):
+            path = tree / mutant.file
+            source = path.read_text(encoding="utf-8")
+            path.write_text(mutated_source(source, mutant.index), encoding="utf-8")
+            survived = tests_pass(tree, args.tests, max(60.0, 10 * took))
+            path.write_text(source, encoding="utf-8")
+            killed += not survived
+            what = f"{mutant.file}:{mutant.line} {mutant.kind}"
+            print(f"{number}/{len(chosen)} {'SURVIVED' if survived else 'killed  '} {what}", flush=True)
+    low, high = interval(killed, len(chosen))
+    print(f"killed {killed} of {len(chosen)}: {killed / len(chosen):.0%} (95% interval {low:.0%} to {high:.0%})")
 
 
 if __name__ == "__main__":
