@@ -93,9 +93,7 @@ def possible_mutants(tree: Path, folders: Sequence[str]) -> Iterator[Mutant]:
             inside = {id(node) for function in ast.walk(module) if isinstance(function, ast.FunctionDef)
                       for statement in function.body for node in ast.walk(statement)}  # fmt: skip
             texts = (text for text in ast.walk(module) if isinstance(text, ast.JoinedStr))
-            inside -= {
-                id(node) for text in texts for node in ast.walk(text)
-            }  # these have no exact position
+            inside -= {id(node) for text in texts for node in ast.walk(text)}  # these have no exact position
             for index, node in enumerate(ast.walk(module)):
                 if id(node) in inside and (change := mutation(node)):
                     yield Mutant(path.relative_to(tree), index, getattr(node, "lineno", 0), change[0])
