@@ -1,10 +1,10 @@
-"""Brings our package into a recorded program under a name of its own, at the moment at which it imports torch.
+"""Loads this package into a recorded program, under another name, when the program first imports torch.
 
-Run by site/sitecustomize.py at the start of every Python, so it costs next to nothing: no other module of ours is
-loaded, and no folder is made, in a process that never imports torch.
+pythonpath/sitecustomize.py runs it at the start of every Python, so it must cost next to nothing: a process that never
+imports torch loads no other module of ours, and gets no folder in the run directory.
 
-The program may have modules named like ours. Ours are therefore loaded as `_training_profiler.*`, and an
-`import profiler...` that one of them makes is answered with its namesake there.
+The program may have modules with the names of ours. Ours are therefore loaded as `_training_profiler.*`, and
+`import profiler...` in one of them imports from there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
 
 TYPE_CHECKING = False  # typing is not loaded yet, and takes milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
     from typing import Any, Protocol
 
     class HookFinder(Protocol):
-        """Answers for the modules that hooks wait for."""
+        """Finds the modules that hooks wait for (profiler.agent.installation)."""
 
         def find_spec(
             self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PRIVATE = "_training_profiler"
 FIRST = "torch"
-"""Only a program that imports it is trained with it: its import brings the hooks in."""
+"""Its import loads the hooks: a program that does not import it trains nothing."""
 # as in profiler.run.tables, which is not loaded here
 ENV_RUN = "PROFILER_RUN_DIR"
 ENV_RECORDER = "PROFILER_RECORDER_PID"
@@ -43,7 +43,6 @@ _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2): the process that may trace us under Yama
 _ALLOWED = "_training_profiler_traced_by"  # in sys: this module is loaded twice
 _OURS = "profiler"
-_TRIMMED = "<frozen importlib._bootstrap>"  # as in imports: its frames are left out of the traceback of an import
 _import = builtins.__import__
 
 
@@ -60,7 +59,7 @@ def _import_ours(
 
 
 class _Loader(SourceFileLoader):
-    """Loads one of our modules, with an `import` that knows ours."""
+    """Loads one of our modules, with an `import` that finds the others."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import_ours}
@@ -68,52 +67,25 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """In sys.meta_path: waits for torch, then for what the hooks wait for, and finds our own modules."""
+    """In sys.meta_path: waits for torch, then for the modules that hooks wait for, and finds our own modules."""
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]
-        self.watcher: HookFinder | None = None
+        self.hooks: HookFinder | None = None
         self.begun = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == FIRST and not self.begun:
-            return self._first(name, path, target)
+        if name == FIRST and not self.begun:  # begin when it is imported, not when its spec is looked up
+            return find_behind(self, name, path, target, before=self._begin, after=self._first_loaded)
         if name.startswith(PRIVATE):
-            return self._ours(name)
-        return self.watcher.find_spec(name, path, target) if self.watcher else None
+            return self._find_ours(name)
+        return self.hooks.find_spec(name, path, target) if self.hooks else None
 
-    def _first(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """As those behind us find it, with a loader that begins: who only asks whether it is there does not."""
-        finders = iter(tuple(sys.meta_path))
-        for finder in finders:
-            if finder is self:
-                break
-        for finder in finders:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find else None
-            if spec is not None:
-                self._follow(spec)
-                return spec
-        return None
-
-    def _follow(self, spec: ModuleSpec) -> None:
-        """The loader keeps its type, which libraries look at: only this one object gets another `exec_module`."""
-        loader: Any = spec.loader
-        if not hasattr(loader, "exec_module") or not hasattr(loader, "__dict__"):
-            return
-        original = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            loader.__dict__.pop("exec_module", None)
-            self._begin()
-            original(module)
-            if self.watcher is not None:
-                self.watcher.loaded(module)
-
-        exec_module.__code__ = exec_module.__code__.replace(co_filename=_TRIMMED)
-        loader.exec_module = exec_module
+    def _first_loaded(self, module: ModuleType) -> None:
+        if self.hooks is not None:
+            self.hooks.loaded(module)
 
     def _begin(self) -> None:
         if self.begun:
@@ -121,12 +93,12 @@ class _Finder:
         self.begun = True
         try:
             installation = _import(f"{PRIVATE}.agent.installation", fromlist=("install_hooks",))
-            self.watcher = installation.install_hooks(self)
+            self.hooks = installation.install_hooks(self)
             report_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
             warn(f"hooks did not come in: {type(error).__name__}: {error}; the program goes on")
 
-    def _ours(self, name: str) -> ModuleSpec | None:
+    def _find_ours(self, name: str) -> ModuleSpec | None:
         base = self.folder + name[len(PRIVATE) :].replace(".", "/")
         if name == PRIVATE:  # without its __init__, which is for people who import the package
             package = ModuleSpec(name, None, is_package=True)
@@ -144,20 +116,66 @@ class _Finder:
         return None
 
 
+def find_behind(
+    finder: object,
+    name: str,
+    path: Sequence[str] | None,
+    target: ModuleType | None,
+    *,
+    after: Callable[[ModuleType], None],
+    before: Callable[[], None] | None = None,
+) -> ModuleSpec | None:
+    """Find a module by the finders behind `finder` in sys.meta_path, and observe its execution.
+
+    The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`.
+
+    :param before: called before the module is executed.
+    :param after: called with the module after it.
+    """
+    finders = iter(tuple(sys.meta_path))
+    for candidate in finders:
+        if candidate is finder:
+            break
+    for candidate in finders:
+        find = getattr(candidate, "find_spec", None)
+        spec: ModuleSpec | None = find(name, path, target) if find else None
+        if spec is not None:
+            _observe(spec.loader, before, after)
+            return spec
+    return None
+
+
+def _observe(loader: Any, before: Callable[[], None] | None, after: Callable[[ModuleType], None]) -> None:
+    if not hasattr(loader, "exec_module") or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
+        return
+    original = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        loader.__dict__.pop("exec_module", None)
+        if before is not None:
+            before()
+        original(module)
+        after(module)
+
+    # Python leaves frames of importlib out of the traceback of a failed import: ours pretend to be among them
+    exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
+    loader.exec_module = exec_module
+
+
 def warn(line: str) -> None:
-    """To whoever watches the program; nothing where its standard error is closed (print would take its output then)."""
+    """Print a line to standard error, if that is open; print would write to standard output otherwise."""
     if sys.stderr is not None:
         try:
             print("profiler: " + line, file=sys.stderr)
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # its reader has gone
             return
 
 
 def report_hooked(what: str) -> None:
-    """Tell the recorder that a process has us (`python`), or has torch too: a line in a file of the run directory."""
+    """Append to a file of the run directory that hooks are in this process: `python`, and later `torch`."""
     try:
         descriptor = os.open(f"{os.environ[ENV_RUN]}/{HOOKED}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    except OSError:  # the run directory is gone: its recorder says so, not we
+    except OSError:  # the run directory is gone, which its recorder reports
         return
     try:
         os.write(descriptor, f"{what} {os.getpid()}\n".encode())
@@ -168,16 +186,16 @@ def report_hooked(what: str) -> None:
 
 
 def allow_tracing() -> None:
-    """Let the recorder read our stacks where Yama restricts ptrace to descendants; elsewhere there is nothing to do.
+    """Let the recorder read our stacks if Yama restricts ptrace to descendants.
 
-    The recorder need not be our parent: a shell or a launcher may stand between. Once a process: whom the program has
-    let in since (MPI lets in everybody) stays; a fork has let in nobody.
+    The recorder need not be our parent: a shell or a launcher may be in between. This is done once a process, since a
+    later permission of the program itself (MPI permits everybody) must stay; a fork does not inherit it.
     """
     tracer = os.environ.get(ENV_RECORDER, "")
-    asked = os.getpid(), tracer
-    if sys.__dict__.get(_ALLOWED) == asked:
+    permission = os.getpid(), tracer
+    if sys.__dict__.get(_ALLOWED) == permission:
         return
-    setattr(sys, _ALLOWED, asked)
+    setattr(sys, _ALLOWED, permission)
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -186,16 +204,16 @@ def allow_tracing() -> None:
                 return
     except FileNotFoundError:  # no Yama
         return
-    except OSError:  # hidden from us: it may be there
+    except OSError:  # not readable: Yama may be active
         pass
-    import ctypes  # some ms: only where it must be
+    import ctypes  # some ms: only where it is needed
 
     pid = int(tracer) if tracer.isdecimal() else os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
 def start() -> None:
-    """Begin to wait for torch, if this process is recorded."""
+    """Wait for the import of torch, if this process is recorded."""
     if not os.environ.get(ENV_RUN):
         return
     sys.meta_path.insert(0, _Finder())

@@ -1,6 +1,6 @@
 """Installs hooks, each right after the program has imported its library, and keeps the process's recorder up to date.
 
-Our frames are left out of tracebacks that end the program or a thread, and of tracebacks of failed imports.
+Our frames are left out of tracebacks that end the program or a thread.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
+from profiler.agent.bootstrap import find_behind
 from profiler.agent.patching import STATE, Hook, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start
 
 _HOOKS: Final = "hooks"
 _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
-_TRIMMED: Final = "<frozen importlib._bootstrap>"
-"""Python leaves frames of this file out of the traceback of a failed import; our `exec_module` pretends to be there."""
 
 
 # ---------------------------------------------------------------- imports
@@ -45,37 +44,7 @@ class HookFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in self._hooks:
-            return None
-        finders = iter(tuple(sys.meta_path))
-        for finder in finders:
-            if finder is self._before:
-                break
-        for finder in finders:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find else None
-            if spec is not None:
-                self._extend_loader(spec)
-                return spec
-        return None
-
-    def _extend_loader(self, spec: ModuleSpec) -> None:
-        """Have `loaded` called when the module of `spec` has been executed.
-
-        The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`.
-        """
-        loader: Any = spec.loader
-        if not hasattr(loader, "exec_module") or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
-            return
-        original, loaded = loader.exec_module, self.loaded
-
-        def exec_module(module: ModuleType) -> None:
-            loader.__dict__.pop("exec_module", None)
-            original(module)
-            loaded(module)
-
-        exec_module.__code__ = exec_module.__code__.replace(co_filename=_TRIMMED)
-        loader.exec_module = exec_module
+        return find_behind(self._before, name, path, target, after=self.loaded) if name in self._hooks else None
 
     def loaded(self, module: ModuleType) -> None:
         """Install the hooks of `module`, which has been imported or reloaded."""

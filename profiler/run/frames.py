@@ -1,6 +1,7 @@
-"""Runs and what was found in them as pandas data frames: texts instead of numbers that point to them, SI units.
+"""Runs and analysis results as pandas data frames, with texts instead of numbers that point to them, in SI units.
 
-A run gives `frame` (any table), `steps` and `thread_cpu`; analysed values give `measures`, `series` and `rows`.
+`frame` (any table), `steps` and `thread_cpu` convert a run; `measures`, `series` and `rows` convert analysis results.
+These functions need pandas, the extra `frames`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from profiler.run.model import Run, Site, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOMENTS: Final = ("begin", "end", "time")
+_TIMES: Final = ("begin", "end", "time")
 _DURATIONS: Final = ("blocked", "thread_cpu", "process_cpu", "device_cpu")
 _NS: Final = 1e-9
 _UNUSED: Final = ("pad",)
@@ -32,17 +33,25 @@ _KINDS: Final = {
 }
 
 
+def _import_pandas() -> Any:
+    """:raises ProfilerError: pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ProfilerError("data frames need pandas: pip install 'training-profiler[frames]'") from error
+    return pd
+
+
 def frame(run: Run, table: str) -> pd.DataFrame:
     """One table of `run`, a row a record.
 
-    Moments are seconds from the run's begin and durations seconds (float64). `name`, `site` and `kind` are texts; a
-    `stack` is one text too, its frames outermost first with ` > ` between them. What is not known is missing (`isna`).
+    Times are seconds since the run's begin, durations seconds (float64). `name`, `site` and `kind` are texts; a `stack`
+    is one text too, its frames outermost first, separated by ` > `. Unknown values are missing (`isna`).
 
     :param table: one of `profiler.run.tables.TABLES`: steps, regions, calls, ...
     :raises ProfilerError: no such table.
     """
-    import pandas as pd
-
+    pd = _import_pandas()
     if table not in tables.TABLES:
         raise ProfilerError(f"a run has no table {table!r}: choose from {', '.join(tables.TABLES)}")
     rows: Table = getattr(run, table)
@@ -51,32 +60,29 @@ def frame(run: Run, table: str) -> pd.DataFrame:
 
 
 def steps(run: Run) -> pd.DataFrame:
-    """Every step of `run`, a row each: the table `steps`, its wall time, and all that was counted and gauged in it.
+    """The table `steps` with columns for the wall time (s) and for each counter and gauge.
 
-    `wall` is in seconds. A step that does not mention a counter counted 0 of it; a gauge that it did not set is
-    missing. A counter or gauge with the name of another column gets `_value` behind its name.
+    A counter that a step does not mention is 0, a gauge that it did not set is missing. A counter or gauge with the
+    name of another column gets the suffix `_value`.
     """
-    import pandas as pd
-
-    every, values = frame(run, "steps"), frame(run, "values")
-    every["wall"] = every["end"] - every["begin"]
-    at = pd.MultiIndex.from_frame(every[["pid", "index"]])
-    taken = {name: f"{name}_value" for name in every}
+    pd = _import_pandas()
+    result, values = frame(run, "steps"), frame(run, "values")
+    result["wall"] = result["end"] - result["begin"]
+    index = pd.MultiIndex.from_frame(result[["pid", "index"]])
+    renamed = {name: f"{name}_value" for name in result}
     for kind, how, absent in (("counter", "sum", 0.0), ("gauge", "last", np.nan)):
-        own = values[values["kind"] == kind]
-        wide = own.pivot_table(index=["pid", "step"], columns="name", values="value", aggfunc=how, fill_value=absent)
-        wide = wide.reindex(at, fill_value=absent).rename(
-            columns=lambda name: f"{name}_value" if name in taken else name
-        )
-        every = pd.concat([every, wide.set_axis(every.index)], axis="columns")
-    return every
+        rows = values[values["kind"] == kind]
+        wide = rows.pivot_table(index=["pid", "step"], columns="name", values="value", aggfunc=how, fill_value=absent)
+        wide = wide.reindex(index, fill_value=absent).rename(columns=renamed)
+        result = pd.concat([result, wide.set_axis(result.index)], axis="columns")
+    return result
 
 
 def thread_cpu(run: Run) -> pd.DataFrame:
     """CPU use of the program's threads over time, in cores: a row a sample, a column a thread (`name tid`).
 
-    Each value is the mean since the sample before; the index is seconds from the run's begin. The main thread of a
-    process, whose tid is the pid, is called `main`; where a thread was not there it is missing.
+    Each value is the mean since the previous sample; the index is seconds since the run's begin. The main thread of a
+    process is called `main`. Values are missing while a thread did not exist.
     """
     samples = frame(run, "samples")
     cpu = samples[samples["name"] == "thread.cpu_s"]
@@ -89,12 +95,11 @@ def thread_cpu(run: Run) -> pd.DataFrame:
 
 
 def measures(sides: Mapping[str, Mapping[str, Measure]]) -> pd.DataFrame:
-    """Measures side by side, a row a measure and a column a side, in their units; what was not measured is missing.
+    """Measures side by side, a row a measure and a column a side, in their units; missing where not measured.
 
     :param sides: label -> `Analysis.measures`, `.breakdown`, `.device_breakdown` or `Side.measures`.
     """
-    import pandas as pd
-
+    pd = _import_pandas()
     names = dict.fromkeys(name for side in sides.values() for name in side)
     columns = {label: [side[name].value if name in side else None for name in names] for label, side in sides.items()}
     return pd.DataFrame(columns, index=list(names), dtype="float64")
@@ -106,20 +111,21 @@ def series(analysis: Analysis, name: str) -> pd.Series:
     :param name: device_utilization (0..1), host_cpu (cores), tokens_per_s, ...
     :raises ProfilerError: this run has no such series.
     """
-    import pandas as pd
-
-    for one in analysis.series:
-        if one.name == name:
-            return pd.Series(one.values, index=pd.Index(one.times, name="s"), name=name, dtype="float64")
-    known = ", ".join(one.name for one in analysis.series) or "none at all"
-    raise ProfilerError(f"this run has no series {name!r}; it has {known}")
+    pd = _import_pandas()
+    for candidate in analysis.series:
+        if candidate.name == name:
+            index = pd.Index(candidate.times, name="s")
+            return pd.Series(candidate.values, index=index, name=name, dtype="float64")
+    available = ", ".join(candidate.name for candidate in analysis.series) or "none at all"
+    raise ProfilerError(f"this run has no series {name!r}; it has {available}")
 
 
 def rows(values: Iterable[Any]) -> pd.DataFrame:
     """A row for each of `values`, which are of one frozen type: `Analysis.idle`, `.hot`, ratios; a site is one text."""
-    import pandas as pd
-
-    return pd.DataFrame([{one.name: _plain(getattr(value, one.name)) for one in fields(value)} for value in values])
+    pd = _import_pandas()
+    return pd.DataFrame(
+        [{field.name: _plain(getattr(value, field.name)) for field in fields(value)} for value in values]
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -129,7 +135,7 @@ def _plain(value: Any) -> Any:
 def _column(run: Run, table: str, name: str, rows: Table) -> Any:
     """The values of one column; pandas wants them contiguous and in the machine's own byte order."""
     values = np.ascontiguousarray(rows[name])
-    if name in _MOMENTS:
+    if name in _TIMES:
         return (values - run.info.begin) * _NS
     if name in _DURATIONS:
         return np.where(values == tables.NOT_READ, np.nan, values * _NS) if table == "boundaries" else values * _NS
@@ -146,10 +152,10 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
 
 
 def _texts(numbers: Any, texts: Sequence[str]) -> Any:
-    """The text of each number; None where there is none."""
-    known = np.array([*texts, None], object)
-    inside = (numbers >= 0) & (numbers < len(texts))
-    return known[np.where(inside, numbers, len(texts))]
+    """The text of each number; None for numbers without a text."""
+    table = np.array([*texts, None], object)
+    valid = (numbers >= 0) & (numbers < len(texts))
+    return table[np.where(valid, numbers, len(texts))]
 
 
 def _stack(frames: Sequence[Site]) -> str:

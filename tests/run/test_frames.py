@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -156,3 +157,9 @@ def test_cpu_times_that_were_not_read_are_missing(run: Run) -> None:
     boundaries = frame(replace(run, boundaries=rows, names=(*run.names, "SGD")), "boundaries")
     assert boundaries["thread_cpu"].isna().tolist() == [False, True]
     assert boundaries["thread_cpu"][0] == pytest.approx(1e-3)
+
+
+def test_without_pandas_the_error_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ProfilerError, match=r"training-profiler\[frames\]"):
+        frame(run, "steps")
