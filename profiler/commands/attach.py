@@ -54,9 +54,9 @@ def _print(run: Run, analysis: Analysis) -> None:
 
     from profiler.report.blocks import Report
     from profiler.report.model import ReportInput
-    from profiler.report.recording import next_commands
     from profiler.report.render.console import print_report
     from profiler.report.sections.threads import build
+    from profiler.report.summary import next_commands
 
     info = analysis.info
     console = Console(highlight=False, soft_wrap=True)

@@ -27,13 +27,14 @@ class ReportCommand:
         from profiler import read
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
-        from profiler.report.render.console import print_report
         from profiler.report.write import rendered, write_text
 
         if args.format == "console" and args.out:
             raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
         analysis = read(args.directory, timeline=args.format == "html")
         if args.format == "console":
+            from profiler.report.render.console import print_report
+
             print_report(build_report(analysis), full=True)
             return int(Exit.OK)
         where = args.directory / "report" if args.directory.is_dir() else args.directory  # a .zip: beside it

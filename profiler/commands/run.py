@@ -38,7 +38,7 @@ class RunCommand:
         """Exits with the program's own exit code (128 + signal when one ended it)."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
-        from profiler.report.recording import print_summary
+        from profiler.report.summary import print_summary
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 

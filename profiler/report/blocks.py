@@ -29,7 +29,7 @@ class Cell:
     sort: float | None = None
     """What the column sorts by; None: by the text."""
     note: str = ""
-    """Small print below the value: a range, a count."""
+    """Small print below the value: a range, a count, a conclusion."""
     title: str = ""
     """The full text where `text` is shortened: a path."""
     missing: str = ""
@@ -39,6 +39,12 @@ class Cell:
     strong: bool = False
     judged: str = ""
     """good | bad | open: the outcome of a verdict, as a colour."""
+    interval: str = ""
+    """Small print before the note, which narrow terminals leave out where there is a note."""
+
+    def small_print(self, *, brief: bool = False) -> str:
+        """Interval and note; in brief the note, or the interval where there is none."""
+        return (self.note or self.interval) if brief else ", ".join(filter(None, (self.interval, self.note)))
 
     @property
     def is_location(self) -> bool:
@@ -117,6 +123,8 @@ class Column:
     title: str
     number: bool = False
     tone: str = ""
+    bar: bool = False
+    """Its shares are drawn as bars where a phone shows rows as cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,15 +313,21 @@ class Stair:
     text: str
     """The factor as it is shown: '3.21×', or that it was not measured."""
     interval: str = ""
-    """Its interval as it is shown, and what follows from it."""
+    """Its interval as it is shown, or why there is none."""
     kind: str = "gain"
     """start | gain | loss | same (no significant difference) | unknown (no interval) | total"""
     note: str = ""
     """An addition to the label: what was left out or added with it."""
+    conclusion: str = ""
+    """What follows from the interval: 'no difference seen'."""
+
+    def small_print(self) -> str:
+        """Interval and conclusion."""
+        return ", ".join(filter(None, (self.interval, self.conclusion)))
 
     def description(self) -> str:
-        """Factor and interval in one text."""
-        return f"{self.text} ({self.interval})" if self.interval else self.text
+        """Factor, interval and conclusion in one text."""
+        return f"{self.text} ({self.small_print()})" if self.small_print() else self.text
 
 
 @dataclass(frozen=True, slots=True)

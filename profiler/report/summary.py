@@ -1,18 +1,32 @@
-"""The answer in a few lines, right after a recording: verdict, time of a step, its parts, the most expensive lines."""
+"""What the terminal shows after a program was recorded: how it ended, what was recorded, the answer in a few lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.core import units
-from profiler.report.model import load_warnings
+from profiler.report.model import exit_status, load_warnings, without_torch
+from profiler.report.render.console import COLOURS
+from profiler.report.render.terminal import is_unicode
 from profiler.report.sections.lines import PHASES, callee_cell
 from profiler.report.table import percent, short_site
+from profiler.report.text import describe, step_text
+from profiler.run.model import Run, RunInfo
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_RECORDS: Final = 2_000_000
+"""Of a run that is analysed right after it was recorded: more would take time that nobody asked for."""
+_MAX_WARNINGS: Final = 3
+_NO_STEPS: Final = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
+_NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
 _LINES: Final = 3
 _BAR: Final = 60
 """Characters of the bar; a terminal has at least 80."""
@@ -99,3 +113,87 @@ def _cost(line: LineCost) -> str:
     category = max(line.categories, key=lambda name: line.categories[name], default="")
     callee = f", in {callee_cell(line).text}" if line.calls else ""
     return f"{percent(line.share):>6}  {units.seconds(line.seconds_per_step)} a step  {category}{callee}".rstrip()
+
+
+def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
+    """Print the summary on stderr: stdout is the target's."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    info = run.info
+    seconds = ((info.end or info.begin) - info.begin) / 1e9
+    counts = {"steps": run.steps, "samples": run.samples, "stacks": run.stacks, "calls": run.calls}
+    counted = ", ".join(f"{len(table):,} {name}" for name, table in counts.items() if len(table))
+    head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
+    console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
+    failure = exit_status(info)
+    has_steps = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
+    if line := _step_line(run, failure, has_steps=has_steps):
+        console.print(Text(f"  {line}", style="yellow" if failure else ""))
+    if failure and has_steps:
+        console.print(Text(f"  {step_text(run.step)}"))
+    warnings = [*_unavailable(info), *map(describe, run.problems)]  # failed collectors are among the problems
+    for warning in warnings[:_MAX_WARNINGS]:
+        console.print(Text(f"  {warning}", style="yellow"))
+    if len(warnings) > _MAX_WARNINGS:
+        console.print(Text(f"  and {len(warnings) - _MAX_WARNINGS} more like this, in the report", style="yellow"))
+    if len(run.steps) and (has_steps or not failure):
+        _print_verdict(console, run, analyse)
+    console.print(Text(f"  run directory: {relative_path(run.path)}"))
+    for trace in sorted(run.path.glob("source-*/kineto.json.gz"))[:1]:
+        console.print(Text(f"  torch's trace: {relative_path(trace)} (opens in ui.perfetto.dev)"))
+    console.print(Text("  " + next_commands(run.path).replace("\n", "\n  ")))
+
+
+def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
+    """What a step is, or why there is none; of a program that failed how, which is then the reason."""
+    if failure:
+        scope = ": what follows is of the part before that" if has_steps else "; no step was seen"
+        return f"the program {failure}{scope}"
+    if not has_steps and without_torch(run.info):
+        return _NO_TORCH + ("; the shares below are of the whole run" if len(run.steps) else "")
+    return step_text(run.step) or ("" if run.problems else _NO_STEPS)
+
+
+def _unavailable(info: RunInfo) -> list[str]:
+    """What could not be recorded and might have been: not a GPU that the program did not ask for."""
+    no_gpu = info.facts.get("device") != "cuda" and not info.devices
+    lines = []
+    for status in info.collectors:
+        no_python = status.code == "hooks-not-loaded" and "flag" not in status.values
+        if status.state != "unavailable" or (status.name == "gpu" and no_gpu):
+            continue
+        if no_python and not Path(info.argv[0]).match("*python*"):
+            lines.append("no Python was seen in it: only CPU, memory and GPU are recorded of such a program")
+        else:
+            lines.append(f"{status.name}: {status.state}: {status.reason}")
+    return lines
+
+
+def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis]) -> None:
+    """The verdict and what explains it; a large run is left to the commands that follow."""
+    from rich.text import Text
+
+    records = len(run.regions) + len(run.calls) + len(run.stacks) + len(run.activities) + len(run.steps)
+    if records > MAX_RECORDS:
+        console.print(f"  not analysed here: {records:,} records, more than {MAX_RECORDS:,}")
+        return
+    styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
+    try:
+        for line in summary(analyse(run), unicode=is_unicode(console)):
+            console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))
+    except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
+        console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
+
+
+def next_commands(path: Path) -> str:
+    """The commands that show more of the run in `path`."""
+    run = shlex.quote(relative_path(path))
+    return f"more: python -m profiler diagnose {run}\n      python -m profiler report {run}"
+
+
+def relative_path(path: Path) -> str:
+    """Relative to the working directory where it lies below that."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -33,11 +33,12 @@ class Field(Generic[T]):
     cell: Callable[[T], Cell]
     number: bool = False
     tone: str = ""
+    bar: bool = False
 
 
 def make_table(caption: str, fields: Sequence[Field[T]], items: Iterable[T], note: str = "") -> Table:
     """A table with a row per item."""
-    columns = tuple(Column(field.title, field.number, field.tone) for field in fields)
+    columns = tuple(Column(field.title, field.number, field.tone, field.bar) for field in fields)
     return Table(caption, columns, tuple(tuple(field.cell(item) for field in fields) for item in items), note)
 
 
@@ -176,11 +177,10 @@ def ratio_text(value: float) -> str:
 def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
     """The cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
-        note = "" if ratio.different else describe(ratio.reason) or "no difference seen"
+        note, interval = "" if ratio.different else describe(ratio.reason) or "no difference seen", ""
         if ratio.low is not None and ratio.high is not None and not is_constant(ratio.name, ratio.low, ratio.high):
             interval = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
-            note = f"{interval}, {note}" if note else interval
-        return Cell(*factor(ratio.value), sort=ratio.value, note=note)
+        return Cell(*factor(ratio.value), sort=ratio.value, note=note, interval=interval)
     if before is not None and after is not None and before.value is not None and after.value is not None:
         if before.value == after.value:
             return Cell("same", sort=1.0)

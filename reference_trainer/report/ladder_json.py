@@ -56,7 +56,7 @@ def _claim(row: ClaimRow, path: str, reasons: MissingReasons) -> dict[str, Any]:
         "claimed": row.claimed,
         "measured": None if cell.missing else cell.one_line(),
         "value": reasons.number(f"{path}.value", cell.sort, cell.missing or "in words only, see measured"),
-        "note": cell.note,
+        "note": cell.small_print(),
         "source": SOURCE,
     }
 

@@ -250,7 +250,17 @@ def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
         else:
             low, high = (level * x if level and x else None for x in (row.gain.low, row.gain.high))
             factor = ratio_cell(row.gain)
-            yield Stair(row.label, level, end, low, high, factor.text + factor.unit, factor.note, _kind(row.gain))
+            yield Stair(
+                row.label,
+                level,
+                end,
+                low,
+                high,
+                factor.text + factor.unit,
+                factor.interval,
+                _kind(row.gain),
+                conclusion=factor.note,
+            )
         level = end
 
 
@@ -267,7 +277,7 @@ def _whole(report_input: ReportInput, total: Ratio, count: int, base: float) -> 
     label = report_input.sides[-1].label if len(report_input.sides) > 1 else "all of them"
     end, low, high = (base * value if value else None for value in (total.value, total.low, total.high))
     note = f"all {count} cures" if count > 1 else "the one cure"
-    return Stair(label, base, end, low, high, cell.text + cell.unit, cell.note, "total", note)
+    return Stair(label, base, end, low, high, cell.text + cell.unit, cell.interval, "total", note, cell.note)
 
 
 def on_device(report_input: ReportInput) -> str:

@@ -11,7 +11,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
-from profiler.report.recording import print_summary
+from profiler.report.summary import print_summary
 from profiler.run.load import load
 from profiler.run.model import RunInfo
 from tests.fakes.programs import ROOT
@@ -114,7 +114,7 @@ def test_a_large_run_is_left_to_the_commands_that_follow(
     assert "a step takes 200 ms" in whole
     assert whole.rstrip().endswith("python -m profiler report synthetic")
     assert whole.strip().count("\n") < 15
-    monkeypatch.setattr("profiler.report.recording.MAX_RECORDS", 9)
+    monkeypatch.setattr("profiler.report.summary.MAX_RECORDS", 9)
     print_summary(builder.build(), analyse)
     short = capsys.readouterr().err
     assert "not analysed here: 10 records, more than 9" in short

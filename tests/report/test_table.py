@@ -56,16 +56,16 @@ def test_small_ratios_read_as_fractions() -> None:
 
 def test_ratio_cell_says_where_no_difference_was_seen() -> None:
     cell = q.ratio_cell(Ratio("x", 1.0, 0.99, 1.01, 5, different=False))
-    assert "no difference seen" in cell.note
-    assert "0.990 to 1.01" in cell.note
+    assert cell.note == "no difference seen"
+    assert cell.interval == "0.990 to 1.01"
 
 
 def test_an_interval_of_an_exact_counter_is_shown_only_where_it_says_something() -> None:
     narrow = Ratio("syncs_per_step", 1 / 5855, 1 / 5878, 1 / 5833, 5, different=True)
     cell = q.ratio_cell(narrow)
-    assert (cell.text, cell.note) == ("1/5,855", "")
-    assert q.ratio_cell(replace(narrow, low=1 / 6000)).note == "1/6,000 to 1/5,833"
-    assert q.ratio_cell(replace(narrow, name="tokens_per_s")).note == "1/5,878 to 1/5,833"
+    assert (cell.text, cell.interval) == ("1/5,855", "")
+    assert q.ratio_cell(replace(narrow, low=1 / 6000)).interval == "1/6,000 to 1/5,833"
+    assert q.ratio_cell(replace(narrow, name="tokens_per_s")).interval == "1/5,878 to 1/5,833"
 
 
 def test_a_ratio_of_one_pair_gives_its_reason() -> None:

@@ -155,7 +155,8 @@ class _Printer(Terminal):
             cells = [row[index] for row in block.rows]
             # a line number that is broken into two lines is another one
             unbroken = any(cell.is_location for cell in cells) or (
-                column.number and all(len(f"{cell.text} {cell.unit}  {cell.note}") <= _UNBROKEN for cell in cells)
+                column.number
+                and all(len(f"{cell.text} {cell.unit}  {cell.small_print()}") <= _UNBROKEN for cell in cells)
             )
             columns.append(TextColumn(column.title, column.number, wrap=not unbroken))
         rows = [
@@ -173,8 +174,7 @@ class _Printer(Terminal):
             return self._location(cell)
         value = self._value(cell, footnotes)
         # where there is little room: the conclusion from an interval, and not its ends
-        in_full = self.width >= _WIDE or not column.number
-        note = cell.note if in_full else cell.note.rpartition(", ")[2]
+        note = cell.small_print(brief=self.width < _WIDE and column.number)
         if note and self.width >= _NARROW:
             value.append_text(self.text(f"  {note}" if cell.text else note, "dim"))
         return value
@@ -252,8 +252,8 @@ class _Printer(Terminal):
     def _factor(self, stair: b.Stair) -> str:
         if self.width >= _WIDE:
             return stair.description()
-        conclusion = stair.interval.rpartition(", ")[2] if self.width >= _NARROW else ""
-        return f"{stair.text}  {conclusion}".rstrip()
+        note = (stair.conclusion or stair.interval) if self.width >= _NARROW else ""
+        return f"{stair.text}  {note}".rstrip()
 
     def _flame(self, block: b.Flame) -> None:
         rows = [

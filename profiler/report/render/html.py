@@ -105,7 +105,7 @@ def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:
         if cell.code:
             width = max(width, _CODE)
         elif column.number:
-            letters = max(map(len, (f"{cell.text} {cell.unit}", *cell.note.split(", "))))
+            letters = max(map(len, (f"{cell.text} {cell.unit}", cell.interval, cell.note)))
             width = max(width, (12 if cell.missing else letters) * _LETTER)
         else:
             least = _TEXT if not first else _NAME_WITH_NOTE if cell.note else _NAME
@@ -118,8 +118,8 @@ def _longest_word(text: str) -> int:
 
 
 def share_of_row(table: Table, row: tuple[Cell, ...]) -> float | None:
-    """The length of a card's bar, 0 to 1: its share, in a table with one column of shares."""
-    shares = [index for index, column in enumerate(table.columns) if column.number and column.title.startswith("Share")]
+    """The length of a card's bar, 0 to 1: its share, in a table with one column of bars."""
+    shares = [index for index, column in enumerate(table.columns) if column.bar]
     if len(shares) != 1 or len(row) <= shares[0]:
         return None
     cell = row[shares[0]]

@@ -65,7 +65,10 @@ def _stats(block: b.Stats, _: int) -> str:
 
 def _table(block: b.Table, _: int) -> str:
     marks = block.footnotes()
-    rows = [[cell.one_line(marks) + (f" ({cell.note})" if cell.note else "") for cell in row] for row in block.rows]
+    rows = [
+        [cell.one_line(marks) + (f" ({cell.small_print()})" if cell.small_print() else "") for cell in row]
+        for row in block.rows
+    ]
     grid = _grid([c.title for c in block.columns], rows, [c.number for c in block.columns])
     notes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
     notes += [escape(block.note)] if block.note else []
@@ -133,7 +136,7 @@ def _waterfall(block: b.Waterfall, _: int) -> str:
         (
             row.stair.label + (f" ({row.stair.note})" if row.stair.note else ""),
             row.stair.text,
-            row.stair.interval,
+            row.stair.small_print(),
             phrase(row.stair.end, block.unit) if row.stair.end is not None else "",
             waterfall_track(row, _BAR).rstrip().replace(" ", "\u2007"),
         )

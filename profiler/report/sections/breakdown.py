@@ -143,7 +143,7 @@ def _fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
             return missing(name)
         return share_cell(seconds / total) if total else Cell("0", "%", 0.0)
 
-    return Field(side.label, value, number=True, tone=side.tone), Field("Share", share, number=True)
+    return Field(side.label, value, number=True, tone=side.tone), Field("Share", share, number=True, bar=True)
 
 
 PLUGIN = SectionPlugin("breakdown", TITLE, 30, build)

@@ -12,7 +12,7 @@ from profiler.report.text import host_state
 
 TITLE = "What left the device idle"
 _SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site))
-_SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True)
+_SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
 _FIELDS = (
     Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=blame.category)),
     _SITE,

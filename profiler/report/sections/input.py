@@ -21,7 +21,7 @@ _FIELDS = (
     Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
     Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
     Field[InputPart]("Time a step", lambda part: seconds_cell(part.seconds_per_step), number=True),
-    Field[InputPart]("Share", lambda part: share_cell(part.share), number=True),
+    Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _NOTE = (
     "Workers: seconds summed over them for each step of the training process, share of the time in which they were "

@@ -51,7 +51,10 @@ def _categories(line: LineCost) -> Cell:
 _LINE = Field[LineCost]("Line", lambda line: site_cell(line.site))
 _TIME = Field[LineCost]("Time a step", lambda line: seconds_cell(line.seconds_per_step), number=True)
 _SHARE = Field[LineCost](
-    "Share", lambda line: share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}"), number=True
+    "Share",
+    lambda line: share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}"),
+    number=True,
+    bar=True,
 )
 _SideLine = tuple[ReportSide, LineCost]
 _Rank = tuple[LineCost | None, ...]
@@ -153,7 +156,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
         Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
         Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
         Field[_SideLine]("Time a step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
-        Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True),
+        Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True, bar=True),
     )
     rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_ROWS]]
     return (make_table(caption, fields, rows),)

@@ -66,7 +66,7 @@ def _optional_share(value: float | None, reason: str) -> Cell:
 _FIELDS = (
     Field[ThreadActivity]("Process, thread", _name),
     Field[ThreadActivity]("Mostly", lambda thread: Cell(THREAD_STATES[thread.state])),
-    Field[ThreadActivity]("Share", _share, number=True),
+    Field[ThreadActivity]("Share", _share, number=True, bar=True),
     Field[ThreadActivity](
         "On CPU", lambda thread: _optional_share(thread.on_cpu, "the thread's clock was not read"), number=True
     ),
@@ -91,7 +91,7 @@ def _lines_table(threads: tuple[ThreadActivity, ...]) -> Table:
     """The lines of all threads; a column for the thread where there are several."""
     fields = [
         Field[_ThreadLine]("Line", lambda row: Cell(short_site(row[1].site))),
-        Field[_ThreadLine]("Share", lambda row: _share(row[1]), number=True),
+        Field[_ThreadLine]("Share", lambda row: _share(row[1]), number=True, bar=True),
         Field[_ThreadLine]("Mostly", lambda row: _main_state(row[1])),
         Field[_ThreadLine]("In", lambda row: Cell(row[1].calls or "the line itself")),
     ]

@@ -102,7 +102,7 @@ def test_one_round_claims_nothing() -> None:
     steps = falls(found).stairs[1:-1]
     assert {stair.kind for stair in steps} == {"unknown"}
     assert "no difference seen" not in text_of(steps)
-    assert steps[0].interval == "one pair: no interval"
+    assert steps[0].small_print() == "one pair: no interval"
 
 
 def test_what_was_not_measured_is_named_with_its_reason() -> None:
@@ -137,7 +137,7 @@ def test_steps_without_a_difference_are_drawn_as_such() -> None:
     assert kinds["+ zero-copy"] == "loss"
     assert kinds["+ async"] == "gain"
     same = next(stair for stair in falls(ladders.ladder()).stairs if stair.kind == "same")
-    assert same.interval.endswith("no difference seen")
+    assert same.conclusion.endswith("no difference seen")
 
 
 def test_a_row_that_was_not_measured_breaks_no_other() -> None:
@@ -167,7 +167,7 @@ def test_the_table_has_a_row_a_cure_with_three_effects_and_its_load_warnings() -
     assert [row[0].text for row in rows] == list(ladders.CURES)
     by_name = {row[0].text: row for row in rows}
     assert [cell.sort for cell in by_name["batch-embed"][1:4]] == [1.31, 1.45, 1.9]
-    assert by_name["batch-embed"][1].note == "1.27 to 1.35"
+    assert by_name["batch-embed"][1].interval == "1.27 to 1.35"
     assert by_name["pooled"][3].note.endswith("no difference seen")
     assert by_name["prefetch"][4].text == "alone: async, device-loss and zero-copy"
     assert by_name["async"][4].text == "left out: prefetch and quiet-logging"

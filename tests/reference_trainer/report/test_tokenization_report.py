@@ -53,7 +53,7 @@ def test_the_table() -> None:
     assert [cell.text for cell in rows["sequential"]] == ["sequential", "1", "1.00k", "400k", "1.00", "baseline"]
     parallel = rows["parallel"]
     assert [cell.text for cell in parallel] == ["parallel", "2", "1.80k", "720k", "0.556", "1.80"]
-    assert (parallel[2].note, parallel[5].note) == ("1.71k to 1.89k", "1.71 to 1.89")
+    assert (parallel[2].note, parallel[5].interval) == ("1.71k to 1.89k", "1.71 to 1.89")
     assert rows["batch"][5].note.endswith("no difference seen")
     assert {cell.missing for cell in rows["theirs"][2:]} == {"it is not installed"}
     assert table.note.startswith("Library 1.0: sequential (how sequential works), batch (how batch works)")

@@ -8,7 +8,7 @@ from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table
 from profiler.report.render import html
 from profiler.report.render.html import flame_layout, phone_layout, share_of_row
 
-LINES = (Column("Line"), Column("In"), Column("Time a step", number=True), Column("Share", number=True))
+LINES = (Column("Line"), Column("In"), Column("Time a step", number=True), Column("Share", number=True, bar=True))
 ROW = (
     Cell("train.py:41", code=True),
     Cell("Linear.forward", code=True),
@@ -19,9 +19,8 @@ SMALL = Table(
     "small", (Column("A"), Column("B", number=True), Column("C", number=True)), ((Cell("a"), ROW[2], ROW[3]),)
 )
 TWO = Table("two", (Column("What"), Column("Value")), ((Cell("path"), Cell("/long" * 40)),))
-MIXED = Table(
-    "mixed", (Column("A"), Column("Share", number=True), Column("Share", number=True)), ((Cell("a"), ROW[3], ROW[3]),)
-)
+SHARE = Column("Share", number=True, bar=True)
+MIXED = Table("mixed", (Column("A"), SHARE, SHARE), ((Cell("a"), ROW[3], ROW[3]),))
 
 
 def lines(*rows: tuple[Cell, ...]) -> Table:
