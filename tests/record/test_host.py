@@ -15,7 +15,7 @@ from profiler.core.procfs import descendants, thread_ids, thread_times
 from profiler.core.samples import SAMPLE_NAMES, THREAD_NAME
 from profiler.record.collector import Context, Sampler
 from profiler.record.collectors import host
-from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, _Sample
+from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, HostReader
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo, RunSpec
@@ -56,7 +56,7 @@ def sample(folder: Path, level: str, times: int) -> tuple[Run, int, int, int]:
     assert child.stdout is not None
     try:
         spinner = int(child.stdout.readline())
-        taker = _Sample(Context(RunSpec(("x",), folder, level=level), child.pid, writer))
+        taker = HostReader(Context(RunSpec(("x",), folder, level=level), child.pid, writer))
         for _ in range(times):
             taker.take()
         grandchild = descendants(child.pid)[0]
@@ -105,7 +105,7 @@ def test_light_reads_threads_seldom(tmp_path: Path) -> None:
 def test_samples_that_cost_much_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.create(tmp_path / "run")
     writer = store.RunWriter(tmp_path / "run")
-    taker = _Sample(Context(RunSpec(("x",), tmp_path / "run"), os.getpid(), writer))
+    taker = HostReader(Context(RunSpec(("x",), tmp_path / "run"), os.getpid(), writer))
     now, used = 100.0, 0.0
 
     def take() -> int:
