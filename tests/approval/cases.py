@@ -24,8 +24,7 @@ from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import json as check_json
-from profiler.check.outputs import markdown
-from profiler.check.outputs.terminal import print_result
+from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from tests.check.outputs import results
 
@@ -147,7 +146,7 @@ def _check_output(result: GateResult) -> Output:
     with _folder():
         stream = io.StringIO()
         print_result(result, stream=stream)
-    return Output(document, {"Markdown": markdown.render(result), "terminal": stream.getvalue()})
+    return Output(document, {"Markdown": render_markdown(result), "terminal": stream.getvalue()})
 
 
 @cache

@@ -24,10 +24,10 @@ from profiler.check.counters.compare import unused_limits, worst
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
 from profiler.check.outputs import json
 from profiler.check.outputs.annotations import workflow_commands
-from profiler.check.outputs.places import places
-from profiler.check.outputs.terminal import print_result
+from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
-from profiler.check.outputs.write import append_summary, write_all
+from profiler.check.outputs.write import write_all
 from profiler.check.settings import Settings
 from profiler.check.speed.interrupts import last_signal
 from profiler.core.errors import Exit, ProfilerError
@@ -134,7 +134,7 @@ def _print(result: GateResult, settings: Settings) -> None:
     try:
         print_result(result, stream=sys.stdout)
         if settings.github or is_true(ACTIONS):
-            for line in workflow_commands(result, places(Path.cwd())):
+            for line in workflow_commands(result, Repository.around(Path.cwd())):
                 print(line)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -214,14 +214,14 @@ def report_error(error: ProfilerError | OSError) -> ReportedError:
         message = str(error)
     line = " ".join(message.split())
     if is_true(ACTIONS):
-        from profiler.check.outputs.markdown import text
+        from profiler.check.outputs.summary import escape
         from profiler.core.terminal import plain
 
         with suppress(OSError):
             print(f"::error::{plain(line).replace('%', '%25')}", flush=True)
         if summary := os.environ.get(SUMMARY):
             with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
-                file.write(f"**Performance check: it could not be done.** {text(line)}\n")
+                file.write(f"**Performance check: it could not be done.** {escape(line)}\n")
     return ReportedError(line)
 
 

@@ -34,8 +34,8 @@ from profiler.check.modes.sides import (
     warnings_of_steps,
     working_side,
 )
+from profiler.check.outputs.format import percent
 from profiler.check.outputs.text import count
-from profiler.check.outputs.words import percent
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, TextIO
 
 from profiler.check.history import ChangePoint, Entry, Series, Trend
-from profiler.check.model import STATES
-from profiler.check.outputs import said, words
+from profiler.check.model import FAIL, STATES
+from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text as sentences
 from profiler.core import units
 from profiler.report import blocks as b
@@ -128,25 +128,25 @@ def _results(entries: Sequence[Entry]) -> b.Table:
 
 def _result(entry: Entry) -> tuple[b.Cell, ...]:
     slow = b.Cell(b.NOTHING)
-    if name := _named(entry):
+    if name := _shown_line(entry):
         known = entry.slowdowns[name]
-        ends = filter(None, (words.interval(known.low, known.high), name))
-        slow = b.Cell(words.slowdown(known.slowdown), sort=known.slowdown, note=", ".join(ends))
+        ends = filter(None, (fmt.interval(known.low, known.high), name))
+        slow = b.Cell(fmt.slower_or_faster(known.slowdown), sort=known.slowdown, note=", ".join(ends))
     step = b.Cell(b.NOTHING if entry.step_time is None else units.seconds(entry.step_time))
     state = b.Cell(entry.state, strong=entry.state != STATES[0])
     return (b.Cell(_minute(entry.time)), b.Cell(_candidate(entry)), state, slow, step)
 
 
-def _named(entry: Entry) -> str:
-    """The line of the throughput gate that the check's sentence names first; the first one where it names none."""
-    sentence = entry.sentence.lower()
-    names = [name for name in entry.slowdowns if name in sentence]
-    return min(names, key=sentence.index, default=next(iter(entry.slowdowns), ""))
+def _shown_line(entry: Entry) -> str:
+    """The line of the verdict on speed to show: of a FAIL the one that is slower for sure, else the first one."""
+    names = list(entry.slowdowns)
+    slower = [name for name in names if (entry.slowdowns[name].low or 0.0) > 0] if entry.state == FAIL else []
+    return next(iter([*slower, *names]), "")
 
 
 def _candidate(entry: Entry) -> str:
     """'working tree (3f2a9c1)' tells its commit; a command does not."""
-    commit = said.commit(entry.commit, entry.what)
+    commit = fmt.short_commit(entry.commit, entry.what)
     return entry.what if not commit or commit in entry.what else ": ".join(filter(None, (commit, entry.what)))
 
 
@@ -155,19 +155,19 @@ def _name(series: Series) -> str:
     if series.unit != "1/step":
         return series.name[:1].upper() + series.name[1:]
     counter = series.name.removesuffix(_WORKERS)
-    noun = words.noun(counter)
-    where = f", {words.WORKERS}" if counter != series.name else ""
+    noun = fmt.counter_noun(counter)
+    where = f", {fmt.WORKERS}" if counter != series.name else ""
     return noun[:1].upper() + noun[1:] + where
 
 
 def _shown(value: float, series: Series) -> str:
     if series.unit == "1/step":
-        return words.amount(value, series.name.removesuffix(_WORKERS))
-    return words.percent(value) if series.unit == "share" else units.value(value, series.unit)
+        return fmt.amount(value, series.name.removesuffix(_WORKERS))
+    return fmt.percent(value) if series.unit == "share" else units.value(value, series.unit)
 
 
 def _commit(entry: Entry) -> str:
-    return said.commit(entry.commit, entry.what) or entry.what or "no commit"
+    return fmt.short_commit(entry.commit, entry.what) or entry.what or "no commit"
 
 
 def _minute(time: str) -> str:

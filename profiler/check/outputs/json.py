@@ -1,176 +1,120 @@
-"""A gate's result for programs: strict JSON of a documented schema (docs/check-json.md), with every round as measured.
+"""The result of a check as strict JSON of a documented schema (docs/check-json.md), with every round as measured.
 
 What was not measured is null, and `not_measured` maps its path to the reason.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
 
-from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
-from profiler.check.outputs import text as sentences
+from profiler.check.model import CounterLine, GateResult, Throughput
+from profiler.check.outputs import text
 from profiler.core.metrics import counter_unit
 from profiler.report.model import MissingReasons
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean, strict
 
-SCHEMA = "check/1"
-HISTORY = {1: "first schema"}
-_NUMBERS = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
-_NO_RISE = "the base does not have this counter"
-_NOT_COUNTED = "the candidate does not have this counter"
-_NO_BOUND = "too few rounds for a bound"
+SCHEMA: Final = "check/1"
+HISTORY: Final = {1: "first schema"}
+_STEPS: Final = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
+_NO_BOUND: Final = "too few rounds for a bound"
+_SETTLED: Final = "it is settled, or more rounds would not settle it"
+_NOT_REPORTED: Final = "this machine does not say"
+_REASONS: Final = {
+    "throughput": "throughput was not gated: stored times gate nothing",
+    "max_seconds": "no limit was set",
+    "commit": "not known: not a commit of its own, or no git checkout",
+    "step_time": "no step of it was timed",
+    "tokens_per_s": "the program does not say its tokens",
+    "before": "the base does not have this counter",
+    "after": "the candidate does not have this counter",
+    "allowed": "it gates nothing",
+    "slowdown": "no round could be compared",
+    "low": _NO_BOUND,
+    "high": _NO_BOUND,
+    "smallest": _NO_BOUND,
+    "more_rounds": _SETTLED,
+    "more_seconds": _SETTLED,
+    "control": "no rounds with a second copy of the base",
+    "confirmed": "nothing was to be confirmed",
+    "load": _NOT_REPORTED,
+    "steal": _NOT_REPORTED,
+    "cores": _NOT_REPORTED,
+}
+"""Key -> why its value may be null."""
 
 
 def result_json(result: GateResult) -> dict[str, Any]:
     """The keys of docs/check-json.md."""
-    gaps = MissingReasons()
+    limits = result.limits
+    counters = [{"counter": counter, **asdict(limit)} for counter, limit in sorted(limits.counters.items())]
+    reason = text.reasons(result.counters_reasons)
+    lines = [_counter(line) for line in result.counters]
     document: dict[str, Any] = {
         "schema": SCHEMA,
-        "state": result.state,
-        "sentence": result.sentence,
-        "mode": result.mode,
-        "created_at": result.created_at,
-        "seconds": gaps.number("seconds", result.seconds, ""),
-        "limits": _limits(result.limits, gaps),
-        "base": _side(result.base, "base", gaps),
-        "candidate": _side(result.candidate, "candidate", gaps),
-        "counters": _counters(result, gaps),
-        "throughput": _throughput(result.throughput, gaps) if result.throughput is not None else None,
+        **{key: getattr(result, key) for key in ("state", "sentence", "mode", "created_at", "seconds")},
+        "limits": {**asdict(limits), "counters": counters, "ignore": sorted(limits.ignore)},
+        "base": {**asdict(result.base), "facts": strict(result.base.facts)},
+        "candidate": {**asdict(result.candidate), "facts": strict(result.candidate.facts)},
+        "counters": result.counters_state and {"state": result.counters_state, "reason": reason, "lines": lines},
+        "throughput": _throughput(result.throughput) if result.throughput else None,
         "explanation": result.explanation,
-        "doubts": list(sentences.warnings(result)),
-        "notes": [sentences.sentence(note) for note in result.notes],
+        "doubts": list(text.warnings(result)),
+        "notes": list(text.notes(result)),
         "machine": dict(sorted(result.machine.items())),
-        "baseline_file": result.baseline_file,
-        "out": result.out,
+        **{key: getattr(result, key) for key in ("baseline_file", "out")},
     }
-    if result.counters_state is None:
-        gaps.reasons["counters"] = sentences.reasons(result.counters_reasons) or "counters were not gated"
-    if result.throughput is None:
-        gaps.reasons["throughput"] = "throughput was not gated: stored times gate nothing"
-    document["not_measured"] = gaps.reasons
-    cleaned: dict[str, Any] = clean(document)
+    reasons: dict[str, str] = {}
+    document = _without_gaps(document, "", {**_REASONS, "counters": reason or "counters were not gated"}, reasons)
+    cleaned: dict[str, Any] = clean({**document, "not_measured": reasons})
     return cleaned
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """Strict JSON text; the steps of a turn on one line."""
-    # no text holds a line's end unescaped: such lists are of numbers only
-    return _NUMBERS.sub(
-        lambda found: f"[{', '.join(found[1].split())}]".replace(",,", ","), report_json.render(document)
-    )
+    """Strict JSON text; the steps of a block on one line."""
+    # strings contain no unescaped line ends, so only lists of numbers match
+    return _STEPS.sub(lambda match: f"[{', '.join(match[1].split())}]".replace(",,", ","), report_json.render(document))
 
 
-def _limits(limits: Limits, gaps: MissingReasons) -> dict[str, Any]:
-    if limits.max_seconds is None:
-        gaps.reasons["limits.max_seconds"] = "no limit was set"
+def _counter(line: CounterLine) -> dict[str, Any]:
+    before, after = (ends and {"least": ends[0], "most": ends[1]} for ends in (line.before, line.after))
     return {
-        "detect": gaps.number("limits.detect", limits.detect, ""),
-        "counters": [
-            {
-                "counter": counter,
-                "absolute": gaps.number(f"limits.counters.{index}.absolute", limit.absolute, ""),
-                "relative": gaps.number(f"limits.counters.{index}.relative", limit.relative, ""),
-            }
-            for index, (counter, limit) in enumerate(sorted(limits.counters.items()))
-        ],
-        "ignore": sorted(limits.ignore),
-        "inconclusive": limits.inconclusive,
-        "max_rounds": limits.max_rounds,
-        "max_seconds": limits.max_seconds
-        if limits.max_seconds is None
-        else gaps.number("limits.max_seconds", limits.max_seconds, ""),
-    }
-
-
-def _side(side: SideInfo, path: str, gaps: MissingReasons) -> dict[str, Any]:
-    if side.commit is None:
-        gaps.reasons[f"{path}.commit"] = "not known: not a commit of its own, or no git checkout"
-    return {
-        "label": side.label,
-        "what": side.what,
-        "command": side.command,
-        "commit": side.commit,
-        "step_source": side.step_source,
-        "step_time": gaps.number(f"{path}.step_time", side.step_time, "no step of it was timed"),
-        "tokens_per_s": gaps.number(f"{path}.tokens_per_s", side.tokens_per_s, "the program does not say its tokens"),
-        "facts": strict(side.facts),
-    }
-
-
-def _counters(result: GateResult, gaps: MissingReasons) -> dict[str, Any] | None:
-    if result.counters_state is None:
-        return None
-    lines = [_counter(line, f"counters.lines.{index}", gaps) for index, line in enumerate(result.counters)]
-    return {"state": result.counters_state, "reason": sentences.reasons(result.counters_reasons), "lines": lines}
-
-
-def _counter(line: CounterLine, path: str, gaps: MissingReasons) -> dict[str, Any]:
-    return {
-        "counter": line.counter,
-        "scope": line.scope,
+        **{key: getattr(line, key) for key in ("counter", "scope", "state", "allowed")},
         "unit": counter_unit(line.counter) or "1",
-        "state": line.state,
-        "before": _span(line.before, f"{path}.before", _NO_RISE, gaps),
-        "after": _span(line.after, f"{path}.after", _NOT_COUNTED, gaps),
-        "allowed": gaps.number(f"{path}.allowed", line.allowed, "it gates nothing"),
-        "reason": sentences.reasons(line.reasons),
-        "changes": [
-            {
-                "file": change.file,
-                "line": change.line,
-                "function": change.function,
-                "operation": change.operation,
-                "before": gaps.number(f"{path}.changes.{index}.before", change.before, ""),
-                "after": gaps.number(f"{path}.changes.{index}.after", change.after, ""),
-            }
-            for index, change in enumerate(line.changes)
-        ],
+        "before": before,
+        "after": after,
+        "reason": text.reasons(line.reasons),
+        "changes": [{key: value for key, value in asdict(c).items() if key != "counter"} for c in line.changes],
     }
 
 
-def _span(ends: tuple[float, float] | None, path: str, reason: str, gaps: MissingReasons) -> dict[str, Any] | None:
-    if ends is None:
-        gaps.reasons[path] = reason
-        return None
-    return {name: gaps.number(f"{path}.{name}", value, "") for name, value in zip(("least", "most"), ends, strict=True)}
-
-
-def _throughput(throughput: Throughput, gaps: MissingReasons) -> dict[str, Any]:
-    if throughput.confirmed is None:
-        gaps.reasons["throughput.confirmed"] = "nothing was to be confirmed"
+def _throughput(speed: Throughput) -> dict[str, Any]:
     return {
-        "state": throughput.state,
-        "reason": sentences.sentence(throughput.reason) if throughput.reason else "",
-        "lines": [_line(line, f"throughput.lines.{index}", gaps) for index, line in enumerate(throughput.lines)],
-        "control": gaps.number("throughput.control", throughput.control, "no rounds with a second copy of the base"),
-        "confirmed": throughput.confirmed,
-        "doubts": [sentences.sentence(warning) for warning in throughput.warnings],
-        "rounds": [_round(measured.to_json(), index, gaps) for index, measured in enumerate(throughput.rounds)],
+        "state": speed.state,
+        "reason": text.sentence(speed.reason) if speed.reason else "",
+        "lines": list(map(asdict, speed.lines)),
+        "control": speed.control,
+        "confirmed": speed.confirmed,
+        "doubts": [text.sentence(warning) for warning in speed.warnings],
+        "rounds": [measured.to_json() for measured in speed.rounds],
     }
 
 
-def _line(line: TimeLine, path: str, gaps: MissingReasons) -> dict[str, Any]:
-    more = "it is settled, or more rounds would not settle it"
-    numbers: Iterable[tuple[str, float | None, str]] = (
-        ("slowdown", line.slowdown, "no round could be compared"),
-        ("low", line.low, _NO_BOUND),
-        ("high", line.high, _NO_BOUND),
-        ("smallest", line.smallest, _NO_BOUND),
-        ("more_rounds", line.more_rounds, more),
-        ("more_seconds", line.more_seconds, more),
-    )
-    known = {key: gaps.number(f"{path}.{key}", value, reason) for key, value, reason in numbers}
-    return {"name": line.name, "state": line.state, "rounds": line.rounds, **known}
-
-
-def _round(document: dict[str, Any], index: int, gaps: MissingReasons) -> dict[str, Any]:
-    """A round, with the reasons of what is not known of its conditions."""
-    path = f"throughput.rounds.{index}"
-    document["seconds"] = gaps.number(f"{path}.seconds", document["seconds"], "")
-    conditions = document["conditions"]
-    for key in ("load", "steal", "cores"):
-        conditions[key] = gaps.number(f"{path}.conditions.{key}", conditions[key], "this machine does not say")
-    return document
+def _without_gaps(value: Any, path: str, why: Mapping[str, str], reasons: dict[str, str]) -> Any:
+    """`value` with null for numbers that are not finite; `reasons` gets path -> reason of every null."""
+    if isinstance(value, Mapping):
+        return {key: _without_gaps(item, f"{path}.{key}".lstrip("."), why, reasons) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], int):  # the steps of a block, thousands of them
+            return value
+        return [_without_gaps(item, f"{path}.{index}", why, reasons) for index, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        reasons[path] = f"not a finite number: {value}"
+        return None
+    if value is None:
+        reasons[path] = why.get(path.rpartition(".")[2], "no reason was recorded")
+    return value

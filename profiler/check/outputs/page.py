@@ -1,17 +1,18 @@
-"""A gate's result as sections of a report: verdict, counters and their lines, rounds, how it was measured."""
+"""The result of a check as sections of a report: verdict, counters, throughput, method.
+
+The page shows all blocks; the terminal and the summary of a job show the brief ones.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput, TimeLine
-from profiler.check.outputs import said, words
-from profiler.check.outputs import text as sentences
-from profiler.check.outputs.figures import drift, slowdowns
-from profiler.check.outputs.rounds_table import rounds_table
+from profiler.check.outputs import format as fmt
+from profiler.check.outputs import text
+from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
 from profiler.core import units
 from profiler.report.blocks import (
     NOTHING,
@@ -33,37 +34,42 @@ from profiler.report.build import local_time
 from profiler.report.table import missing_cell, short_path
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
-_FAIL_FROM: Final = f"FAIL from ({said.POWER})"
-_OF_ROUNDS: Final[tuple[str, ...]] = (
-    "A round is a fresh pair of programs that take turns; one runs at a time, the other stands still.",
-    "A slow-down is by how much longer the candidate takes for the same work; a gain is negative, or said as 'faster'.",
+_FAIL_FROM: Final = f"FAIL from ({fmt.POWER})"
+_CHANGES_TITLE: Final = "Lines at which counters changed"
+_SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
+"""Titles that sections of the comparison have too."""
+_COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
+_MEASURING: Final = (
+    "Each round starts fresh processes of both sides, which run in short alternating blocks, the other one paused.",
+    "A slow-down is how much longer the candidate takes for the same work; a gain is negative, or marked 'faster'.",
     "Intervals are two one-sided bounds, each at the confidence of one look.",
-    "FAIL needs rounds of their own that confirm it, with slots swapped and a second copy of the base as control.",
-)
-_OF_COUNTERS: Final[tuple[str, ...]] = (
-    "Counters are those of measured steps, each compared with what its baseline and limits allow.",
+    "A FAIL is confirmed in further rounds, with the start order swapped and a second copy of the base as control.",
 )
 
 
 def gate_report(result: GateResult, comparison_sections: Sequence[Section] = ()) -> Report:
-    """The page: the gate first, then the comparison of both sides."""
-    sections = (*gate_sections(result), *_retitled(comparison_sections))
-    date = f" · {local_time(result.created_at)}" if result.created_at else ""
-    title = f"{said.side(result.candidate)} against {said.held_against(result)}"
-    return Report(title, f"Performance check{date}", sections)
-
-
-def _retitled(sections: Sequence[Section]) -> Iterator[Section]:
-    """Sections of the comparison, told apart from the gate's by title and anchor."""
-    own = Counter({"Throughput": 1, "Counters": 1, "Method": 1})
-    for section in sections:
+    """The page: the check first, then the comparison of both sides."""
+    comparison = []
+    for section in comparison_sections:
         title = "Comparison" if section.title == "Verdict" else section.title
-        title = f"{title} of the comparison" if own[title] else title
-        yield replace(section, key=f"comparison-{section.key}", title=title)
+        title = f"{title} of the comparison" if title in _SHARED_TITLES else title
+        comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
+    title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
+    subtitle = " · ".join(("Performance check", *time_and_duration(result)))
+    return Report(title, subtitle, (*gate_sections(result), *comparison))
+
+
+def time_and_duration(result: GateResult) -> Iterator[str]:
+    """'2026-11-20 10:30 UTC' and 'took 1 min 01 s', as far as they are known."""
+    if result.created_at:
+        yield local_time(result.created_at)
+    took = fmt.duration(result.seconds)
+    if took != units.NOT_MEASURED:
+        yield f"took {took}"
 
 
 def gate_sections(result: GateResult) -> tuple[Section, ...]:
-    """What the gate has to say, the verdict first."""
+    """The sections of the check, the verdict first."""
     sections = [_verdict(result)]
     if result.counters_state is not None:
         sections.append(_counters(result))
@@ -72,125 +78,157 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
     return (*sections, _method(result))
 
 
+# ---------------------------------------------------------------- verdict
+
+
 def _verdict(result: GateResult) -> Section:
-    callout = Callout(said.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
-    blocks: list[Block] = [callout]
-    blocks += [Text(result.explanation)] if result.explanation else []
-    blocks.append(Stats(tuple(_stats(result))))
+    callout = Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
+    explanation = [Text(result.explanation)] if result.explanation else []
+    warnings = text.warnings(result)
+    items = [Items(warnings, "Warnings")] if warnings else []
     changes = _changes(result)
-    blocks += [changes] if changes else []
-    if warnings := sentences.warnings(result):
-        blocks.append(Items(warnings, "Warnings"))
-    return Section("check", "Check", tuple(blocks), brief=(callout,))
+    table, sites = [], []
+    if changes:
+        columns = (
+            Column("Line"),
+            Column("Change, per step"),
+            Column("Before", number=True),
+            Column("Now", number=True),
+        )
+        table = [Table(_CHANGES_TITLE, columns, tuple(map(_change_row, changes)))]
+        sites = [Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)]
+    blocks: list[Block] = [callout, *explanation, Stats(tuple(_stats(result))), *table, *items]
+    return Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *sites, *items))
+
+
+def _changes(result: GateResult) -> list[Change]:
+    """Those of a FAIL first."""
+    return [change for line in sorted(result.counters, key=lambda line: line.state == PASS) for change in line.changes]
 
 
 def _stats(result: GateResult) -> Iterator[Stat]:
-    """The slow-downs, and how many counters rose."""
-    lines = result.throughput.lines if result.throughput is not None else ()
-    for line in lines:
-        yield Stat(f"Slow-down, {line.name}", replace(_slowdown(line), note=words.interval(line.low, line.high)))
-    if result.throughput is not None and lines:
-        yield from _could_see(lines[0], said.line_state(result.throughput, lines[0]))
+    speed = result.throughput
+    if speed is not None:
+        for line in speed.lines:
+            cell = replace(_slowdown_cell(line), note=fmt.interval(line.low, line.high))
+            yield Stat(f"Slow-down, {line.name}", cell)
+        if speed.lines:
+            yield from _sensitivity(speed.lines[0], fmt.line_state(speed, speed.lines[0]))
     if result.counters_state is not None:
-        bad = sum(line.state == FAIL for line in result.counters)
-        known = Cell(f"{bad}", f"of {len(result.counters)}", sort=bad)
-        yield Stat("Counters that fail", known if result.counters else missing_cell("nothing was compared"))
-    took = words.duration(result.seconds)
+        failed = sum(line.state == FAIL for line in result.counters)
+        cell = Cell(f"{failed}", f"of {len(result.counters)}", sort=failed)
+        yield Stat("Counters that fail", cell if result.counters else missing_cell("nothing was compared"))
+    took = fmt.duration(result.seconds)
     yield Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else Cell(took))
 
 
-def _could_see(line: TimeLine, state: str) -> Iterator[Stat]:
-    """Of a PASS what it rules out; nothing of a FAIL, which was seen."""
-    limit = said.ruled_out(line) if state == PASS else None
+def _sensitivity(line: TimeLine, state: str) -> Iterator[Stat]:
+    """What a PASS rules out, or what would have been a FAIL; nothing for a FAIL."""
+    limit = fmt.ruled_out(line) if state == PASS else None
     if limit is not None:
-        note = said.seen(line, state)[-1]
+        note = fmt.detectable(line, state)[-1]
         yield Stat("Ruled out: slower by more than", Cell(limit.removesuffix("%"), "%", sort=line.high, note=note))
     elif state != FAIL:
-        value = _percent(line.smallest, "too few rounds")
-        yield Stat(_FAIL_FROM, value if value.missing else replace(value, note=line.name))
+        cell = percent_cell(line.smallest, "too few rounds")
+        yield Stat(_FAIL_FROM, cell if cell.missing else replace(cell, note=line.name))
 
 
-def _slowdown(line: TimeLine) -> Cell:
-    number, _, rest = words.slowdown(line.slowdown).partition("%")
-    if words.in_percent(line.slowdown) is None:
+def _slowdown_cell(line: TimeLine) -> Cell:
+    if fmt.percentage(line.slowdown) is None:
         return missing_cell("no round could be compared")
-    return Cell(number, f"%{rest}", sort=line.slowdown)
+    return Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown)
 
 
-def _percent(slowdown: float | None, reason: str) -> Cell:
-    if words.in_percent(slowdown) is None:
-        return missing_cell(reason)
-    return Cell(words.percent(slowdown).removesuffix("%"), "%", sort=slowdown)
-
-
-def _state(state: str) -> Cell:
+def _state_cell(state: str) -> Cell:
     return Cell(state, judged=JUDGED.get(state, ""))
 
 
+# ---------------------------------------------------------------- counters
+
+
 def _counters(result: GateResult) -> Section:
-    columns = (
-        Column("Counter"),
-        Column("State"),
-        Column(said.base_title(result), number=True),
-        Column("Candidate", number=True),
-        Column("Allowed", number=True),
-        Column("Remark"),
-    )
-    # stable: within a kind the gate's order
-    ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not words.changed(line)))
-    table = Table("Counters per step", columns, tuple(map(_counter, ordered)))
-    if not ordered:
-        blocks: tuple[Block, ...] = (
-            NotMeasured("Counters", sentences.reasons(result.counters_reasons) or "no counter was compared"),
-        )
-    else:
-        reason = sentences.untold_counters_reason(result)
-        meant = said.if_meant(result)
-        above = (
-            *([f"{result.counters_state}: {reason}"] if reason else ()),
-            *([meant[0].upper() + meant[1:]] if meant else ()),
-        )
-        blocks = (*map(Text, above), table)
-    return Section("check-counters", "Counters", blocks)
+    if not result.counters:
+        reason = text.reasons(result.counters_reasons) or "no counter was compared"
+        missing = NotMeasured("Counters", reason)
+        return Section("check-counters", "Counters", (missing,), brief=(missing,))
+    reason = text.untold_counters_reason(result)
+    is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
+    hint = [Text("If this is intended: --update --reason TEXT")] if is_updatable else []
+    # stable: within a group the order of the result
+    ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not fmt.is_changed(line)))
+    notable = [line for line in ordered if line.state != PASS or fmt.is_changed(line)]
+    unchanged = len(ordered) - len(notable)
+    title = "Counters per step"
+    summary = f"{title}: {result.counters_state}" + (f", {reason}" if reason else "")
+    brief: list[Block] = [_counter_table(result, notable, summary)] if notable else [Text(summary)]
+    others = f"{unchanged:,} other{'s' * (unchanged != 1)}" if notable else f"All {unchanged:,}"
+    brief += [Text(f"{others} unchanged.")] if unchanged else []
+    above = [Text(f"{result.counters_state}: {reason}")] if reason else []
+    blocks: list[Block] = [*above, *hint, _counter_table(result, ordered, title)]
+    return Section("check-counters", "Counters", tuple(blocks), brief=(*brief, *hint))
 
 
-def _counter(line: CounterLine) -> tuple[Cell, ...]:
-    before, after, allowed = words.row(line)
+def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> Table:
+    titles = (fmt.base_column(result), "Candidate", "Allowed")
+    columns = (Column("Counter"), Column("State"), *(Column(title, number=True) for title in titles), Column("Remark"))
+    width = len(columns) if any(line.reasons for line in lines) else len(columns) - 1
+    return Table(caption, columns[:width], tuple(_counter_row(line)[:width] for line in lines))
+
+
+def _counter_row(line: CounterLine) -> tuple[Cell, ...]:
+    before, after, allowed = fmt.counter_amounts(line)
     return (
-        Cell(words.title(line), strong=line.state != PASS),
-        _state(line.state),
+        Cell(fmt.counter_title(line), strong=line.state != PASS),
+        _state_cell(line.state),
         Cell(before, sort=line.before[1] if line.before else -1.0),
-        Cell(after, sort=line.after[1] if line.after else -1.0, strong=words.changed(line)),
+        Cell(after, sort=line.after[1] if line.after else -1.0, strong=fmt.is_changed(line)),
         Cell(allowed, sort=line.allowed),
-        Cell(sentences.reasons(line.reasons) or NOTHING),
+        Cell(text.reasons(line.reasons) or NOTHING),
     )
 
 
-def _changes(result: GateResult) -> Table | None:
-    """Lines at which counters changed, those of a FAIL first."""
-    found = [(line, change) for line in result.counters for change in line.changes]
-    if not found:
-        return None
-    found.sort(key=lambda pair: pair[0].state == PASS)
-    columns = (Column("Line"), Column("Change, per step"), Column("Before", number=True), Column("Now", number=True))
-    rows = tuple(_change(change) for _, change in found)
-    return Table("Lines at which counters changed", columns, rows)
-
-
-def _change(change: Change) -> tuple[Cell, ...]:
-    texts = words.amounts((change.before, change.after), change.counter)
-    numbers = (Cell(text, sort=value) for text, value in zip(texts, (change.before, change.after), strict=True))
+def _change_row(change: Change) -> tuple[Cell, ...]:
+    values = (change.before, change.after)
     file = short_path(change.file) or "an unknown line"
-    place = f"{file}:{change.line}" if change.line > 0 else file
-    inside = words.inside(change).strip(" ()")
     return (
-        Cell(place, note=inside, title=words.place(change), code=True),
-        Cell(words.rise(change).removesuffix(" per step"), strong=True),
-        *numbers,
+        Cell(
+            f"{file}:{change.line}" if change.line > 0 else file,
+            note=fmt.function_and_operation(change).strip(" ()"),
+            title=fmt.location(change),
+            code=True,
+        ),
+        Cell(fmt.rise(change).removesuffix(" per step"), strong=True),
+        *(Cell(amount, sort=value) for amount, value in zip(fmt.amounts(values, change.counter), values, strict=True)),
     )
 
 
-def _throughput(result: GateResult, gate: Throughput) -> Section:
+# ---------------------------------------------------------------- throughput
+
+
+def _throughput(result: GateResult, speed: Throughput) -> Section:
+    reason = text.untold_speed_reason(result)
+    above = [Text(f"{speed.state}: {reason}")] if reason else []
+    summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
+    brief: list[Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [Text(summary)]
+    if speed.control is not None and speed.reason is None:
+        control = Text(f"The base against a second copy of itself: {fmt.slower_or_faster(speed.control)}.")
+        above.append(control)
+        brief.append(control)
+    blocks: list[Block] = [*above]
+    if speed.lines:
+        blocks.append(_time_table(result, speed))
+    figures: list[tuple[str, tuple[Block, ...]]] = [
+        ("Slow-down of the candidate", tuple(slowdown_figure(result))),
+        ("Time of a step", tuple(step_time_figure(speed))),
+    ]
+    if columns := tuple(figure for figure in figures if figure[1]):
+        blocks.append(Group(columns))
+    blocks += rounds_table(speed)
+    missing = (NotMeasured("Throughput", "no round was run"),)
+    return Section("check-throughput", "Throughput", tuple(blocks) or missing, brief=tuple(brief))
+
+
+def _time_table(result: GateResult, speed: Throughput) -> Table:
     columns = (
         Column("Line"),
         Column("State"),
@@ -200,49 +238,65 @@ def _throughput(result: GateResult, gate: Throughput) -> Section:
         Column(_FAIL_FROM, number=True),
         Column("What would settle it"),
     )
-    rows = tuple(_line(result, gate, line) for line in gate.lines)
+    rows = tuple(
+        (
+            *_time_cells(speed, line),
+            percent_cell(line.smallest, "too few rounds for a bound"),
+            Cell(fmt.remaining_effort(result, line) or NOTHING),
+        )
+        for line in speed.lines
+    )
     note = (
-        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {said.POWER} probability, with this "
+        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.POWER} probability, with this "
         "noise and these rounds."
     )
-    reason = sentences.untold_speed_reason(result)
-    blocks: list[Block] = [Text(f"{gate.state}: {reason}")] if reason else []
-    if control := said.control(gate):
-        blocks.append(Text(control))
-    blocks += [Table("What the rounds say", columns, rows, note)] if rows else []
-    drawn = (("Slow-down of the candidate", tuple(slowdowns(result))), ("Time of a step", tuple(drift(gate))))
-    figures = tuple(column for column in drawn if column[1])
-    blocks += [Group(figures)] if figures else []
-    blocks += rounds_table(gate)
-    return Section("check-throughput", "Throughput", tuple(blocks) or (NotMeasured("Throughput", "no round was run"),))
+    return Table("What the rounds show", columns, rows, note)
 
 
-def _line(result: GateResult, gate: Throughput, line: TimeLine) -> tuple[Cell, ...]:
-    ends = words.interval(line.low, line.high)
+def _brief_time_table(result: GateResult, speed: Throughput, caption: str) -> Table:
+    columns = (
+        Column("Line"),
+        Column("State"),
+        Column("Slow-down", number=True),
+        Column("Interval", number=True),
+        Column("Rounds", number=True),
+    )
+    notes = []
+    for line in speed.lines:
+        effort = fmt.remaining_effort(result, line)
+        parts = [*fmt.detectable(line, fmt.line_state(speed, line)), *([f"to settle it: {effort}"] if effort else [])]
+        if parts:
+            notes.append(f"{line.name}: {'; '.join(parts)}.")
+    rows = tuple(_time_cells(speed, line) for line in speed.lines)
+    return Table(caption, columns, rows, " ".join(notes))
+
+
+def _time_cells(speed: Throughput, line: TimeLine) -> tuple[Cell, ...]:
+    ends = fmt.interval(line.low, line.high)
     return (
         Cell(line.name),
-        _state(said.line_state(gate, line)),
-        replace(_slowdown(line), strong=True),
+        _state_cell(fmt.line_state(speed, line)),
+        replace(_slowdown_cell(line), strong=True),
         Cell(ends) if ends else missing_cell("too few rounds for a bound"),
         Cell(f"{line.rounds:,}", sort=line.rounds),
-        _percent(line.smallest, "too few rounds for a bound"),
-        Cell(said.more(result, line).replace(" would probably settle it", "") or NOTHING),
     )
+
+
+# ---------------------------------------------------------------- method
 
 
 def _method(result: GateResult) -> Section:
-    sides = [("base", result.base), ("candidate", result.candidate)]
     columns = (Column("Side"), Column("What"), Column("Command"), Column("Speed, gates nothing"))
     rows = tuple(
-        (Cell(name), Cell(said.side(side)), Cell(side.command or NOTHING), Cell(said.side_times(side) or NOTHING))
-        for name, side in sides
+        (Cell(name), Cell(fmt.side_title(side)), Cell(side.command or NOTHING), Cell(fmt.side_speed(side) or NOTHING))
+        for name, side in (("base", result.base), ("candidate", result.candidate))
     )
-    facts = tuple((Cell(name), Cell(value)) for name, value in result.machine.items())
-    method = _OF_COUNTERS if result.counters_state is not None else ()
-    method += _OF_ROUNDS if result.throughput is not None else ()
-    blocks: list[Block] = [Items((*method, *said.limits(result)))]
-    blocks += [Items(sentences.notes(result), "Notes")] if result.notes else []
-    blocks.append(Table("Sides", columns, rows))
-    if facts:
+    method = [*(_COUNTING if result.counters_state is not None else ())]
+    method += _MEASURING if result.throughput is not None else ()
+    notes = text.notes(result)
+    items = [Items(notes, "Notes")] if notes else []
+    blocks: list[Block] = [Items((*method, *fmt.limit_sentences(result))), *items, Table("Sides", columns, rows)]
+    if result.machine:
+        facts = tuple((Cell(name), Cell(value)) for name, value in result.machine.items())
         blocks.append(Table("Machine", (Column("Fact"), Column("Value")), facts))
-    return Section("check-method", "Method", tuple(blocks))
+    return Section("check-method", "Method", tuple(blocks), brief=tuple(items))

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
-from profiler.check.outputs import words
-from profiler.check.outputs.revision_text import REVISION_SENTENCES
+from profiler.check.outputs import format as fmt
 from profiler.core.metrics import find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
@@ -17,6 +16,15 @@ _MAX_COUNTERS: Final = 3
 """Counters that the verdict names."""
 _MAX_LENGTH: Final = 60
 """Characters of a value that is quoted."""
+_MAX_FILES: Final = 3
+_MAX_PACKAGES: Final = 4
+_ENVIRONMENTS: Final = {
+    "same": "both sides ran in your environment, as requested",
+    "manager": "{program} chooses the environment",
+    "nothing-to-install": "pip finds nothing to install: both sides ran in your environment",
+    "new": "it ran in an environment of its own (made now, {path})",
+    "cached": "it ran in an environment of its own (made by an earlier check, {path})",
+}
 Values = Mapping[str, Any]
 
 
@@ -33,8 +41,6 @@ def enumerate_names(names: Collection[str], conjunction: str = "and") -> str:
 
 def sentence(notice: Notice) -> str:
     """The sentence for a notice of a check."""
-    if notice.code in REVISION_SENTENCES:
-        return REVISION_SENTENCES[notice.code](notice.values)
     text = _SENTENCES[notice.code]
     return text if isinstance(text, str) else text(notice.values)
 
@@ -48,6 +54,12 @@ def warnings(result: GateResult) -> tuple[str, ...]:
     """All warnings, each once."""
     speed = result.throughput.warnings if result.throughput is not None else ()
     return tuple(dict.fromkeys(map(sentence, (*result.warnings, *speed))))
+
+
+def headline(result: GateResult) -> str:
+    """The verdict's sentence with a capital letter, unless it begins with a name."""
+    sentence = plain(result.sentence)
+    return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
 
 
 def notes(result: GateResult) -> tuple[str, ...]:
@@ -148,7 +160,7 @@ def _stopped(values: Values, rounds: int, otherwise: str) -> str:
 
 def _means(values: Values) -> str:
     lines = (
-        f"{line} {words.percent(candidate)}, the base against itself {words.percent(control)}"
+        f"{line} {fmt.percent(candidate)}, the base against itself {fmt.percent(control)}"
         for line, candidate, control in values["lines"]
     )
     return "; ".join(lines)
@@ -156,7 +168,7 @@ def _means(values: Values) -> str:
 
 def _stalls(values: Values) -> str:
     added = values["stalls"]
-    return "" if added is None else f"; rare, long stalls of the candidate add {words.percent(added)} of it"
+    return "" if added is None else f"; rare, long stalls of the candidate add {fmt.percent(added)} of it"
 
 
 def _confirmed(values: Values) -> str:
@@ -198,8 +210,8 @@ def _undecided(values: Values) -> str:
 def _range(name: str, slowdown: float | None, low: float | None, high: float | None) -> str:
     if slowdown is None:
         return f"{name} not measured"
-    ends = words.interval(low, high)
-    return f"{name} {words.percent(slowdown)}{f' ({ends})' if ends else ''}"
+    ends = fmt.interval(low, high)
+    return f"{name} {fmt.percent(slowdown)}{f' ({ends})' if ends else ''}"
 
 
 _OTHER_FILESYSTEM: Final = (
@@ -287,6 +299,21 @@ def _other_steps(values: Values) -> str:
     return f"counted over {count(values['after'], 'step')} against {values['before']}"
 
 
+def _shortened(names: Sequence[str], limit: int) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _requirements(values: Values) -> str:
+    files = _shortened(values["files"], _MAX_FILES)
+    return f"{values['rev']} has other requirements ({files}): {_ENVIRONMENTS[values['environment']].format(**values)}"
+
+
+def _packages(values: Values) -> str:
+    versions = [f"{name} {theirs} there, {ours} here" for name, theirs, ours in values["packages"]]
+    return f"versions of packages differ: {_shortened(versions, _MAX_PACKAGES)}"
+
+
 _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # why the rounds ended
     "interrupted": "an interrupt",
@@ -317,15 +344,15 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"A step of the candidate has {v['ratio']:.2f} times the base's tokens: the time per token is compared."
     ),
     "drift": lambda v: (
-        f"The slow-down changed by {words.percent(v['change'])} from the first round to the last: it is not one number."
+        f"The slow-down changed by {fmt.percent(v['change'])} from the first round to the last: it is not one number."
     ),
     "odd-round": lambda v: (
-        f"Round {v['round']} alone measured {words.percent(v['slowdown'])}, the others "
-        f"{words.percent(v['others'])} on average."
+        f"Round {v['round']} alone measured {fmt.percent(v['slowdown'])}, the others "
+        f"{fmt.percent(v['others'])} on average."
     ),
     "rare-stalls": lambda v: (
         f"The candidate has rare, long stalls, a few of which decide: counted in full they add "
-        f"{words.percent(v['added'])}."
+        f"{fmt.percent(v['added'])}."
     ),
     "start-order": lambda v: (
         f"The candidate is {_slower_or_faster(v['difference'])} where its program is started second: the start order "
@@ -336,7 +363,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"the other side's."
     ),
     "control-differs": lambda v: (
-        f"The base against itself, which should be 0, is {words.percent(v['difference'])} in "
+        f"The base against itself, which should be 0, is {fmt.percent(v['difference'])} in "
         f"{count(v['rounds'], 'round')}."
     ),
     "unsteady-speed": lambda v: (
@@ -369,6 +396,26 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "other-step-count": _other_steps,
     "rare-events": lambda v: f"{_other_steps(v)}: what happens only now and then needs as many",
     "compared-to": lambda v: f"against {v['name']}",
+    # notes on another revision
+    "requirements-differ": _requirements,
+    "package-versions-differ": _packages,
+    "extras-not-installed": (
+        "extras of pyproject.toml are not installed there: name what is needed in requirements.txt"
+    ),
+    "conda-file-ignored": lambda v: f"{v['file']} of conda is ignored",
+    "submodule-missing": lambda v: (
+        f"submodule {v['name']} is empty there: {v['commit']} is not in your checkout "
+        f"(git submodule update --init {v['name']})"
+    ),
+    "submodule-incomplete": lambda v: f"submodule {v['name']} is incomplete there: {v['error']}",
+    "lfs-pointers": lambda v: (
+        f"{_shortened(v['files'], _MAX_FILES)}: large files of git-lfs that were not fetched: git lfs fetch, or "
+        "--link them from the working tree"
+    ),
+    "installed-copy": lambda v: (
+        f"{v['name']} was installed as a copy of {v['folder']}, so both sides import the same code from it; "
+        "pip install -e lets each import its own"
+    ),
     # notes
     "limits-unused": _unused_limits,
     "ignored-unused": lambda v: f"Ignoring {enumerate_names(v['names'])} changed nothing: {_unused(v['names'])}.",

@@ -1,4 +1,4 @@
-"""Made-up results of a gate: nothing in here was measured, and every title says SYNTHETIC."""
+"""Made-up results of checks: nothing in here was measured, and every verdict says SYNTHETIC."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = (
     "<script>alert('boo')</script> | `tick` **bold** [link](javascript:alert(1)) & \"quote\"\r\n::error::owned\n"
     "##[error]owned %0A, a:b=c \x1b[31mred\x07\x00\u202eder \ud800 \ufffe ]]> @everyone 数据 naïve"
 )
-"""Everything that some output must not take at its word."""
+"""Text that some output must escape."""
 MACHINE = {
     "cpu": "AMD EPYC 7B13",
     "cores": "2",
@@ -44,14 +44,14 @@ MACHINE = {
 }
 
 
-def words(text: str) -> Notice:
+def free(text: str) -> Notice:
     return Notice("text", {"text": text})
 
 
 SYNC = Change("syncs", "examples/train.py", 104, "train_step", "item", 0.0, 1.0)
 
 
-def turn(side: str, begin: int, step_ns: float, noise: random.Random) -> StepBlock:
+def step_block(side: str, begin: int, step_ns: float, noise: random.Random) -> StepBlock:
     steps = tuple(int(step_ns * noise.lognormvariate(0.0, 0.02)) for _ in range(8))
     return StepBlock(side, begin, steps, tokens=8 * 512)
 
@@ -64,7 +64,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
         level = 5e7 * noise.lognormvariate(0.0, 0.06)
         speeds = {BASE: level, CONTROL: level, CANDIDATE: level * (1 + slower)}
         turns = [
-            turn(side, 1_000_000_000 * (100 * number + 10 * block + at), speeds[side], noise)
+            step_block(side, 1_000_000_000 * (100 * number + 10 * block + at), speeds[side], noise)
             for block in range(4)
             for at, side in enumerate(slots if block % 2 else slots[::-1])
         ]
@@ -74,7 +74,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
 
 
 def with_values(gate: Throughput) -> Throughput:
-    """With what each round says, as a concluded result has it."""
+    """With the slow-downs of its rounds, as a concluded result has them."""
     values = [round_values(one) for one in gate.rounds]
     return replace(gate, round_slowdowns=tuple((one.typical, one.control_typical) for one in values))
 
@@ -117,7 +117,7 @@ def passed() -> GateResult:
         COUNTERS,
         PASS,
         throughput=with_values(Throughput(PASS, TIMES, rounds(0.003))),
-        notes=(words("A slow-down between 2% and 5% may pass or fail."),),
+        notes=(free("A slow-down between 2% and 5% may pass or fail."),),
         machine=MACHINE,
         created_at="2026-11-20T10:30:00+00:00",
         seconds=61.4,
@@ -128,10 +128,10 @@ def passed() -> GateResult:
 def failed() -> GateResult:
     counters = (
         replace(COUNTERS[0], state=FAIL, after=(13.0, 13.0), changes=(SYNC,)),
-        replace(COUNTERS[1], after=(3.0, 3.0), reasons=(words("fewer: refresh the baseline"),)),
+        replace(COUNTERS[1], after=(3.0, 3.0), reasons=(free("fewer: refresh the baseline"),)),
         *COUNTERS[2:4],
-        CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, (words("within the limit of 2%"),)),
-        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (words("the baseline has none"),)),
+        CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, (free("within the limit of 2%"),)),
+        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
         COUNTERS[5],
     )
     times = (
@@ -149,14 +149,14 @@ def failed() -> GateResult:
                 FAIL,
                 times,
                 rounds(0.053, 5, confirm=3),
-                words("confirmed by 3 rounds with slots swapped"),
+                free("confirmed by 3 rounds with slots swapped"),
                 0.002,
                 confirmed=True,
-                warnings=(words("4.1% of the cores' time went to other virtual machines."),),
+                warnings=(free("4.1% of the cores' time went to other virtual machines."),),
             )
         ),
         explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
-        warnings=(words("The load rose from 1.5 to 2.2 runnable threads while this was measured."),),
+        warnings=(free("The load rose from 1.5 to 2.2 runnable threads while this was measured."),),
         limits=Limits(counters={"allocations": Limit(relative=0.02)}),
     )
 
@@ -175,8 +175,8 @@ def inconclusive() -> GateResult:
                 INCONCLUSIVE,
                 times,
                 rounds(0.028, 20),
-                words("20 rounds are over"),
-                warnings=(words("The first slot is 3.1% slower."),),
+                free("20 rounds are over"),
+                warnings=(free("The first slot is 3.1% slower."),),
             )
         ),
     )
@@ -191,7 +191,7 @@ def other_machine() -> GateResult:
         mode="baseline",
         counters=(),
         counters_state=INCONCLUSIVE,
-        counters_reasons=(words("the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update"),),
+        counters_reasons=(free("the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update"),),
         throughput=None,
         baseline_file="tests/baseline.json",
     )
@@ -206,7 +206,7 @@ def unmeasured() -> GateResult:
         sentence="SYNTHETIC: the candidate took fewer steps than a turn needs.",
         counters=(),
         counters_state=None,
-        throughput=Throughput(INCONCLUSIVE, (nothing,), (), words("too few steps")),
+        throughput=Throughput(INCONCLUSIVE, (nothing,), (), free("too few steps")),
         out="",
         machine={},
     )
@@ -216,7 +216,6 @@ def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
     change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"))
-    named = words(bad)
     return GateResult(
         FAIL,
         bad,
@@ -224,18 +223,18 @@ def hostile() -> GateResult:
         SideInfo(bad, bad, bad),
         Limits(counters={bad: Limit(1.0, 0.5)}, ignore=(bad,)),
         bad,
-        (CounterLine(bad, FAIL, (1.0, 2.0), (3.0, float("inf")), float("nan"), (named,), (change,)),),
+        (CounterLine(bad, FAIL, (1.0, 2.0), (3.0, float("inf")), float("nan"), (free(bad),), (change,)),),
         FAIL,
-        (named,),
+        (free(bad),),
         Throughput(
             FAIL,
             (TimeLine(bad, FAIL, 900.0, float("-inf"), float("nan"), 3, float("inf"), 3, float("inf")),),
             (replace(rounds(0.05, 1)[0], kind=bad, slots=(bad, bad), conditions=Conditions(throttled=(bad,))),),
-            named,
-            warnings=(named,),
+            free(bad),
+            warnings=(free(bad),),
         ),
-        (named,),
-        (named,),
+        (free(bad),),
+        (free(bad),),
         {bad: bad},
         bad,
         bad,

@@ -1,32 +1,31 @@
-"""Workflow commands: at the site, with GitHub's escapes, and one command a line whatever the texts hold."""
+"""Workflow commands: at the site, with GitHub's escapes, one command a line whatever the texts contain."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from profiler.check.model import FAIL, Change, CounterLine
-from profiler.check.outputs.annotations import MOST, command, workflow_commands
-from profiler.check.outputs.places import Places, places
+from profiler.check.outputs.annotations import MAX_ANNOTATIONS, command, workflow_commands
+from profiler.check.outputs.findings import Repository
 from tests.check.outputs import results
 
-WHERE = Places("/repo", "/repo")
+REPOSITORY = Repository("/repo", "/repo")
 COMMAND = re.compile(r"^::(error|warning|notice) (?:[a-z]+=[^,:\r\n]*,?)+::[^\r\n]*$")
 
 
 @pytest.mark.parametrize("name", results.everything())
 def test_every_line_is_one_command(name: str) -> None:
-    for line in workflow_commands(results.everything()[name], WHERE):
+    for line in workflow_commands(results.everything()[name], REPOSITORY):
         assert COMMAND.match(line), line
         assert not set(line) & set("\r\n\x1b\x00")
         line.encode()
 
 
 def test_a_failure_is_an_error_at_its_line() -> None:
-    lines = workflow_commands(results.failed(), WHERE)
+    lines = workflow_commands(results.failed(), REPOSITORY)
     assert lines[0] == (
         "::error file=examples/train.py,line=104,title=Syncs%3A FAIL::+1 sync per step (train_step, item)"
     )
@@ -34,12 +33,12 @@ def test_a_failure_is_an_error_at_its_line() -> None:
     assert [line for line in lines if line.startswith("::warning title=all steps%3A INCONCLUSIVE")]
     assert [line for line in lines if line.startswith("::warning title=A warning about this check::The load rose")]
     assert lines[-1].startswith("::notice title=H2D copies%3A fewer::")
-    last = workflow_commands(replace(results.failed(), mode="baseline"), WHERE)[-1]
+    last = workflow_commands(replace(results.failed(), mode="baseline"), REPOSITORY)[-1]
     assert last.startswith("::notice title=H2D copies%3A fewer%2C refresh the baseline::")
 
 
-def test_a_pass_says_nothing() -> None:
-    assert workflow_commands(results.passed(), WHERE) == ()
+def test_a_pass_has_no_annotations() -> None:
+    assert workflow_commands(results.passed(), REPOSITORY) == ()
 
 
 def test_the_escapes_of_github() -> None:
@@ -50,35 +49,21 @@ def test_the_escapes_of_github() -> None:
 def test_files_elsewhere_are_named_in_the_message() -> None:
     change = replace(results.SYNC, file="/usr/lib/python3/torch/_tensor.py")
     line = replace(results.failed().counters[0], changes=(change,))
-    (first, *_) = workflow_commands(replace(results.failed(), counters=(line,)), WHERE)
+    (first, *_) = workflow_commands(replace(results.failed(), counters=(line,)), REPOSITORY)
     assert first.startswith("::error title=Syncs%3A FAIL::+1 sync per step at /usr/lib/python3/torch/_tensor.py:104")
 
 
 def test_only_lines_that_rose_are_errors() -> None:
     fell = Change("syncs", "examples/train.py", 90, "f", "item", 2.0, 1.0)
     line = replace(results.failed().counters[0], changes=(results.SYNC, fell))
-    lines = workflow_commands(replace(results.failed(), counters=(line,)), WHERE)
-    assert [one for one in lines if one.startswith("::error file")] == [lines[0]]
+    lines = workflow_commands(replace(results.failed(), counters=(line,)), REPOSITORY)
+    assert [item for item in lines if item.startswith("::error file")] == [lines[0]]
     assert "line=104" in lines[0]
 
 
 def test_more_than_github_shows_are_counted() -> None:
     counters = tuple(CounterLine(f"counter_{at}", FAIL, (0.0, 0.0), (1.0, 1.0), 0.0) for at in range(25))
-    lines = workflow_commands(replace(results.failed(), counters=counters), WHERE)
+    lines = workflow_commands(replace(results.failed(), counters=counters), REPOSITORY)
     errors = [line for line in lines if line.startswith("::error")]
-    assert len(errors) == MOST
+    assert len(errors) == MAX_ANNOTATIONS
     assert errors[-1].startswith("::error title=17 more::17 more are in")
-
-
-def test_the_root_is_the_nearest_folder_with_git(tmp_path: Path) -> None:
-    (tmp_path / "repo" / ".git").mkdir(parents=True)
-    inner = tmp_path / "repo" / "examples" / "deep"
-    inner.mkdir(parents=True)
-    where = places(inner)
-    assert where.root == str(tmp_path / "repo")
-    assert where.inside("train.py") == "examples/deep/train.py"
-    assert where.inside(str(tmp_path / "repo" / "lib" / "x.py")) == "lib/x.py"
-    assert where.inside("../../../outside.py") is None
-    assert where.inside("") is None
-    assert where.shown("/elsewhere/x.py") == "/elsewhere/x.py"
-    assert Places("", "/anywhere").inside("x.py") is None

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.check.history import Bounds, Entry, History, trend
 from profiler.check.outputs.history import print_history, render
-from profiler.core.notice import Notice
+from tests.check.outputs.results import free
 
 
 def entries(count: int = 24) -> tuple[Entry, ...]:
@@ -29,7 +29,7 @@ def entries(count: int = 24) -> tuple[Entry, ...]:
 
 
 def test_markdown() -> None:
-    text = render(trend(History("history.jsonl", entries(), (Notice("text", {"text": "line 3 is damaged"}),))))
+    text = render(trend(History("history.jsonl", entries(), (free("line 3 is damaged"),))))
     assert "history.jsonl: 23 PASS, 1 FAIL; 2026-05-01 12:30 to 2026-05-24 12:30" in text
     assert "- Syncs: 2 → 3 per step (+50%) since 12abcde (2026-05-13 12:30); the result before is of 11abcde" in text
     assert "Step time: 50.1 ms → 52.6 ms (+4.99%) since 12abcde" in text
@@ -55,24 +55,23 @@ def test_terminal_of_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_one() -> None:
-    assert "No check is in it yet." in render(trend(History("h", (), (Notice("text", {"text": "line 1 is damaged"}),))))
+    assert "No check is in it yet." in render(trend(History("h", (), (free("line 1 is damaged"),))))
     one = render(trend(History("h", entries(1))))
     assert "No level changed." in one
     nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))
     assert "Nothing was measured." in nothing
 
 
-def test_a_result_names_its_commit_and_the_line_that_its_sentence_names() -> None:
-    both = {"typical step": Bounds(0.01, 0.0, 0.02, 7), "all steps": Bounds(0.03, 0.02, 0.04, 7)}
-    made = Entry("2026-05-01", "FAIL", commit="3f2a9c1ee+changes", what="python train.py", slowdowns=both)
-    for sentence, shown in (
-        ("The typical step takes 1.0% longer, at least 0.0%", "+1.0% (0.0% to +2.0%, typical step)"),
-        ("All steps together take 3.0% longer", "+3.0% (+2.0% to +4.1%, all steps)"),
-        ("Syncs rose by 1 per step", "+1.0% (0.0% to +2.0%, typical step)"),
+def test_a_result_shows_its_commit_and_the_line_that_is_slower() -> None:
+    both = {"typical step": Bounds(0.01, -0.01, 0.02, 7), "all steps": Bounds(0.03, 0.02, 0.04, 7)}
+    entry = Entry("2026-05-01", "FAIL", commit="3f2a9c1ee+changes", what="python train.py", slowdowns=both)
+    for state, shown in (
+        ("FAIL", "+3.0% (+2.0% to +4.1%, all steps)"),
+        ("PASS", "+1.0% (-1.0% to +2.0%, typical step)"),
     ):
-        text = render(trend(History("h", (replace(made, sentence=sentence),))))
-        assert f"3f2a9c1+changes: python train.py | FAIL | {shown}" in text, text
-    named = replace(made, what="working tree (3f2a9c1+changes)")
+        text = render(trend(History("h", (replace(entry, state=state),))))
+        assert f"3f2a9c1+changes: python train.py | {state} | {shown}" in text, text
+    named = replace(entry, what="working tree (3f2a9c1+changes)")
     assert text.count("3f2a9c1") == render(trend(History("h", (named,)))).count("3f2a9c1") == 1
 
 

@@ -45,7 +45,7 @@ def test_it_is_strict_and_every_null_has_its_reason(name: str) -> None:
 def test_rounds_come_back_as_they_were(name: str) -> None:
     gate = results.everything()[name].throughput
     assert gate is not None
-    back = tuple(Round.from_json(one) for one in document(name)["throughput"]["rounds"])
+    back = tuple(Round.from_json(item) for item in document(name)["throughput"]["rounds"])
     assert back == gate.rounds
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE
 from profiler.check.outputs import junit
-from profiler.check.outputs.cases import cases
+from profiler.check.outputs.findings import cases
 from tests.check.outputs import results
 
 
@@ -19,13 +19,13 @@ def test_counts_are_those_of_the_cases(name: str) -> None:
     root = ET.fromstring(text.encode("utf-8"))
     assert root.tag == "testsuites"
     (suite,) = root.findall("testsuite")
-    found = suite.findall("testcase")
-    assert len(found) == len(cases(result)) == int(suite.get("tests", "")) > 0
+    tests = suite.findall("testcase")
+    assert len(tests) == len(cases(result)) == int(suite.get("tests", "")) > 0
     assert len(suite.findall("testcase/failure")) == int(suite.get("failures", ""))
     assert len(suite.findall("testcase/skipped")) == int(suite.get("skipped", ""))
     assert bool(suite.findall("testcase/failure")) == (result.state == FAIL)
     assert bool(suite.findall("testcase/skipped")) or result.state != INCONCLUSIVE
-    assert len({(case.get("classname"), case.get("name")) for case in found}) == len(found)
+    assert len({(case.get("classname"), case.get("name")) for case in tests}) == len(tests)
 
 
 def test_messages_and_machine() -> None:

@@ -1,4 +1,4 @@
-"""check.sarif: what SARIF 2.1.0 requires, and fingerprints that stay when a line moves."""
+"""Alerts: what SARIF 2.1.0 and GitLab's Code Quality require, and fingerprints that stay when a line moves."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import unquote
 import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, Change, GateResult
-from profiler.check.outputs import sarif
-from profiler.check.outputs.places import Places
+from profiler.check.outputs import alerts
+from profiler.check.outputs.findings import Repository
 from tests.check.outputs import results
 
-WHERE = Places("/repo", "/repo")
+REPOSITORY = Repository("/repo", "/repo")
 URI = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[A-Za-z0-9\-._~/%@!$&'()*+,;=]*$")
 
 
-KNOWN = {
+ALLOWED = {
     "": {"$schema", "version", "runs"},
     "runs": {"tool", "invocations", "columnKind", "originalUriBaseIds", "results", "properties"},
     "tool": {"driver"},
@@ -56,23 +56,23 @@ REQUIRED = {
 """By the schema, or by GitHub's documentation of SARIF support."""
 
 
-def assert_known(value: Any, name: str = "") -> None:
+def assert_allowed(value: Any, name: str = "") -> None:
     """Every object below `value` has what it must have, and nothing that the schema does not know."""
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict):
-            assert name not in KNOWN or set(one) <= KNOWN[name], (name, set(one) - KNOWN[name])
-            assert REQUIRED.get(name, set()) <= set(one), (name, set(one))
-            for key, inner in one.items():
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            assert name not in ALLOWED or set(item) <= ALLOWED[name], (name, set(item) - ALLOWED[name])
+            assert REQUIRED.get(name, set()) <= set(item), (name, set(item))
+            for key, inner in item.items():
                 if key not in {"properties", "originalUriBaseIds", "partialFingerprints"}:
-                    assert_known(inner, key)
+                    assert_allowed(inner, key)
 
 
-def document_of(result: GateResult, where: Places = WHERE) -> dict[str, Any]:
-    return dict(json.loads(sarif.render(result, where)))
+def sarif(result: GateResult, repository: Repository = REPOSITORY) -> dict[str, Any]:
+    return dict(json.loads(alerts.render_sarif(result, repository)))
 
 
-def run_of(result: GateResult, where: Places = WHERE) -> dict[str, Any]:
-    document = document_of(result, where)
+def sarif_run(result: GateResult, repository: Repository = REPOSITORY) -> dict[str, Any]:
+    document = sarif(result, repository)
     # 3.13: version and runs are required; 2.1.0 is the only version
     assert document["version"] == "2.1.0"
     assert document["$schema"].startswith("https://")
@@ -82,7 +82,7 @@ def run_of(result: GateResult, where: Places = WHERE) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", results.everything())
 def test_it_has_what_the_standard_requires(name: str) -> None:
-    run = run_of(results.everything()[name])
+    run = sarif_run(results.everything()[name])
     driver = run["tool"]["driver"]
     assert driver["name"]
     ids = [rule["id"] for rule in driver["rules"]]
@@ -93,28 +93,28 @@ def test_it_has_what_the_standard_requires(name: str) -> None:
         assert rule["help"]["text"]
     for invocation in run["invocations"]:
         assert isinstance(invocation["executionSuccessful"], bool)
-    for one in run["results"]:
-        assert one["message"]["text"]
-        assert "](" not in one["message"]["text"], "3.11.6: it would be a link"
-        assert one["level"] in {"error", "warning", "note"}
-        assert ids[one["ruleIndex"]] == one["ruleId"]
-        assert all(isinstance(print_, str) for print_ in one["partialFingerprints"].values())
-        (location,) = one["locations"]
+    for alert in run["results"]:
+        assert alert["message"]["text"]
+        assert "](" not in alert["message"]["text"], "3.11.6: it would be a link"
+        assert alert["level"] in {"error", "warning", "note"}
+        assert ids[alert["ruleIndex"]] == alert["ruleId"]
+        assert all(isinstance(value, str) for value in alert["partialFingerprints"].values())
+        (location,) = alert["locations"]
         physical = location["physicalLocation"]
         assert URI.match(physical["artifactLocation"]["uri"]), physical
         assert physical.get("region", {"startLine": 1})["startLine"] >= 1
         base = physical["artifactLocation"].get("uriBaseId")
         assert base is None or base in run["originalUriBaseIds"]
-    assert_known(document_of(results.everything()[name]))
+    assert_allowed(sarif(results.everything()[name]))
     assert len(run["results"]) == sum(len(line.changes) for line in results.everything()[name].counters)
 
 
 def test_an_error_at_a_relative_path() -> None:
-    (one,) = run_of(results.failed())["results"]
-    assert one["level"] == "error"
-    assert one["ruleId"] == "counter/syncs"
-    assert one["message"]["text"] == ("+1 sync per step (train_step, item). Syncs per step: base 12, candidate 13.")
-    physical = one["locations"][0]["physicalLocation"]
+    (alert,) = sarif_run(results.failed())["results"]
+    assert alert["level"] == "error"
+    assert alert["ruleId"] == "counter/syncs"
+    assert alert["message"]["text"] == ("+1 sync per step (train_step, item). Syncs per step: base 12, candidate 13.")
+    physical = alert["locations"][0]["physicalLocation"]
     assert physical == {
         "artifactLocation": {"uri": "examples/train.py", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 104, "startColumn": 1, "endLine": 104},
@@ -126,27 +126,31 @@ def with_changes(*changes: Change, state: str = FAIL) -> GateResult:
     return replace(result, counters=(replace(result.counters[0], state=state, changes=changes),))
 
 
-def prints(result: GateResult, where: Places = WHERE) -> list[str]:
-    return [one["partialFingerprints"]["primaryLocationLineHash"] for one in run_of(result, where)["results"]]
+def fingerprints(result: GateResult, repository: Repository = REPOSITORY) -> list[str]:
+    return [
+        alert["partialFingerprints"]["primaryLocationLineHash"] for alert in sarif_run(result, repository)["results"]
+    ]
 
 
 def test_a_fingerprint_stays_when_the_line_moves_and_changes_with_what_is_there() -> None:
-    (here,) = prints(with_changes(results.SYNC))
-    assert prints(with_changes(replace(results.SYNC, line=999, after=3.0))) == [here]
-    assert prints(with_changes(replace(results.SYNC, file="/repo/examples/train.py"))) == [here], "one file, one print"
-    for other in ({"file": "x.py"}, {"function": "other"}, {"operation": "to"}):
-        assert prints(with_changes(replace(results.SYNC, **other))) != [here], other
-    twice = prints(with_changes(results.SYNC, replace(results.SYNC, line=110)))
+    (here,) = fingerprints(with_changes(results.SYNC))
+    assert fingerprints(with_changes(replace(results.SYNC, line=999, after=3.0))) == [here]
+    assert fingerprints(with_changes(replace(results.SYNC, file="/repo/examples/train.py"))) == [here], (
+        "one file, one fingerprint"
+    )
+    for change in ({"file": "x.py"}, {"function": "other"}, {"operation": "to"}):
+        assert fingerprints(with_changes(replace(results.SYNC, **change))) != [here], change
+    twice = fingerprints(with_changes(results.SYNC, replace(results.SYNC, line=110)))
     assert twice[0] == here
     assert len(set(twice)) == 2
 
 
 def test_levels() -> None:
     fell = replace(results.SYNC, before=2.0, after=1.0, line=50, function="g")
-    levels = [one["level"] for one in run_of(with_changes(results.SYNC, fell))["results"]]
+    levels = [alert["level"] for alert in sarif_run(with_changes(results.SYNC, fell))["results"]]
     assert levels == ["error", "note"]
-    assert run_of(with_changes(results.SYNC, state=INCONCLUSIVE))["results"][0]["level"] == "warning"
-    assert run_of(with_changes(results.SYNC, state="PASS"))["results"][0]["level"] == "note"
+    assert sarif_run(with_changes(results.SYNC, state=INCONCLUSIVE))["results"][0]["level"] == "warning"
+    assert sarif_run(with_changes(results.SYNC, state="PASS"))["results"][0]["level"] == "note"
 
 
 def test_files_elsewhere_and_names_with_odd_letters() -> None:
@@ -156,7 +160,7 @@ def test_files_elsewhere_and_names_with_odd_letters() -> None:
         replace(results.SYNC, file=""),
     )
     outside, odd, unknown = (
-        one["locations"][0]["physicalLocation"] for one in run_of(with_changes(*changes))["results"]
+        alert["locations"][0]["physicalLocation"] for alert in sarif_run(with_changes(*changes))["results"]
     )
     assert outside["artifactLocation"] == {"uri": "file:///usr/lib/a%20b%23c.py"}
     assert outside["region"]["startLine"] == 1, "code scanning requires a line"
@@ -166,15 +170,43 @@ def test_files_elsewhere_and_names_with_odd_letters() -> None:
 
 def test_limits_of_code_scanning_hold_for_any_counter() -> None:
     long = replace(results.failed().counters[0], counter="n" * 5000)
-    (rule,) = run_of(replace(results.failed(), counters=(long,)))["tool"]["driver"]["rules"]
-    assert len(rule["name"]) == sarif.MOST_NAME
-    assert len(rule["shortDescription"]["text"]) == len(rule["fullDescription"]["text"]) == sarif.MOST_TEXT
+    (rule,) = sarif_run(replace(results.failed(), counters=(long,)))["tool"]["driver"]["rules"]
+    assert len(rule["name"]) == alerts.MAX_RULE_NAME
+    assert len(rule["shortDescription"]["text"]) == len(rule["fullDescription"]["text"]) == alerts.MAX_RULE_TEXT
 
 
 def test_only_a_baseline_is_refreshed() -> None:
     against, file = (
-        run_of(replace(results.failed(), mode=mode))["tool"]["driver"]["rules"][0]["help"]["text"]
+        sarif_run(replace(results.failed(), mode=mode))["tool"]["driver"]["rules"][0]["help"]["text"]
         for mode in ("against", "baseline")
     )
     assert "--update" not in against
     assert "--update" in file
+
+
+# ---------------------------------------------------------------- Code Quality
+
+
+def entries(result: GateResult) -> list[dict[str, Any]]:
+    return list(json.loads(alerts.render_code_quality(result, Repository("/repo", "/repo/examples"))))
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_every_entry_has_what_gitlab_requires(name: str) -> None:
+    report = entries(results.everything()[name])
+    for entry in report:
+        assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
+        assert entry["severity"] in {"info", "minor", "major", "critical", "blocker"}
+        assert entry["location"]["path"]
+        assert entry["location"]["lines"]["begin"] >= 1
+    assert len({entry["fingerprint"] for entry in report}) == len(report)
+
+
+def test_entries_are_at_the_line_or_at_the_baseline() -> None:
+    (entry,) = entries(results.failed())
+    assert entry["location"] == {"path": "examples/examples/train.py", "lines": {"begin": 104}}
+    assert (entry["severity"], entry["check_name"]) == ("major", "counter/syncs")
+    report = entries(replace(results.failed(), mode="baseline", baseline_file="baseline.json"))
+    assert [entry["location"]["path"] for entry in report] == ["examples/examples/train.py", "examples/baseline.json"]
+    assert report[1]["check_name"] == "counter/would_sync"
+    assert entries(results.passed()) == []

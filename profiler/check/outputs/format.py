@@ -1,0 +1,330 @@
+"""Numbers, counters, sites, sides and lines of a check as short texts.
+
+A slow-down is ln(time of the candidate / time of the base), shown as 100 (exp(x) - 1) percent of a step's time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    MEASURE,
+    PASS,
+    Change,
+    CounterLine,
+    GateResult,
+    SideInfo,
+    Throughput,
+    TimeLine,
+)
+from profiler.core import units
+from profiler.core.metrics import counter_unit, find_counter
+from profiler.core.terminal import plain
+
+WORKERS: Final = "in loader workers"
+POWER: Final = "80%"
+"""Probability of a FAIL at the smallest detectable slow-down: profiler.check.speed.sequential, POWER."""
+_FIRST_LOOK: Final = 5
+"""Rounds before the first look: profiler.check.speed.sequential, LOOKS."""
+_ROUNDING: Final = 1e-9
+"""Relative difference of means of equal counts, by rounding of the division."""
+_MAX_SLOWDOWN: Final = 20.0
+"""The largest slow-down that is written as a number."""
+_MAX_DECIMALS: Final = 6
+_WHOLE_SECONDS_FROM: Final = 10.0
+_DIRTY: Final = "+changes"
+"""After the commit of a checkout with changes."""
+_COMMIT_DIGITS: Final = 7
+_LONG_COMMIT_DIGITS: Final = 10
+_MAX_COLUMN_NAME: Final = 24
+"""Characters of a revision's name for which the head of a column has room."""
+
+
+# ---------------------------------------------------------------- counters
+
+
+def counter_noun(counter: str, amount: float = 2.0) -> str:
+    """What is counted, in the singular or plural for `amount`."""
+    entry = find_counter(counter)
+    return entry.noun(amount) if entry else plain(counter).removesuffix("_bytes").removesuffix("_ns").replace("_", " ")
+
+
+def counter_title(line: CounterLine) -> str:
+    """'Syncs'; 'H2D copies, in loader workers'."""
+    entry = find_counter(line.counter)
+    name = entry.plural if entry else plain(line.counter).replace("_", " ")
+    return f"{name[:1].upper()}{name[1:]}{f', {WORKERS}' if line.scope == 'worker' else ''}"
+
+
+def amount(value: float, counter: str) -> str:
+    return units.value(value, counter_unit(counter)) if math.isfinite(value) else units.NOT_MEASURED
+
+
+def amounts(values: Sequence[float], counter: str) -> list[str]:
+    """Amounts with so many digits that different ones look different: 12,004.2 and 12,004.4."""
+    texts = [amount(value, counter) for value in values]
+    for decimals in range(_MAX_DECIMALS):
+        finite = [pair for pair in zip(values, texts, strict=True) if math.isfinite(pair[0])]
+        if all(is_same(a, b) == (text_a == text_b) for (a, text_a), (b, text_b) in combinations(finite, 2)):
+            break
+        texts = [_fixed(value, counter_unit(counter), decimals) for value in values]
+    return texts
+
+
+def _fixed(value: float, unit: str, decimals: int) -> str:
+    if not math.isfinite(value):
+        return units.NOT_MEASURED
+    return f"{value:,.{decimals}f} {'B' if unit == 'bytes' else unit}".rstrip()
+
+
+def is_same(a: float, b: float) -> bool:
+    """Whether two amounts are equal up to rounding."""
+    return math.isclose(a, b, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+
+
+def counter_amounts(line: CounterLine) -> tuple[str, str, str]:
+    """Baseline, candidate and what is allowed: '12', '13 to 14', 'any'."""
+    limit = () if line.allowed is None else (line.allowed,)
+    texts = iter(amounts((*(line.before or ()), *(line.after or ()), *limit), line.counter))
+    before, after = (_span([next(texts) for _ in ends or ()]) for ends in (line.before, line.after))
+    return before, after, next(texts, "any")
+
+
+def _span(ends: list[str]) -> str:
+    return " to ".join(dict.fromkeys(ends)) or "none"
+
+
+def is_changed(line: CounterLine) -> bool:
+    """Whether the candidate counted something else than the baseline."""
+    if line.before is None or line.after is None:
+        return line.before is not line.after
+    return not all(is_same(before, after) for before, after in zip(line.before, line.after, strict=True))
+
+
+def is_fewer(line: CounterLine) -> bool:
+    """Whether the candidate counts less than the baseline."""
+    if line.before is None:
+        return False
+    if line.after is None:
+        return line.before[1] > 0
+    return line.after[1] < line.before[1] and not is_same(line.after[1], line.before[1])
+
+
+# ---------------------------------------------------------------- lines of code
+
+
+def location(change: Change) -> str:
+    """file:line, as far as they are known."""
+    return f"{plain(change.file)}:{change.line}" if change.line > 0 else plain(change.file) or "an unknown line"
+
+
+def function_and_operation(change: Change) -> str:
+    """' (train_step, item)'; empty if neither is known."""
+    names = [plain(name) for name in (change.function, change.operation) if name and name != "<module>"]
+    return f" ({', '.join(names)})" if names else ""
+
+
+def rise(change: Change) -> str:
+    """'+1 sync per step'."""
+    difference = change.after - change.before
+    if not math.isfinite(difference):
+        return f"{units.NOT_MEASURED}: {counter_noun(change.counter)} per step"
+    size = amount(abs(difference), change.counter) + (" of" if counter_unit(change.counter) else "")
+    return f"{'-' if difference < 0 else '+'}{size} {counter_noun(change.counter, difference)} per step"
+
+
+def site(change: Change) -> str:
+    """'+1 sync per step at train.py:104 (train_step, item)'."""
+    return f"{rise(change)} at {location(change)}{function_and_operation(change)}"
+
+
+# ---------------------------------------------------------------- slow-downs, times
+
+
+def percentage(slowdown: float | None) -> float | None:
+    """How much longer a step takes, in percent; None if that is not a number."""
+    if slowdown is None or not math.isfinite(slowdown) or slowdown > _MAX_SLOWDOWN:
+        return None
+    return 100 * math.expm1(slowdown)
+
+
+def percent(slowdown: float | None) -> str:
+    """'+5.2%'."""
+    value = percentage(slowdown)
+    if value is None:
+        return units.NOT_MEASURED
+    text = f"{value:+,.1f}%"
+    return "0.0%" if text in {"+0.0%", "-0.0%"} else text
+
+
+def slower_or_faster(slowdown: float | None) -> str:
+    """'+5.2%'; a gain is '3.1% faster': a step takes so much less time."""
+    text = percent(slowdown)
+    return f"{text[1:]} faster" if text.startswith("-") else text
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """'+4.1% to +6.3%', 'at least +4.1%', 'at most +6.3%', or empty."""
+    ends = [percent(end) if percentage(end) is not None else "" for end in (low, high)]
+    if all(ends):
+        return " to ".join(ends)
+    if ends[0]:
+        return f"at least {ends[0]}"
+    return f"at most {ends[1]}" if ends[1] else ""
+
+
+def share(value: float) -> str:
+    """A limit as its user wrote it: 5%, 2.5%."""
+    return f"{100 * value:.4g}%" if math.isfinite(value) else units.NOT_MEASURED
+
+
+def duration(seconds: float) -> str:
+    """1.23 s, 47 s, 2 min 05 s."""
+    if not math.isfinite(seconds):
+        return units.NOT_MEASURED
+    return f"{seconds:.0f} s" if _WHOLE_SECONDS_FROM <= seconds < 60 else units.seconds(seconds)
+
+
+def rounds(count: int) -> str:
+    """'1 round', '7 rounds'."""
+    return f"{count:,} round{'s' * (count != 1)}"
+
+
+# ---------------------------------------------------------------- lines of the verdict on speed
+
+
+def line_state(throughput: Throughput, line: TimeLine) -> str:
+    """The state of a line; not FAIL if the rounds that were to confirm it did not."""
+    if line.state == FAIL and throughput.state != FAIL:
+        return throughput.state if throughput.confirmed is None else INCONCLUSIVE
+    return line.state
+
+
+def ruled_out(line: TimeLine) -> str | None:
+    """The slow-down above which a PASS rules out every other; None if it has no bound."""
+    return None if percentage(line.high) is None else percent(max(line.high or 0.0, 0.0)).lstrip("+")
+
+
+def detectable(line: TimeLine, state: str) -> tuple[str, ...]:
+    """What the rounds rule out and what they could have detected; nothing if they have detected that much.
+
+    :param state: of the line (`line_state`).
+    """
+    unconfirmed = line.slowdown is not None and line.smallest is not None and line.slowdown >= line.smallest
+    if state == FAIL or (state == INCONCLUSIVE and unconfirmed):
+        return ()
+    limit = ruled_out(line) if state == PASS else None
+    first = () if limit is None else (f"slower by more than {limit} is ruled out",)
+    if percentage(line.smallest) is None:
+        return (*first, "from which slow-down on it would have been a FAIL: not measured")
+    start = percent(line.smallest)
+    if state == INCONCLUSIVE and line.rounds < _FIRST_LOOK:
+        return (*first, f"so few rounds would show a FAIL only from {start} on ({POWER})")
+    return (*first, f"from {start} on it would have been a FAIL ({POWER})")
+
+
+def remaining_effort(result: GateResult, line: TimeLine) -> str:
+    """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
+    if line.state == INCONCLUSIVE and line.rounds < _FIRST_LOOK:
+        return f"a verdict needs {_FIRST_LOOK} rounds at least"
+    time = f"about {duration(line.more_seconds)}" if line.more_seconds is not None else ""
+    if line.more_rounds is None:
+        return f"{time} more" if time else ""
+    measured = sum(item.kind == MEASURE for item in (result.throughput.rounds if result.throughput else ()))
+    limit = result.limits.max_rounds
+    beyond = f": more than --max-rounds {limit:,} allows" if measured + line.more_rounds > limit else ""
+    more = f"{line.more_rounds:,} more round{'s' * (line.more_rounds != 1)}"
+    return f"{more}{f' ({time})' if time else ''}{beyond}"
+
+
+def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
+    """'Syncs per step: 13, baseline 12, at most 12 allowed; REASONS'."""
+    before, after, allowed = counter_amounts(line)
+    limit = "gates nothing" if line.allowed is None else f"at most {allowed} allowed"
+    tail = f"; {plain(reasons)}" if reasons else ""
+    return f"{counter_title(line)} per step: {after}, {base} {before}, {limit}{tail}"
+
+
+def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
+    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds; ...'.
+
+    :param state: of the line (`line_state`).
+    """
+    ends = interval(line.low, line.high)
+    estimate = slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
+    parts = [f"{plain(line.name)}: {estimate} over {rounds(line.rounds)}", *detectable(line, state)]
+    if effort := remaining_effort(result, line):
+        parts.append(f"to settle it: {effort}")
+    return "; ".join(parts)
+
+
+# ---------------------------------------------------------------- sides
+
+
+def side_title(side: SideInfo) -> str:
+    """'main at 3fa2c1d0e9'; 'working tree (3fa2c1d+changes)' contains its commit already."""
+    has_commit = not side.commit or side.commit[:_COMMIT_DIGITS] in side.what
+    commit = "" if has_commit else f" at {short_commit(side.commit or '', digits=_LONG_COMMIT_DIGITS)}"
+    return f"{plain(side.what) or plain(side.label)}{commit}"
+
+
+def short_commit(commit: str, what: str = "", *, digits: int = _COMMIT_DIGITS) -> str:
+    """The commit of a side that is called `what`: '3fa2c1d+changes' if its checkout had changes."""
+    full = plain(commit).removesuffix(_DIRTY)
+    short = full[:digits]
+    dirty = bool(short) and (commit.endswith(_DIRTY) or f"{full[:_COMMIT_DIGITS]}{_DIRTY}" in what)
+    return f"{short}{_DIRTY}" if dirty else short
+
+
+def reference_title(result: GateResult) -> str:
+    """What the candidate is compared to: a file, the other side, or both."""
+    file = [plain(result.baseline_file)] if result.baseline_file else []
+    sides = [side_title(result.base)]
+    return " and ".join(file or sides if result.mode == "baseline" else sides + file)
+
+
+def base_noun(result: GateResult) -> str:
+    """baseline: a file that was checked in | base: another side"""
+    return "baseline" if result.mode == "baseline" else "base"
+
+
+def base_column(result: GateResult) -> str:
+    """'Baseline', or 'Base (origin/main)'."""
+    name = plain(result.base.what).partition(" (")[0].strip()
+    # with a baseline file too, a line refers to either, and its reason tells which
+    is_clear = result.mode == "against" and not result.baseline_file and 0 < len(name) <= _MAX_COLUMN_NAME
+    return f"{base_noun(result).capitalize()}{f' ({name})' if is_clear else ''}"
+
+
+def side_speed(side: SideInfo) -> str:
+    """'a step of 50.2 ms, 10.2k tokens/s, steps: marked'."""
+    parts = []
+    if side.step_time is not None and math.isfinite(side.step_time):
+        parts.append(f"a step of {duration(side.step_time)}")
+    if side.tokens_per_s is not None and math.isfinite(side.tokens_per_s):
+        parts.append(units.rate(side.tokens_per_s, "tokens/s"))
+    if side.step_source:
+        parts.append(f"steps: {plain(side.step_source).removeprefix('steps ').removeprefix('of ')}")
+    return ", ".join(parts)
+
+
+def limit_sentences(result: GateResult) -> Iterator[str]:
+    """The limits of the check."""
+    limits = result.limits
+    if result.throughput is not None:
+        yield f"A slow-down of {share(limits.detect)} is detected (--detect); at most {rounds(limits.max_rounds)}."
+    for counter, limit in sorted(limits.counters.items()):
+        name = "every other counter" if counter == "*" else counter_noun(counter)
+        yield (
+            f"Allowed above the baseline, {name}: {amount(limit.absolute, counter)} per step or "
+            f"{share(limit.relative)}, whichever is more."
+        )
+    if limits.ignore:
+        yield f"Counters that gate nothing: {', '.join(map(counter_noun, limits.ignore))}."
+    verb = "passes" if limits.inconclusive == "pass" else "fails the job"
+    yield f"INCONCLUSIVE {verb} (--inconclusive={'pass' if limits.inconclusive == 'pass' else 'fail'})."

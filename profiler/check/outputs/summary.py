@@ -1,0 +1,116 @@
+"""The result of a check in the terminal, as Markdown, and in the summary of a GitHub job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TextIO
+
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult
+from profiler.check.outputs import format as fmt
+from profiler.check.outputs import text
+from profiler.check.outputs.figures import rounds_table
+from profiler.check.outputs.page import gate_report, gate_sections, time_and_duration
+from profiler.core.errors import ProfilerError
+from profiler.report.render import markdown
+
+MAX_SUMMARY: Final = 1024 * 1024
+"""Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
+_CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
+_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
+"""Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
+_STYLES: Final = {PASS: "bold green", INCONCLUSIVE: "bold yellow", FAIL: "bold red"}
+_COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
+"""What GitHub's runner takes for a command in any line that a step prints.
+
+Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
+"""
+
+
+def print_result(result: GateResult, *, stream: TextIO) -> None:
+    """Print the result on `stream`, the verdict first; in colour if it has colours and NO_COLOR does not forbid it."""
+    from rich.console import Console
+
+    from profiler.report.render.console import print_report
+    from profiler.report.render.terminal import Terminal, is_unicode
+
+    console = Console(file=stream, highlight=False)
+    terminal = Terminal(console.width, unicode=is_unicode(console))
+    report = gate_report(result)
+    verdict, *sections = report.sections
+    sections.insert(0, replace(verdict, brief=verdict.brief[1:]))
+    with console.capture() as capture:
+        console.print(terminal.text(f"{result.state}: {text.headline(result)}", _STYLES.get(result.state, "bold")))
+        console.print()
+        page = Path(result.out) / "check.html" if result.out else None
+        print_report(replace(report, sections=tuple(sections)), page=page, console=console)
+    stream.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
+
+
+def render_markdown(result: GateResult, *, details: bool = True) -> str:
+    """GitHub-flavoured Markdown; without `details` the folded parts are left out."""
+    return "\n\n".join(_markdown_parts(result, details=details)) + "\n"
+
+
+def escape(value: str) -> str:
+    """Text that stays text, also in a table's cell, and notifies nobody."""
+    return _without_mentions(markdown.escape(value))
+
+
+def _without_mentions(value: str) -> str:
+    return value.replace("@", "@&#8203;")
+
+
+def _markdown_parts(result: GateResult, *, details: bool) -> Iterator[str]:
+    verdict, *sections = gate_sections(result)
+    yield f"## Performance check: {escape(result.state)}"
+    yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(text.headline(result))}"
+    sides = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
+    yield escape(" · ".join((sides, *time_and_duration(result))))
+    for block in (*verdict.brief[1:], *(block for section in sections for block in section.brief)):
+        yield _without_mentions(markdown.draw(block, 3))
+    if details:
+        if result.throughput is not None and result.throughput.rounds:
+            yield _folded("Every round", *(markdown.draw(table, 3) for table in rounds_table(result.throughput)))
+        method = [block for block in sections[-1].blocks if block not in sections[-1].brief]
+        yield _folded("Machine, commands and limits", *(markdown.draw(block, 3) for block in method))
+
+
+def _folded(title: str, *parts: str) -> str:
+    body = _without_mentions("\n\n".join(parts))
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def append_summary(result: GateResult, path: Path) -> None:
+    """Append the Markdown to `path`, which $GITHUB_STEP_SUMMARY names.
+
+    :raises ProfilerError: it cannot be written; the file is then as it was.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            data = b"\n" * (size > 0) + summary(result, MAX_SUMMARY - size - 1)
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                with suppress(OSError):  # the first error tells more
+                    file.truncate(size)
+                raise
+    except OSError as error:
+        raise ProfilerError(f"cannot write the job's summary {path}: {error.strerror or error}") from error
+
+
+def summary(result: GateResult, max_bytes: int) -> bytes:
+    """The Markdown in at most `max_bytes`: complete, else without details, else cut at the end of a line."""
+    for details in (True, False):
+        data = render_markdown(result, details=details).encode()
+        if len(data) <= max_bytes:
+            return data
+    data = data[: max(0, max_bytes - len(_CUT.encode()))]
+    data = data[: data.rfind(b"\n") + 1]
+    return (data.rstrip() + _CUT.encode())[: max(0, max_bytes)]

@@ -1,0 +1,228 @@
+"""The verdict in the terminal, as Markdown and as the summary of a job: complete, escaped, within its size."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from profiler.check.model import Conditions, GateResult
+from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
+from profiler.core.errors import ProfilerError
+from tests.check.outputs import results
+from tests.check.outputs.results import free
+
+
+class Stream(io.StringIO):
+    """A stream with an encoding."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:
+        return self._encoding
+
+
+def printed(
+    result: GateResult, monkeypatch: pytest.MonkeyPatch, width: int = 80, encoding: str = "utf-8", **variables: str
+) -> str:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"COLUMNS": str(width), **variables}.items():
+        monkeypatch.setenv(name, value)
+    stream = Stream(encoding)
+    print_result(result, stream=stream)
+    return stream.getvalue()
+
+
+def assert_contains(text: str, *patterns: str) -> None:
+    for pattern in patterns:
+        assert re.search(pattern, text), f"{pattern} is not in\n{text}"
+
+
+# ---------------------------------------------------------------- terminal
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", results.everything())
+def test_nothing_is_wider_than_the_terminal_and_no_text_commands_it(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = results.everything()[name]
+    text = printed(result, monkeypatch, width)
+    lines = text.splitlines()
+    assert lines[0].startswith(f"{result.state}: ")
+    wide = [line for line in lines if cell_len(line) > width and not line.startswith("report: ")]
+    assert name == "hostile" or wide == []
+    assert not set(text) & set("\x1b\x07\x00\u202e\r")
+    assert "##[" not in text
+    assert [line for line in lines if line.lstrip().startswith("::")] == [], "a command for GitHub's runner"
+    text.encode()
+    printed(result, monkeypatch, width, "ascii").encode("ascii")
+
+
+def test_a_failure_in_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(results.failed(), monkeypatch, 120)
+    assert_contains(
+        text,
+        r"^FAIL: SYNTHETIC: 1 sync more",
+        r"candidate runs 0\.95x",
+        r"\+1 sync per step at examples/train\.py:104 \(train_step, item\)\n",
+        r"Counters per step: FAIL\n",
+        r"Syncs +FAIL +12 +13 +12 ",
+        r"Calls that would sync on a GPU +FAIL +none +2 +0 +the baseline has none",
+        r"H2D copies +PASS +4 +3 +4 +fewer: refresh the baseline",
+        r"\n3 others unchanged\.",
+        r"Throughput: FAIL, confirmed by 3 rounds with slots swapped\n",
+        r"typical step +FAIL +\+5\.3% +\+4\.2% to \+6\.5% +5",
+        r"all steps: .*\+6\.3%.* 4 more\s+rounds \(about 47 s\)",
+        r"Warnings\n- The load rose",
+        r"report: reports/runs/2026-11-20-check/check\.html",
+    )
+    assert "Tokenized" not in text, "unchanged counters are one line"
+    passed = printed(results.passed(), monkeypatch)
+    assert_contains(passed, "All 6 unchanged", "1.2% faster")
+    assert len(passed.splitlines()) < 25, passed
+
+
+def test_what_was_not_measured_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(results.unmeasured(), monkeypatch)
+    assert_contains(text, r"typical step +INCONCLUSIVE +not measured")
+    assert "0.0%" not in text
+    assert "report:" not in text
+
+
+def test_colours_only_where_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = printed(results.failed(), monkeypatch)
+    assert "\x1b" not in piped
+    coloured = printed(results.failed(), monkeypatch, FORCE_COLOR="1", TERM="xterm-256color")
+    assert "\x1b[1;31mFAIL" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == piped
+    forbidden = printed(results.failed(), monkeypatch, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]", forbidden)
+
+
+def test_a_reason_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = results.failed()
+    assert result.throughput is not None
+    with_control = replace(result, throughput=replace(result.throughput, reason=None))
+    assert "second copy of itself: +0.2%" in printed(with_control, monkeypatch)
+    assert "second copy of itself" not in printed(result, monkeypatch), "the reason tells it"
+
+
+def test_an_intended_rise_is_written_to_a_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for result, shown in (
+        (replace(results.failed(), mode="baseline"), True),
+        (results.failed(), False),
+        (results.other_machine(), False),
+    ):
+        assert ("--update --reason" in printed(result, monkeypatch)) == shown
+        assert ("--update --reason" in render_markdown(result)) == shown
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_tables_hold_and_texts_stay_texts(name: str) -> None:
+    text = render_markdown(results.everything()[name])
+    assert text.startswith(f"## Performance check: {results.everything()[name].state}\n")
+    assert text.count("<details>") == text.count("</details>") == text.count("<summary>")
+    columns = 0
+    for line in text.splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert cells in {0, columns or cells}, line
+        columns = cells
+    assert "<script" not in text
+    assert not set(text) & set("\x1b\x07\x00\u202e\r")
+    assert not re.search(r"@\w", text), "nobody is notified"
+    assert "[" not in text.replace("\\[", "").replace("> [!", "")
+    assert not re.search(r"(?<!\\)`", text)
+    assert [line for line in text.splitlines() if line.startswith("::")] == []
+    text.encode()
+
+
+def test_a_failure_as_markdown() -> None:
+    text = render_markdown(results.failed())
+    assert_contains(
+        text,
+        r"> \[!CAUTION\]\n> \*\*FAIL\*\*: SYNTHETIC: 1 sync more per step at examples/train.py:104",
+        r"SYNTHETIC: candidate runs 0\.95x",
+        r"\| Counter \| State \| Base \(origin/main\) \| Candidate \| Allowed \| Remark \|",
+        r"\| Syncs \| FAIL \| 12 \| 13 \| 12 \| – \|",
+        r"- \+1 sync per step at examples/train\.py:104 \(train\\_step, item\)\n",
+        r"3 others unchanged\.",
+        r"\| typical step \| FAIL \| \+5\.3% \| \+4\.2% to \+6\.5% \| 5 \|",
+        r"### Warnings\n\n- The load rose",
+        r"\| 6 \(confirm\) \| candidate, base, control \|",
+        r"\| cpu \| AMD EPYC 7B13 \|",
+    )
+    short = render_markdown(results.failed(), details=False)
+    assert text.startswith(short.rstrip())
+    assert "<details>" not in short
+
+
+def test_a_round_shows_the_slowdown_of_the_verdict_and_what_is_unknown() -> None:
+    result = results.failed()
+    assert result.throughput is not None
+    rounds = tuple(replace(item, conditions=Conditions(), blocks=()) for item in result.throughput.rounds)
+    speed = replace(result.throughput, rounds=rounds, round_slowdowns=((0.39, None), (None, None)))
+    text = render_markdown(replace(result, throughput=speed))
+    first, second = re.findall(r"\| [12] \(measure\) \|.*", text)
+    assert first.split(" | ")[4] == "+47.7%"
+    assert [cell.startswith("not measured") for cell in second.split(" | ")[2:7]] == [True] * 5
+
+
+# ---------------------------------------------------------------- the summary of a job
+
+
+def test_the_summary_is_appended(tmp_path: Path) -> None:
+    path = tmp_path / "summary"
+    path.write_text("before")
+    append_summary(results.passed(), path)
+    append_summary(results.failed(), path)
+    first, second = render_markdown(results.passed()), render_markdown(results.failed())
+    assert path.read_text(encoding="utf-8") == f"before\n{first}\n{second}"
+
+
+def test_a_summary_that_is_too_long_loses_its_details_and_then_its_end() -> None:
+    result = results.failed()
+    complete = render_markdown(result).encode()
+    short = render_markdown(result, details=False).encode()
+    assert summary(result, len(complete)) == complete
+    assert summary(result, len(complete) - 1) == short
+    cut = summary(result, len(short) - 1)
+    assert len(cut) < len(short)
+    head, _, tail = cut.decode().partition("\n\n*The rest")
+    assert tail
+    assert short.decode().startswith(head)
+    assert "Performance check: FAIL" in head
+    assert all(len(summary(result, size)) <= size for size in (0, 10, 200))
+
+
+def test_many_notes_stay_below_a_mebibyte(tmp_path: Path) -> None:
+    path = tmp_path / "summary"
+    path.write_bytes(b"x" * 500_000)
+    append_summary(replace(results.passed(), notes=(free("数据" * 50),) * 5000), path)
+    assert 600_000 < path.stat().st_size <= 1024 * 1024
+    path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("no/folder", "cannot write the job's summary"), ("/dev/full", os.strerror(errno.ENOSPC))],
+)
+def test_a_summary_that_cannot_be_written_is_one_line(tmp_path: Path, path: str, message: str) -> None:
+    if path == "/dev/full" and not Path(path).exists():
+        pytest.skip("there is no /dev/full here")
+    with pytest.raises(ProfilerError, match=message) as caught:
+        append_summary(results.passed(), tmp_path / path)
+    assert "\n" not in str(caught.value)
