@@ -32,7 +32,7 @@ _NOT_REPORTED: Final = "this machine does not report it"
 
 def step_times(measured: Round, side: str) -> list[float]:
     """Seconds of every step of one side in a round."""
-    return [step / 1e9 for block in measured.blocks if turn.side == side for step in block.steps]
+    return [step / 1e9 for block in measured.blocks if block.side == side for step in block.steps]
 
 
 def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, tuple[float | None, float | None]]]:

@@ -14,7 +14,6 @@ from typing import Any, Final
 from profiler.check.model import CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
 from profiler.core.metrics import counter_unit
-from profiler.report.model import MissingReasons
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean, strict
 

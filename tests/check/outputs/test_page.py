@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.model import BASE, CONTROL, MEASURE, Round, Turn
+from profiler.check.model import BASE, CONTROL, MEASURE, Round, StepBlock
 from profiler.check.outputs import text as sentences
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table, Text
@@ -101,7 +101,7 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
 
 
 def test_a_round_of_one_side_is_not_drawn() -> None:
-    measured = Round(1, MEASURE, (BASE,), (Turn(BASE, 0, (50_000_000, 52_000_000)), Turn(CONTROL, 1, ())))
+    measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(CONTROL, 1, ())))
     speed = results.passed().throughput
     assert speed is not None
     speed = replace(speed, rounds=(measured,), round_slowdowns=((None, None),), lines=())
