@@ -24,9 +24,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def baseline_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A baseline of `train()`, counted once for all tests of a worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("baseline"))
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.delenv("CI", raising=False)
+        Path("train.py").write_text(STEPPING)
+        assert main(["check", "--baseline", "b.json", "--update", "--out", "written", "--", *train()]) == 0
+        return Path("b.json").read_text()
+
+
 @pytest.fixture
-def baseline(here: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Words of a check that passes."""
-    assert main(["check", "--baseline", "b.json", "--update", "--out", "written", "--", *train()]) == 0
+def baseline(here: Path, baseline_text: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The words of a check that passes against the file b.json."""
+    (here / "b.json").write_text(baseline_text)
     capsys.readouterr()
     return ["check", "--baseline", "b.json", "--out", "out"]

@@ -33,8 +33,8 @@ def test_update_then_check_then_a_counter_that_rose(here: Path, capsys: pytest.C
     assert (said("same")["state"], said("more")["state"]) == ("PASS", "FAIL")
 
 
-def test_a_limit_lets_a_counter_rise_and_ignored_ones_gate_nothing(here: Path) -> None:
-    assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
+@pytest.mark.usefixtures("baseline")
+def test_a_limit_lets_a_counter_rise_and_ignored_ones_gate_nothing() -> None:
     more = ["--", *train(2000, 4)]
     assert main(["check", "--baseline", "b.json", "--limit", "syncs=1", *more]) == 0
     assert main(["check", "--baseline", "b.json", "--limit", "syncs=10%", *more]) == 1
@@ -42,8 +42,8 @@ def test_a_limit_lets_a_counter_rise_and_ignored_ones_gate_nothing(here: Path) -
     assert main(["check", "--baseline", "b.json", "--limit", "syncs", *more]) == 2
 
 
-def test_an_update_that_loosens_needs_a_reason(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
+@pytest.mark.usefixtures("baseline")
+def test_an_update_that_loosens_needs_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("b.json").read_text()
     assert main(["check", "--baseline", "b.json", "--update", "--", *train(2000, 5)]) == 2
     assert "needs --reason" in capsys.readouterr().err
@@ -59,8 +59,8 @@ def test_a_job_never_updates_itself(here: Path, monkeypatch: pytest.MonkeyPatch)
     assert not Path("b.json").exists()
 
 
-def test_another_program_under_the_same_baseline_is_inconclusive(here: Path) -> None:
-    assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 0
+@pytest.mark.usefixtures("baseline")
+def test_another_program_under_the_same_baseline_is_inconclusive() -> None:
     Path("other.py").write_text(STEPPING)
     command = [sys.executable, "other.py", "2000", "3"]
     assert main(["check", "--baseline", "b.json", "--out", "out", "--", *command]) == 3
@@ -114,19 +114,13 @@ def test_a_stop_while_it_is_looked_where_the_time_goes_costs_no_verdict(
     assert said()["state"] == "FAIL"
 
 
-def test_a_counter_that_rose_fails_whatever_the_times_say(here: Path) -> None:
-    options = ["--before", quoted(2000, 3), "--after", quoted(2000, 4), "--max-rounds", "3", "--out", "out"]
-    assert main(["check", *options]) == 1
-    assert "syncs" in str(said()["sentence"]).lower()
-
-
 def test_the_rounds_of_a_time_limit_are_few_and_said(here: Path) -> None:
     options = ["--before", quoted(), "--after", quoted(), "--max-seconds", "0.001", "--out", "out"]
     assert main(["check", *options]) == 3
     assert "time limit" in str(said()["sentence"]).lower()
 
 
-def test_summary_and_annotations_of_a_job(
+def test_a_counter_that_rose_fails_whatever_the_times_say_and_its_job_shows_it(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "summary.md"))
@@ -135,6 +129,7 @@ def test_summary_and_annotations_of_a_job(
     assert main(["check", *options]) == 1
     assert "FAIL" in (here / "summary.md").read_text()
     assert "::error" in capsys.readouterr().out
+    assert "syncs" in str(said()["sentence"]).lower()
 
 
 # ---------------------------------------------------------------- two runs, a revision
