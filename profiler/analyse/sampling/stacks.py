@@ -7,7 +7,6 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,8 +14,8 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import overlaps, times
 from profiler.analyse.timing.breakdown import PythonActivity
-from profiler.analyse.window import Window, measured_window, thread_rows
-from profiler.run.model import Run, Site, Table
+from profiler.analyse.window import Window, thread_rows
+from profiler.run.model import Run, Table
 
 MIN_STATE_SHARE: Final = 0.9
 """Share of the sampled time with a recorded CPU state from which samples alone tell how active a thread was."""
@@ -52,18 +51,3 @@ def python_activity(run: Run, window: Window) -> PythonActivity | None:
         return None
     in_python = float(weight[framed].sum() / weight.sum())
     return PythonActivity(in_python * min(1.0, cpu / window.wall_ns), len(samples), 0.0)
-
-
-def stack_shares(run: Run, classify: Callable[[tuple[Site, ...]], str]) -> dict[str, float]:
-    """Share of the measured time of each class of stack, by samples alone: a check on the breakdown.
-
-    :param classify: receives the frames, outermost first, and returns the name of their class.
-    :return: shares that sum to 1; empty where there are no samples.
-    """
-    samples, weight = weighted_samples(run, measured_window(run))
-    per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames))
-    total, shares = float(per_stack.sum()), dict[str, float]()
-    for number in np.flatnonzero(per_stack).tolist():
-        name = classify(run.stack_frames[number])
-        shares[name] = shares.get(name, 0.0) + float(per_stack[number]) / total
-    return shares

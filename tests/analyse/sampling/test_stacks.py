@@ -7,7 +7,6 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import FlameNode, Topic
 from profiler.analyse.sampling.flame import MAX_DEPTH, flame_difference
-from profiler.analyse.sampling.stacks import stack_shares
 from profiler.run.model import Site
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
@@ -39,14 +38,6 @@ def test_values_are_seconds_per_step_by_share_of_samples() -> None:
     assert [main.value, loop.value, sync.value] == pytest.approx([160 * scale, 160 * scale, 60 * scale])
     assert loop.site == Site("t.py", 12, "loop")  # the line sampled most: 120 ms against 40
     assert sync.site == Site("d.py", 5, "sync")
-
-
-def test_stack_shares_sum_to_one() -> None:
-    shares = stack_shares(sampled().build(), lambda frames: "sync" if frames[-1].function == "sync" else "other")
-    assert shares == pytest.approx({"other": 100 / 160, "sync": 60 / 160})
-    builder = RunBuilder()
-    builder.step(0, 10)
-    assert stack_shares(builder.build(), lambda frames: "x") == {}
 
 
 def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
