@@ -1,0 +1,77 @@
+"""Control flow reads codes and values, never sentences: a reworded message must change nothing but the message."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROSE = {"description", "explanation", "headline", "note", "reason", "sentence", "step_source", "verdict", "why"}
+"""Names of variables and attributes that hold sentences."""
+METHODS = {"count", "endswith", "find", "index", "partition", "rpartition", "split", "startswith"}
+PATTERNS = {"findall", "finditer", "fullmatch", "match", "search", "sub"}
+ALLOWED = {
+    # git has no code for these
+    "profiler/check/worktree/git.py: 'not a git repository' in why",
+    "profiler/check/worktree/git.py: 'must be run in a work tree' in why",
+    "profiler/check/worktree/git.py: 'dubious ownership' in why",
+    # an entry of a history file holds the sentence of its check, and not which line it names
+    "profiler/check/outputs/history.py: name in sentence",
+    # a mapping of settings
+    "reference_trainer/performance/config.py: name in why",
+}
+"""Readers that cannot be avoided."""
+
+
+def is_prose(node: ast.AST) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in PROSE
+
+
+def readers_of_prose(source: str) -> Iterator[str]:
+    """Every expression that looks into a sentence."""
+    for node in ast.walk(ast.parse(source)):
+        found = False
+        if isinstance(node, ast.Compare):
+            for operator, right in zip(node.ops, node.comparators, strict=True):
+                found |= isinstance(operator, ast.In | ast.NotIn) and is_prose(right)
+                literal = isinstance(right, ast.Constant) and isinstance(right.value, str) and " " in right.value
+                found |= isinstance(operator, ast.Eq | ast.NotEq) and is_prose(node.left) and literal
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found = (node.func.attr in METHODS and is_prose(node.func.value)) or (
+                node.func.attr in PATTERNS and any(map(is_prose, node.args))
+            )
+        if found:
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if 'torch' in status.reason: pass",
+        "if note.startswith('only '): pass",
+        "re.search('light', measure.reason)",
+        "if gate.reason == 'too few steps': pass",
+        "verdict.partition(':')",
+    ],
+)
+def test_a_reader_of_prose_is_recognized(source: str) -> None:
+    assert list(readers_of_prose(source))
+
+
+@pytest.mark.parametrize("source", ["if notice.code == 'only-warm-up': pass", "if reason: print(reason)"])
+def test_codes_and_printing_are_not(source: str) -> None:
+    assert not list(readers_of_prose(source))
+
+
+def test_nothing_reads_a_sentence() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {text}"
+        for package in ("profiler", "reference_trainer")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for text in readers_of_prose(path.read_text(encoding="utf-8"))
+    }
+    assert not (found - ALLOWED), "\n".join(sorted(found - ALLOWED))
