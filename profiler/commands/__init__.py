@@ -16,4 +16,4 @@ class Command(Protocol):
         """Add this command's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code. Faults that the user can mend are raised as ProfilerError."""
+        """Do it; returns the exit code. Errors that the user can correct are raised as ProfilerError."""

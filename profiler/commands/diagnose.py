@@ -1,4 +1,4 @@
-"""`diagnose`: says in the terminal where the time of one recorded run went, and what left the device idle."""
+"""`diagnose`: shows in the terminal where the time of a recorded run went, and what left the device idle."""
 
 from __future__ import annotations
 

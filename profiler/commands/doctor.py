@@ -1,4 +1,4 @@
-"""`doctor`: says what can be measured on this machine and what not, why, and the one command that would change it."""
+"""`doctor`: shows what can be measured on this machine and what not, why, and the command that would change it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiler.core import requirements
 from profiler.core.errors import Exit, ProfilerError
 
 _PIPED: Final = 1000
-"""Columns where nobody's terminal ends: whoever searches the output finds paths and commands in one piece."""
+"""Columns without a terminal: paths and commands stay in one piece for tools that search the output."""
 _NOTE: Final = (
     "Exit code 0: recording works at level standard. 1: something that it needs (in bold) is missing. "
     "Everything else only limits what a run can tell."
@@ -34,9 +34,8 @@ class DoctorCommand:
         parser.epilog = _NOTE
 
     def run(self, args: argparse.Namespace) -> int:
-        lacking = requirements.missing_packages()
-        if lacking:
-            return _bare(requirements.install_hint(lacking), as_json=args.json)
+        if absent := requirements.missing_packages():
+            return _report_missing(requirements.install_hint(absent), as_json=args.json)
         from rich.console import Console
 
         from profiler.record.doctor import Setup, examine
@@ -56,8 +55,8 @@ class DoctorCommand:
         return int(Exit.FAIL if any(row.lacking for row in rows) else Exit.OK)
 
 
-def _bare(why: str, *, as_json: bool) -> int:
-    """The one answer that there is without our own packages: the other checks and the table need them."""
+def _report_missing(why: str, *, as_json: bool) -> int:
+    """The only answer without our own packages, which all checks and the table need."""
     if as_json:
         row = {"name": "packages", "title": "own packages", "needed": True, "state": "no", "why": why, "do": None}
         print(json.dumps({"schema": "doctor/1", "standard": False, "conclusion": why, "checks": [row]}, indent=1))

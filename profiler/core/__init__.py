@@ -1,1 +1,1 @@
-"""What every room may use: errors, units, plug-in discovery. Imports nothing of the project."""
+"""What every package may use: errors, units, plug-ins, /proc, atomic files. Imports nothing else of the project."""

@@ -1,4 +1,4 @@
-"""What can be measured on this machine: one thing, whether it can be, why, and what would change it."""
+"""What can be measured on this machine: the answers of the doctor's checks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ STATES: Final = (YES, PARTLY, NO, NOT_KNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one check."""
+    """The answer of one check."""
 
     state: str
     """One of STATES."""
     why: str
-    """In one line: what was found, with its figures."""
+    """In one line, with figures."""
     do: str = ""
-    """The one command or change that would better it; empty where there is none or nothing to better."""
+    """The command or change that would improve it; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """An answer with what it is about."""
+    """A check with its answer."""
 
     name: str
     title: str
@@ -37,5 +37,5 @@ class Capability:
 
     @property
     def lacking(self) -> bool:
-        """Whether it keeps level standard from working."""
+        """Whether recording at level standard does not work because of it."""
         return self.needed and self.answer.state in {NO, NOT_KNOWN}

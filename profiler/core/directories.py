@@ -1,4 +1,4 @@
-"""Whether a run may be made in a directory: what is there already is never overwritten."""
+"""Whether a run may be made in a directory: existing files are never overwritten."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def refusal(path: Path, manifest: str) -> str:
-    """Why no run can be made at `path`, and where one can, in one line; empty where nothing is in the way.
+    """Why no run can be made at `path`, with a free path, in one line; empty where one can be made.
 
-    What cannot be looked at is left to who makes the directory: the system then says why.
+    A directory that cannot be read gives an empty answer: making the run then fails with the system's reason.
 
-    :param manifest: name of the file that a run has.
+    :param manifest: name of the file by which a run is recognised.
     """
     try:
         names = [entry.name for entry in path.iterdir()]
@@ -39,9 +39,9 @@ def _shown(name: str) -> str:
 
 
 def _free_beside(path: Path) -> str:
-    """A free name like that of `path`, told from where the program is as `path` is; empty beside the root."""
-    whole = Path(os.path.normpath(path.absolute()))
-    if not whole.name:
+    """A free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
+    target = Path(os.path.normpath(path.absolute()))
+    if not target.name:
         return ""
-    free = next(free for n in count(2) if not (free := whole.with_name(f"{whole.name}-{n}")).exists())
+    free = next(free for n in count(2) if not (free := target.with_name(f"{target.name}-{n}")).exists())
     return str(free) if path.is_absolute() else os.path.relpath(free)

@@ -12,7 +12,7 @@ class Exit(IntEnum):
     FAIL = 1
     """`check`: FAIL; `doctor`: something that level standard needs is missing."""
     USAGE = 2
-    """Bad input (an option, a path, a file that cannot be read), a fault of the tool; `check`: a program failed."""
+    """Bad input (an option, a path, a file that cannot be read), or an internal error; `check`: a program failed."""
     NOT_COMPARABLE = 3
     """The runs cannot be compared, or nothing could be concluded."""
     TARGET_FAILED = 4
@@ -22,7 +22,7 @@ class Exit(IntEnum):
 
 
 class ProfilerError(Exception):
-    """A fault that the user can mend: one line that says what, where and what to do.
+    """An error that the user can correct: one line with what is wrong, where, and what to do.
 
     :param message: the line, without a trailing full stop being required.
     :param exit_code: what the process exits with.

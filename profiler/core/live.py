@@ -1,7 +1,7 @@
-"""What a live view shows: one moment of a running program as plain values; read, judged and drawn in other rooms.
+"""What the live view shows: one moment of a running program as plain values. `record.live` reads them.
 
 Shares are of 1 (a thread's CPU: of one core), times are seconds, sizes bytes. What is None was not measured;
-`Snapshot.unknown` has the reason under the name of the field, where one reason holds for all of it.
+`Snapshot.unknown` has the reasons by the name of the field.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ class Snapshot:
 
     @property
     def training(self) -> ThreadUse | None:
-        """The thread that closes the steps; where that is not known, the busiest main thread of no worker."""
-        known = next((thread for thread in self.threads if thread.role == TRAINING), None)
-        return known or next((thread for thread in self.threads if thread.role == MAIN), None)
+        """The thread that closes the steps; without one, the busiest main thread of a process that is no worker."""
+        by_role = {thread.role: thread for thread in reversed(self.threads)}  # the busiest of each role remains
+        return by_role.get(TRAINING) or by_role.get(MAIN)
 
     @property
     def workers(self) -> tuple[ProcessUse, ...]:

@@ -1,4 +1,4 @@
-"""Which of the packages that the profiler itself needs are missing, and the line that says so."""
+"""The packages that the profiler itself needs: which are missing, and how to install them."""
 
 from __future__ import annotations
 

@@ -35,6 +35,6 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
 }
 
 THREAD_NAME: Final = "thread.name:"
-"""A sample whose name begins so (value 1) says the name of its thread, as the operating system has it."""
+"""Prefix of a sample (value 1) that holds the operating system's name of its thread."""
 SOURCE_LINE: Final = "source.line:"
-"""A sample whose name begins so (value 1) says the text of a line of the program, as `FILE:LINE:TEXT`."""
+"""Prefix of a sample (value 1) that holds the text of a line of the program, as `FILE:LINE:TEXT`."""

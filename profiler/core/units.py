@@ -1,6 +1,6 @@
 """Values with units, as people read them: 12.3 ms, 1.2 MB, 48.3×, 21.4k tokens/s, 61%. Three significant digits.
 
-The units that a `Measure` may carry, and nothing else has to be known of it to print it:
+The units that a `Measure` may have:
 
     s  ns  bytes  cores  steps  tokens/s  steps/s  x (a ratio)  1 (a plain number or a share of 1)
 

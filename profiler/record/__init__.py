@@ -1,4 +1,4 @@
-"""Left of the wall: starts a program, samples it from outside, and writes the run directory. Analyses nothing.
+"""Starts a program, samples it from outside, and writes the run directory. Analyses nothing.
 
 The package can be called: `profiler.record(path)` records the program that calls it (profiler.record.session). It has
 the name of that function, and a package that is imported takes its name in the package above.

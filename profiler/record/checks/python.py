@@ -136,7 +136,7 @@ def kineto(setup: Setup) -> Answer:
 
 
 def torch_build(python: str) -> Mapping[str, Any] | ProgramError:
-    """What torch tells in a process of its own, which a driver may hang; asked once for both checks."""
+    """Describe torch in a process of its own, which a driver may hang; once for both checks."""
     with _one_import:
         return _torch_build(python)
 

@@ -49,7 +49,7 @@ def hooks(setup: Setup) -> Answer:
     processes = info.python_processes
     if processes is None or processes[1] == 0:
         status = info.collector(HOOKS)
-        reason = printed or (status.reason if status else "") or "it does not heed PYTHONPATH"
+        reason = printed or (status.reason if status else "") or "it ignores PYTHONPATH"
         return Answer(NO, f"hooks do not come into {setup.python}: {reason}")
     return Answer(YES, "hooks come into the program (not into a Python started with -I, -E or -S: leave these off)")
 
@@ -115,4 +115,4 @@ def gpu(_: Setup) -> Answer:
     refused = sorted({name for use in uses for name, value in use.figures().items() if value is None})
     models = Counter(use.name for use in uses)
     shown = f"{', '.join(f'{number} × {model}' for model, number in models.items())}, driver {driver}"
-    return Answer(PARTLY, f"{shown}; not told: {', '.join(refused)}") if refused else Answer(YES, shown)
+    return Answer(PARTLY, f"{shown}; not supported: {', '.join(refused)}") if refused else Answer(YES, shown)

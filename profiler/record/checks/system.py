@@ -41,7 +41,7 @@ def host(_: Setup) -> Answer:
         return Answer(PARTLY, "this kernel keeps no times of threads (CONFIG_SCHED_INFO): processes only")
     resolution = time.clock_getres(time.CLOCK_MONOTONIC)
     if resolution > 1e-6:
-        return Answer(PARTLY, f"the clock ticks at {resolution * 1e6:g} µs only: short steps cannot be told apart")
+        return Answer(PARTLY, f"the clock ticks at {resolution * 1e6:g} µs only: short steps cannot be distinguished")
     return Answer(YES, f"processes and threads; the clock ticks at {resolution * 1e9:g} ns")
 
 
@@ -71,7 +71,7 @@ def load(_: Setup) -> Answer:
     try:
         busy = os.getloadavg()[0]
     except OSError:
-        return Answer(NOT_KNOWN, "the kernel tells no load average")
+        return Answer(NOT_KNOWN, "the kernel gives no load average")
     cores = os.cpu_count() or 1  # the load is of the whole machine, whatever this container may use
     shown = f"load {busy:.1f} on {cores} cores in the last minute"
     if busy < _QUIET_LOAD * cores:
