@@ -83,7 +83,7 @@ def test_on_a_phone_a_line_stands_over_its_bar_and_its_numbers(chromium: Any, fi
         assert [cell.strip() for cell in row.locator("td").all_inner_texts()][1] == "60.0ms"
         drawn = row.evaluate("(r) => getComputedStyle(r, '::before').backgroundSize")
         assert drawn.startswith("60%"), drawn
-        table.locator("thead button", has_text="Time a step").click()
+        table.locator("thead button", has_text="Time per step").click()
         sizes = table.evaluate("(t) => [...t.tBodies[0].rows].map((r) => Number(r.cells[2].dataset.sort))")
         assert sizes == sorted(sizes, reverse=True)
     with browsing.opened(chromium, files["found steps"], width=1440) as watched:
@@ -101,7 +101,7 @@ def test_a_row_that_goes_on_shows_its_name_where_it_may_stand_elsewhere(chromium
             table.locator("thead button", has_text="Line").click()
             assert table.evaluate(names) == [True] * 2, "sorted, the row above is another's"
             rows = "(t) => [...t.tBodies[0].rows].map((r) => r.cells[0].textContent)"
-            table.locator("thead button", has_text="Stretch").click()
+            table.locator("thead button", has_text="Period").click()
             assert table.evaluate(rows) == ["after the last step"] + ["before the first step"] * 3
             assert watched.overflow() <= 0
 

@@ -260,7 +260,7 @@ def test_doubts_that_differ_in_numbers_only_are_told_once() -> None:
     )
     side = dataclasses.replace(subject.sides[0], runs=runs)
     lists = of_kind(dataclasses.replace(subject, sides=(side, subject.sides[1])), "method", blocks.Items)
-    doubts = next(block.items for block in lists if block.title == "What to doubt")
+    doubts = next(block.items for block in lists if block.title == "Warnings")
     assert "as-found: steps drift: the last third takes 20% more time than the first (and 4 more like this)" in doubts
     assert "as-found: torn table" in doubts
 
@@ -279,7 +279,7 @@ def test_a_breakdown_pass_quicker_than_the_light_runs_is_doubted() -> None:
         subject.sides[1], recording_slowdown=dataclasses.replace(subject.sides[1].recording_slowdown, value=0.97)
     )
     lists = of_kind(dataclasses.replace(subject, sides=(subject.sides[0], side)), "method", blocks.Items)
-    doubts = [item for block in lists if block.title == "What to doubt" for item in block.items]
+    doubts = [item for block in lists if block.title == "Warnings" for item in block.items]
     assert any(
         item.startswith("fixed: the breakdown pass was not slower than the light runs (0.97×)") for item in doubts
     )

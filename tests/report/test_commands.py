@@ -46,7 +46,7 @@ def test_json_format_is_the_run_schema(run: Path) -> None:
 
 def test_console_format_shows_every_section_and_takes_no_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--format", "console"]) == Exit.OK
-    assert "== Method and doubts ==" in capsys.readouterr().out
+    assert "== Method and warnings ==" in capsys.readouterr().out
     assert main(["report", str(run), "--format", "console", "--out", str(run / "x")]) == Exit.USAGE
     assert capsys.readouterr().err.startswith("error: --out:")
 

@@ -43,7 +43,7 @@ def test_of_a_run_it_stands_between_the_verdict_and_the_numbers() -> None:
     assert isinstance(verdict, Callout)
     assert isinstance(load, Callout)
     assert isinstance(numbers, Stats)
-    assert (load.tone, load.label) == ("warning", "Not alone")
+    assert (load.tone, load.label) == ("warning", "Noisy machine")
     assert load.text == (
         "Other programs used 1.2 of the machine's 2 cores meanwhile. "
         "Times are longer than on a quiet machine, and vary more."

@@ -39,8 +39,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "compute": "operators that are the work itself",
     "log": "logging",
     "checkpoint": "writing checkpoints",
-    "python": "the program's own Python",
-    "unattributed": "nothing was seen",
+    "python": "Python code of the program",
+    "unattributed": "nothing was recorded",
     "communication": "between devices",
     "idle": "nothing to do",
 }
@@ -59,7 +59,7 @@ def build(report_input: ReportInput) -> Section:
     shares = share_bars(sides, "Shares of a step's host time")
     blocks: list[Block] = []
     if len(sides) > 1:
-        blocks.append(StackedBars("Seconds a step, on one scale", category_bars(sides, share=False)))
+        blocks.append(StackedBars("Seconds per step, on one scale", category_bars(sides, share=False)))
     blocks.extend(shares)
     names = categories(sides)
     if report_input.has_no_queue:
@@ -122,7 +122,7 @@ def _table(sides: tuple[ReportSide, ...], names: Iterable[str], note: str) -> Ta
     fields: list[Field[str]] = [Field("Category", lambda name: Cell(name, note=MEANINGS.get(name, "")))]
     for side in sides:
         fields += _fields(side)
-    caption = "Host seconds a step; the categories exclude each other and sum to the step"
+    caption = "Host seconds per step; the categories exclude each other and sum to the step"
     return make_table(caption, fields, names, note)
 
 

@@ -8,7 +8,7 @@ from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import Field, count_cell, make_table, quantity, seconds_cell, site_cell
 
-TITLE = "Hot lines"
+TITLE = "Device calls by line"
 _WOULD_SYNC = "would_sync"
 _MAX_ROWS = 15
 
@@ -21,12 +21,12 @@ def _operation(row: CallSite) -> Cell:
 
 _FIELDS = (
     Field[CallSite]("Line", lambda row: site_cell(row.site)),
-    Field[CallSite]("Asks for", _operation),
-    Field[CallSite]("Calls a step", lambda row: count_cell(row.calls_per_step), number=True),
-    Field[CallSite]("Time a step", lambda row: seconds_cell(row.seconds_per_step), number=True),
-    Field[CallSite]("Blocked a step", lambda row: seconds_cell(row.blocked_per_step), number=True),
+    Field[CallSite]("Operation", _operation),
+    Field[CallSite]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
+    Field[CallSite]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[CallSite]("Blocked per step", lambda row: seconds_cell(row.blocked_per_step), number=True),
     Field[CallSite](
-        "Bytes a step", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True
+        "Bytes per step", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True
     ),
 )
 
@@ -42,7 +42,7 @@ def build(report_input: ReportInput) -> Section | None:
         else:
             otherwise = "no call with a line of the program's own was recorded"
             reason = side.why_missing(Topic.CALL_SITES, otherwise=otherwise)
-            blocks.append(NotMeasured(f"hot lines of {side.label}", reason))
+            blocks.append(NotMeasured(f"device calls by line of {side.label}", reason))
     return Section("hot", TITLE, tuple(blocks))
 
 

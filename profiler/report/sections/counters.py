@@ -23,7 +23,7 @@ def build(report_input: ReportInput) -> Section | None:
         gap = NotMeasured("counters per step", "the program's device counts nothing")
         return Section("counters", TITLE, (gap,))
     note = "Counted, not sampled: every call of the measured steps is in these numbers."
-    table = compare_table(report_input, in_order(counters), "Calls and bytes a step", note=note)
+    table = compare_table(report_input, in_order(counters), "Calls and bytes per step", note=note)
     return Section("counters", TITLE, (table,))
 
 

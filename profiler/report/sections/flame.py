@@ -29,7 +29,7 @@ def build(report_input: ReportInput) -> Section:
             reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
             blocks.append(NotMeasured(f"flame graph of {side.label}", reason))
         else:
-            caption = f"{side.label}: {phrase(root.value, 's')} a step, by stack samples"
+            caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
             blocks.append(Flame(caption, _flame(root), note=_NOTE))
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:

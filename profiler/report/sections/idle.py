@@ -17,8 +17,8 @@ _FIELDS = (
     Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=blame.category)),
     _SITE,
     _SHARE,
-    Field[IdleBlame]("Idle a step", lambda blame: seconds_cell(blame.seconds_per_step), number=True),
-    Field[IdleBlame]("Gaps a step", lambda blame: count_cell(blame.gaps_per_step), number=True),
+    Field[IdleBlame]("Idle per step", lambda blame: seconds_cell(blame.seconds_per_step), number=True),
+    Field[IdleBlame]("Gaps per step", lambda blame: count_cell(blame.gaps_per_step), number=True),
 )
 _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
 _MAX_ROWS = 12

@@ -20,7 +20,7 @@ _FIELDS = (
     Field[InputPart]("Part", lambda part: Cell(input_part(part))),
     Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
     Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
-    Field[InputPart]("Time a step", lambda part: seconds_cell(part.seconds_per_step), number=True),
+    Field[InputPart]("Time per step", lambda part: seconds_cell(part.seconds_per_step), number=True),
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _NOTE = (
@@ -119,7 +119,7 @@ def _cores_sentence(side: ReportSide, workers: int) -> str:
         return ""
     if workers < cores - 1:
         return f" The machine has {cores} cores: more workers can help."
-    return f" The machine has {cores} cores: with more workers they would take them from each other."
+    return f" The machine has {cores} cores: more workers would compete for them."
 
 
 PLUGIN = SectionPlugin("input", TITLE, 35, build)

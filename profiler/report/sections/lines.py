@@ -14,7 +14,7 @@ from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import Field, make_table, percent, phrase, seconds_cell, share_cell, short_site, site_cell
 from profiler.report.text import step_text
 
-TITLE = "Every millisecond by line"
+TITLE = "Time by line"
 PHASES = {
     "data": ("data", "c1"),
     "forward": ("forward", "c6"),
@@ -49,7 +49,7 @@ def _categories(line: LineCost) -> Cell:
 
 
 _LINE = Field[LineCost]("Line", lambda line: site_cell(line.site))
-_TIME = Field[LineCost]("Time a step", lambda line: seconds_cell(line.seconds_per_step), number=True)
+_TIME = Field[LineCost]("Time per step", lambda line: seconds_cell(line.seconds_per_step), number=True)
 _SHARE = Field[LineCost](
     "Share",
     lambda line: share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}"),
@@ -99,7 +99,7 @@ def _phase_bars(side: ReportSide, *, note: bool = True) -> list[Block]:
     total = sum(phase.seconds_per_step for phase in phases)
     locations = "; ".join(filter(None, map(_location, phases))) if note else ""
     bar = Bar(side.label, segments, phrase(total, "s"))
-    text = f"Most of it lies at: {locations}." if locations else ""
+    text = f"Mostly at: {locations}." if locations else ""
     return [StackedBars("The parts of a step", (bar,), share=True, note=text)]
 
 
@@ -155,7 +155,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
     fields = (
         Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
         Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
-        Field[_SideLine]("Time a step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
+        Field[_SideLine]("Time per step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
         Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True, bar=True),
     )
     rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_ROWS]]
@@ -182,7 +182,7 @@ def _two_sides(sides: tuple[ReportSide, ...], caption: str) -> Table:
                 return Cell(NOTHING)
             return replace(seconds_cell(line.seconds_per_step), note=percent(line.share))
 
-        return Field(f"{side.label}: a step", cell, number=True, tone=side.tone)
+        return Field(f"{side.label}: per step", cell, number=True, tone=side.tone)
 
     fields = [make(index, side) for index, side in enumerate(sides) for make in (line_field, time_field)]
     rows = zip_longest(*(side.detailed.lines[:_COMPARED_ROWS] for side in sides))

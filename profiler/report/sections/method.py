@@ -18,7 +18,7 @@ from profiler.run.model import CollectorStatus
 T = TypeVar("T")
 _Statuses = list[tuple[str, CollectorStatus]]
 """Statuses of a collector in the same state, with the labels of their sides."""
-TITLE = "Method and doubts"
+TITLE = "Method and warnings"
 _COUNTED_FROM = 3
 """More gaps than this with the same reason are counted."""
 
@@ -35,12 +35,14 @@ def build(report_input: ReportInput) -> Section:
         gap_texts = tuple(f"{prefix}{missing_name(g)}: not measured: {describe(g.reason)}" for prefix, g in gaps)
     lists = (
         Items(tuple(filter(None, sentences)), "How it was measured"),
-        Items(tuple(f"{prefix}{text}" for prefix, text in _merge_sides(warnings, len(sides))), "What to doubt"),
+        Items(tuple(f"{prefix}{text}" for prefix, text in _merge_sides(warnings, len(sides))), "Warnings"),
         Items(gap_texts, "What could not be measured"),
     )
     blocks: list[Block] = [items for items in lists if items.items]
     blocks.extend(_collectors_table(sides))
-    return Section("method", TITLE, tuple(blocks) or (NotMeasured("the method", "these runs say nothing of it"),))
+    return Section(
+        "method", TITLE, tuple(blocks) or (NotMeasured("the method", "these runs have no description of it"),)
+    )
 
 
 def _group_by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
@@ -107,7 +109,7 @@ def _collectors_table(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
         Field[_Statuses]("Runs", lambda row: number(len(row)), number=True),
         Field[_Statuses]("Records", lambda row: number(sum(status.records for _, status in row)), number=True),
         Field[_Statuses]("Dropped", lambda row: number(sum(status.dropped for _, status in row)), number=True),
-        Field[_Statuses]("Its own CPU time", cost, number=True),
+        Field[_Statuses]("CPU time of the collector", cost, number=True),
     )
     return (make_table("Collectors, all runs together", fields, groups.values()),)
 

@@ -9,13 +9,13 @@ from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import Field, factor, make_table, share_cell, site_cell
 
-TITLE = "Steps that take longer"
+TITLE = "Long steps"
 _Row = tuple[ReportSide, Spikes]
 
 
 def _frequency(row: _Row) -> Cell:
     every = row[1].every
-    return Cell(f"every {nth(every)}" if every else "without a rule", sort=every)
+    return Cell(f"every {nth(every)}" if every else "irregularly", sort=every)
 
 
 _FIELDS = (
@@ -24,8 +24,8 @@ _FIELDS = (
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
     Field[_Row]("How often", _frequency),
-    Field[_Row]("As long as the others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
-    Field[_Row]("Extra time, of all", lambda row: share_cell(row[1].share), number=True),
+    Field[_Row]("Times the others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
+    Field[_Row]("Extra time, share of all", lambda row: share_cell(row[1].share), number=True),
 )
 
 
@@ -43,18 +43,18 @@ def build(report_input: ReportInput) -> Section | None:
 
 def _why_no_line(spikes: Spikes) -> str:
     if not spikes.enough:
-        return f"{spikes.samples or 'no'} stack samples in long steps: too few to say at which lines"
+        return f"{spikes.samples or 'no'} stack samples in long steps: too few to tell which lines"
     return "no line stands out in the long steps: the machine, or more of the same work"
 
 
 def _lines_table(side: ReportSide, spikes: Spikes) -> Table:
     fields = (
         Field[SpikeLine]("Line", lambda line: site_cell(line.site)),
-        Field[SpikeLine]("Of the extra time", lambda line: share_cell(line.share), number=True),
-        Field[SpikeLine]("Of all time", lambda line: share_cell(line.share * spikes.share), number=True),
+        Field[SpikeLine]("Share of the extra time", lambda line: share_cell(line.share), number=True),
+        Field[SpikeLine]("Share of all time", lambda line: share_cell(line.share * spikes.share), number=True),
     )
-    note = f"From {spikes.samples:,} stack samples in long steps, held against those in the others."
-    return make_table(f"{side.label}: where the extra time lies", fields, spikes.lines, note)
+    note = f"From {spikes.samples:,} stack samples in long steps, compared with those in the others."
+    return make_table(f"{side.label}: lines with the extra time", fields, spikes.lines, note)
 
 
 PLUGIN = SectionPlugin("spikes", TITLE, 33, build)

@@ -29,13 +29,13 @@ def _line_seconds(line: LineCost) -> Cell:
 
 
 _FIELDS = (
-    Field[_Row]("Stretch", _period),
+    Field[_Row]("Period", _period),
     Field[_Row](
         "Time", lambda row: seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds), number=True
     ),
     Field[_Row]("Line", lambda row: site_cell(row[1].site) if row[1] else missing_cell(_NO_LINE)),
     Field[_Row]("In", lambda row: callee_cell(row[1]) if row[1] else missing_cell(_NO_LINE)),
-    Field[_Row]("Of it", lambda row: _line_seconds(row[1]) if row[1] else missing_cell(_NO_LINE), number=True),
+    Field[_Row]("Time there", lambda row: _line_seconds(row[1]) if row[1] else missing_cell(_NO_LINE), number=True),
 )
 
 

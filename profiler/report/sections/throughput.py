@@ -62,7 +62,7 @@ def _table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
         Field[ReportSide](
             "Time of a step", lambda side: measure_cell(side.measure("step_time"), spread=True), number=True
         ),
-        Field[ReportSide]("Steps a run", lambda side: measure_cell(side.measure("steps")), number=True),
+        Field[ReportSide]("Steps per run", lambda side: measure_cell(side.measure("steps")), number=True),
         Field[ReportSide]("Ratio", gain, number=True),
     )
     runs = len(baseline.runs)

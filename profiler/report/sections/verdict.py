@@ -128,7 +128,7 @@ def _warnings(report_input: ReportInput) -> Iterator[Callout]:
     elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
         yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
     if load := noisy_machine(report_input):
-        yield Callout(load, "warning", "Not alone")
+        yield Callout(load, "warning", "Noisy machine")
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:

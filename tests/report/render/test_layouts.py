@@ -8,7 +8,7 @@ from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table
 from profiler.report.render import html
 from profiler.report.render.html import flame_layout, phone_layout, share_of_row
 
-LINES = (Column("Line"), Column("In"), Column("Time a step", number=True), Column("Share", number=True, bar=True))
+LINES = (Column("Line"), Column("In"), Column("Time per step", number=True), Column("Share", number=True, bar=True))
 ROW = (
     Cell("train.py:41", code=True),
     Cell("Linear.forward", code=True),
@@ -73,7 +73,7 @@ def test_the_page_names_each_number_of_a_stacked_row_and_drops_empty_cells() -> 
     again = (Cell("", title="train.py:41"), Cell("–"), Cell("", sort=0.06), ROW[3])
     text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, again), SMALL)),)))
     stacked, plain = (table.split("</table>")[0] for table in text.split("<table")[1:])
-    assert 'data-label="Time a step"' in stacked
+    assert 'data-label="Time per step"' in stacked
     assert 'class="part" style="--part:57.5%"' in stacked
     assert stacked.count('role="row"') == 3, "rows that are laid out as a grid are no rows to screen readers"
     assert stacked.count('role="columnheader"') == len(LINES)

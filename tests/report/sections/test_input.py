@@ -60,7 +60,7 @@ def test_busy_workers_and_a_waiting_thread_limit() -> None:
         "limits. Most of their time goes to dataset (…/code/rows.py:12). The machine has 8 cores: more workers can "
         "help."
     )
-    assert concluded(*parts, workers=2, cores=2).endswith("with more workers they would take them from each other.")
+    assert concluded(*parts, workers=2, cores=2).endswith("more workers would compete for them.")
 
 
 def test_idle_workers_keep_up() -> None:

@@ -130,7 +130,7 @@ def test_the_lines_of_two_sides_stand_beside_each_other_each_in_its_own_order() 
     turned = replace(after.detail, lines=(after.detail.lines[1], after.detail.lines[0]))
     (table,) = compare_lines(samples.sides(replace(comparison, sides=(before, replace(after, detail=turned)))))
     assert [column.title for column in table.columns] == [
-        "as-found: line", "as-found: a step", "fixed: line", "fixed: a step",
+        "as-found: line", "as-found: per step", "fixed: line", "fixed: per step",
     ]  # fmt: skip
     assert [texts(row) for row in table.rows][:2] == [
         ["train.py:41", "60.0 ms", "metrics.py:1107", "15.0 ms"],

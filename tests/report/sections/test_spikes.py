@@ -30,7 +30,7 @@ def test_how_often_how_long_and_where() -> None:
 
 def test_without_a_line_it_says_why() -> None:
     [machine] = tables(replace(SPIKES, every=0, lines=()))
-    assert machine.rows[0][2].text == "without a rule"
+    assert machine.rows[0][2].text == "irregularly"
     assert "no line stands out in the long steps: the machine" in machine.note
     [few] = tables(replace(SPIKES, lines=(), samples=3, enough=False))
     assert "3 stack samples in long steps: too few" in few.note
