@@ -1,1 +1,1 @@
-"""The wall: the types, the files and their loading. Writers and readers meet only here."""
+"""Recorded runs: their types, their files, how they are written and loaded."""

@@ -1,4 +1,4 @@
-"""Any path -> Run: the one door through which a recording enters, whatever recorded it."""
+"""Loads a run from a run directory, an archive of one, or a trace of torch's profiler."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from profiler.run.steps import add_steps
 
 H = TypeVar("H", bound=Hashable)
 LOST_NAME = "(lost)"
-"""Stands for a name whose text was torn off."""
+"""Name of records whose text was lost."""
 _LOST_SITE = Site("(lost)", 0, "")
 _CHUNK: Final = 1 << 18
-"""Rows that are looked at together: what the work on them takes is small beside a table."""
+"""Rows that are converted at a time, so that temporary arrays stay small."""
 
 
 def load(path: Path | str) -> Run:
     """The run at `path`: a run directory, its run.json, a .zip of one, or a trace of torch's profiler.
 
-    The rows of a table are in the order in which each process wrote them; the process with the most steps, or moments
-    at which one may end, comes first. Its are the facts.
+    Rows of a table are in the order in which each process wrote them. The process with the most steps, or boundaries,
+    comes first, and its facts count.
 
     :raises ProfilerError: no such path, not a run, a damaged manifest, or one that a newer version wrote.
     """
@@ -60,40 +60,38 @@ def _is_source(folder: Path) -> bool:
 
 
 class _Interned(Generic[H]):
-    """One numbering for the texts of all sources."""
+    """A common numbering for the texts of all sources."""
 
     def __init__(self, lost: H) -> None:
-        self._ids: dict[H, int] = {}
+        self._numbers: dict[H, int] = {}
         self._lost = lost
 
     @property
     def values(self) -> tuple[H, ...]:
-        return tuple(self._ids)
+        return tuple(self._numbers)
 
     def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> int:
-        """Bring the ids of one source, in place, into the common numbering; -1 (unknown) stays.
+        """Replace the numbers of one source, in place, by common ones; -1 (unknown) stays.
 
-        :returns: how many had lost their text.
+        :returns: how many records have lost their text.
         """
         olds = np.array(sorted(texts), np.int64)
-        lost, unknown = len(olds), len(olds) + 1  # the last places of the lookup table
+        lost, unknown = len(olds), len(olds) + 1  # the last entries of the lookup table
         table = np.full(len(olds) + 2, -1, np.int32)
-        counted = 0
+        lost_count = 0
         for start in range(0, len(column), _CHUNK):
             part = column[start : start + _CHUNK]
-            places = np.searchsorted(olds, part)
-            places[~np.isin(part, olds)] = lost
-            places[part == -1] = unknown
-            met = np.bincount(places, minlength=len(table))
-            counted += int(met[lost])
-            for place in np.flatnonzero((met > 0) & (table == -1)).tolist():
-                if place != unknown:
-                    table[place] = self._number(texts[int(olds[place])] if place != lost else self._lost)
-            part[:] = table[places]
-        return counted
-
-    def _number(self, value: H) -> int:
-        return self._ids.setdefault(value, len(self._ids))
+            entries = np.searchsorted(olds, part)
+            entries[~np.isin(part, olds)] = lost
+            entries[part == -1] = unknown
+            counts = np.bincount(entries, minlength=len(table))
+            lost_count += int(counts[lost])
+            for entry in np.flatnonzero((counts > 0) & (table == -1)).tolist():
+                if entry != unknown:
+                    text = texts[int(olds[entry])] if entry != lost else self._lost
+                    table[entry] = self._numbers.setdefault(text, len(self._numbers))
+            part[:] = table[entries]
+        return lost_count
 
 
 def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
@@ -109,12 +107,12 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
         problems += source.problems
 
     def together(table: str) -> Table:
-        """The rows of all sources in one table; those of a source are given up as soon as they are in it."""
-        whole = np.empty(sum(len(source.tables[table]) for source in sources), dtype_of(table))
+        """The rows of all sources; those of a source are freed as soon as they are copied."""
+        merged = np.empty(sum(len(source.tables[table]) for source in sources), dtype_of(table))
         filled = 0
         for source in sources:
             rows = source.tables.pop(table)
-            part = whole[filled : filled + len(rows)]
+            part = merged[filled : filled + len(rows)]
             filled += len(rows)
             _copy(rows, part, source)
             for column, interned, texts in id_columns(source):
@@ -123,10 +121,10 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
                     if lost:
                         values = {"file": f"{source.name}/{table}.bin", "records": lost, "column": column}
                         problems.append(Notice("lost-texts", values))
-        whole.setflags(write=False)
-        return whole
+        merged.setflags(write=False)
+        return merged
 
-    whole = {table: together(table) for table in tables.TABLES}
+    loaded: dict[str, Any] = {table: together(table) for table in tables.TABLES}
     return Run(
         path=path,
         info=info,
@@ -134,22 +132,14 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
         sites=sites.values,
         stack_frames=stacks.values,
         problems=tuple(problems),
-        steps=whole["steps"],
-        regions=whole["regions"],
-        calls=whole["calls"],
-        activities=whole["activities"],
-        values=whole["values"],
-        samples=whole["samples"],
-        stacks=whole["stacks"],
-        boundaries=whole["boundaries"],
-        gil_stacks=whole["gil_stacks"],
+        **loaded,
     )
 
 
 def _copy(rows: Table, into: Table, source: Source) -> None:
-    """`rows` into the loaded layout: with the process and rank that wrote them."""
+    """Copy `rows` into the loaded layout, with the process and rank that wrote them."""
     columns = rows.dtype.names or ()
-    for start in range(0, len(rows), _CHUNK):  # column by column: of a chunk that stays in the cache
+    for start in range(0, len(rows), _CHUNK):  # column by column, in chunks that stay in the cache
         part, target = rows[start : start + _CHUNK], into[start : start + _CHUNK]
         for name in columns:
             target[name] = part[name]
@@ -158,14 +148,14 @@ def _copy(rows: Table, into: Table, source: Source) -> None:
 
 
 def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
-    """What the process with the most steps to measure said of itself, over what the manifest says."""
+    """Add the facts of the process with the most measured steps to those of the manifest."""
     steps = run.steps[run.steps["warmup"] == 0] if (run.steps["warmup"] == 0).any() else run.steps
     pids, first, counts = np.unique(steps["pid"], return_index=True, return_counts=True)
     order = sorted(zip((-counts).tolist(), steps["end"][first].tolist(), pids.tolist(), strict=True))
-    place = {pid: number for number, (_, _, pid) in enumerate(order)}
-    speaking = sorted(sources, key=lambda source: place.get(source.pid, len(place)))
-    said = next((source.facts for source in speaking if source.facts), {})
-    return replace(run, info=replace(run.info, facts={**run.info.facts, **said}))
+    position = {pid: number for number, (_, _, pid) in enumerate(order)}
+    ranked = sorted(sources, key=lambda source: position.get(source.pid, len(position)))
+    facts = next((source.facts for source in ranked if source.facts), {})
+    return replace(run, info=replace(run.info, facts={**run.info.facts, **facts}))
 
 
 def _manifest_problems(info: RunInfo) -> Iterable[Notice]:

@@ -21,23 +21,23 @@ from profiler.run.model import Site, Table
 
 T = TypeVar("T")
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
-_OWN_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote these about other processes
+_HAVE_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote these about other processes
 
 
 def dtype_of(table: str, *, loaded: bool = True) -> np.dtype[np.void]:
     """The layout of `table` on disk, or as loaded: with `pid` and `rank` where the file's layout has no pid."""
     fields = [(name, _NUMPY[code]) for name, code in tables.TABLES[table]]
-    if loaded and table not in _OWN_PID:
+    if loaded and table not in _HAVE_PID:
         fields += [("pid", "<i8"), ("rank", "<i4")]
     return np.dtype(fields)
 
 
 @contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """The run directory that `archive` holds, in a temporary folder that goes away again.
+    """Extract the run directory in `archive` into a temporary folder.
 
-    The run may lie at the top of the archive or in one folder. Entries that point outside of it are kept inside
-    (`zipfile` drops `..` and absolute paths). A fault found in the run is told of the archive.
+    The run may lie at the top of the archive or in a folder. Entries cannot be written outside of the temporary folder:
+    `zipfile` drops `..` and absolute paths. Errors of the run name the archive.
 
     :raises ProfilerError: not a .zip, a damaged one, or one without a run or with several.
     """
@@ -60,7 +60,7 @@ def unpacked(archive: Path) -> Iterator[Path]:
 
 @dataclass
 class Source:
-    """What one process left: ids in its tables point into its own texts."""
+    """What one process wrote; numbers in its tables refer to its own texts."""
 
     name: str
     pid: int = 0
@@ -74,7 +74,7 @@ class Source:
 
 
 def read_source(folder: Path) -> Source:
-    """Everything in `folder`; what is damaged is left out and named in `problems`."""
+    """Read everything in `folder`; damaged parts are left out and reported in `problems`."""
     source = Source(folder.name)
     try:
         if folder.name != store.RECORDER:
@@ -112,7 +112,7 @@ def _read_meta(folder: Path, source: Source) -> None:
 
 
 def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
-    """The whole records of `path`, read when they are looked at; a missing file is an empty table."""
+    """The complete records of `path`, mapped into memory; a missing file is an empty table."""
     dtype = dtype_of(table, loaded=False)
     try:
         size = path.stat().st_size
@@ -125,7 +125,7 @@ def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
-    """id -> value of a .jsonl; lines that cannot be read are left out and named."""
+    """Number -> value of a .jsonl; lines that cannot be read are left out and reported."""
     texts: dict[int, T] = {}
     try:
         lines = path.read_bytes().split(b"\n")

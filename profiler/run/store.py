@@ -29,13 +29,12 @@ RECORDER: Final = "recorder"
 """Folder of the recorder's own tables; recorded processes write to source-PID."""
 OUTPUT_LOG: Final = "output.log"
 RESERVE: Final = ".reserve"
-"""A file that takes room from the start on, for the last manifest when the disk is full."""
+"""A file that reserves space for the last manifest, for the case that the disk gets full."""
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
-_FLUSH_S: Final = 0.5  # what a kill -9 of the recorder can lose
+_FLUSH_S: Final = 0.5  # kill -9 of the recorder loses at most so much
 _FLUSH_BYTES: Final = 1 << 16
-_MOST_TEXTS: Final = 20_000
-"""Names, and stacks, that are remembered: of hours of sampling there are more. One that is met again afterwards is
-written again under another number, which means the same when it is loaded."""
+_MAX_TEXTS: Final = 20_000
+"""Names and stacks that are remembered. One that occurs again later gets another number, which is equivalent."""
 _OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
 
@@ -47,7 +46,7 @@ Frame = tuple[str, int, str]
 
 
 def program_name(argv: Sequence[str]) -> str:
-    """What a person would call this command: the module after -m, the script, or the program."""
+    """A short name of a command: the module after -m, the script, or the program."""
     name = Path(argv[0]).name
     if not name.startswith("python"):
         return Path(name).stem
@@ -63,7 +62,7 @@ def program_name(argv: Sequence[str]) -> str:
 
 
 def default_directory(argv: Sequence[str], parent: Path) -> Path:
-    """A directory below `parent` that does not exist yet: time of day (UTC) and program."""
+    """A directory below `parent` that does not exist yet, named after the time (UTC) and the program."""
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in program_name(argv))[:60]
     base = parent / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"
     path, number = base, 1
@@ -74,9 +73,9 @@ def default_directory(argv: Sequence[str], parent: Path) -> Path:
 
 
 def create(path: Path) -> None:
-    """Make the run directory with its reserve. A run is never written over.
+    """Make the run directory with its reserve. An existing run is never overwritten.
 
-    :raises ProfilerError: the path is taken, or cannot be written.
+    :raises ProfilerError: the path exists, or cannot be written.
     """
     if why := refusal(path, tables.MANIFEST):
         raise ProfilerError(why)
@@ -92,14 +91,14 @@ def create(path: Path) -> None:
 
 
 def point_latest(link: Path, directory: Path) -> str:
-    """Make `link` name `directory`; replaced in one move. What is not a link is somebody's and stays.
+    """Make `link` point to `directory`, atomically. A file that is no link is left alone.
 
-    :returns: why the link could not be made, in one line; empty when it was. A comparison is not worth less for it.
+    :returns: why the link could not be made, in one line; empty if it was.
     """
     if link.exists() and not link.is_symlink():
         return f"{link} is not a link and stays as it is; the newest is {directory}"
-    beside = link.parent.resolve() == directory.parent.resolve()
-    target = directory.name if beside else str(directory.resolve())  # beside it the folder of runs can be moved
+    is_sibling = link.parent.resolve() == directory.parent.resolve()
+    target = directory.name if is_sibling else str(directory.resolve())  # a relative link survives a move of the folder
     temporary = link.parent / f".{link.name}-{os.getpid()}"
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ def point_latest(link: Path, directory: Path) -> str:
 
 
 def write_manifest(path: Path, info: RunInfo) -> None:
-    """Replace run.json atomically. The end of a run gives the reserve back first, so that a full disk takes it."""
+    """Replace run.json atomically. At the end of a run the reserve is freed first, in case the disk is full."""
     if info.state != "running":
         (path / RESERVE).unlink(missing_ok=True)
     temporary = path / (tables.MANIFEST + ".new")
@@ -153,7 +152,7 @@ def check_schema(schema: object, where: str) -> None:
 
 
 def info_from_json(content: object, where: str) -> RunInfo:
-    """The reverse of `dataclasses.asdict` and JSON. Fields that this version does not know are left out.
+    """Convert a parsed manifest. Fields that this version does not know are left out.
 
     :raises ProfilerError: a field is missing or of another type, or the schema is newer.
     """
@@ -162,14 +161,14 @@ def info_from_json(content: object, where: str) -> RunInfo:
     if not isinstance(content, Mapping):
         raise ProfilerError(f"{where} is damaged: {tables.MANIFEST} holds no object")
     check_schema(content.get("schema"), where)
-    known = _known(content, RunInfo)
+    fields = _known_fields(content, RunInfo)
     try:
-        known["argv"] = tuple(str(word) for word in known.get("argv", ()))
-        known["devices"] = tuple(dict(row) for row in known.get("devices", ()))
-        known["collectors"] = tuple(_collector_status(row) for row in known.get("collectors", ()))
+        fields["argv"] = tuple(str(word) for word in fields.get("argv", ()))
+        fields["devices"] = tuple(dict(row) for row in fields.get("devices", ()))
+        fields["collectors"] = tuple(_collector_status(row) for row in fields.get("collectors", ()))
         for name in ("host", "versions", "facts"):
-            known[name] = dict(known.get(name, {}))
-        return RunInfo(**known)
+            fields[name] = dict(fields.get(name, {}))
+        return RunInfo(**fields)
     except (TypeError, ValueError) as error:
         raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {error}") from error
 
@@ -178,18 +177,18 @@ def _collector_status(row: Mapping[str, Any]) -> CollectorStatus:
     """A status of the manifest. Old ones name the hooks `inside` and have their numbers in the reason only."""
     from profiler.run.model import HOOKS, CollectorStatus
 
-    known = _known(row, CollectorStatus)
-    known["values"] = dict(known.get("values", {}))
-    if known.get("name") == "inside":
-        known["name"] = HOOKS
-        if numbers := _OLD_HOOKS_LOADED.match(known.get("reason", "")):
-            known |= {"code": "hooks-loaded", "values": {"torch": int(numbers[1]), "python": int(numbers[2])}}
-        elif known.get("state") == "unavailable":
-            known |= {"code": "hooks-not-loaded", "values": {}}
-    return CollectorStatus(**known)
+    fields = _known_fields(row, CollectorStatus)
+    fields["values"] = dict(fields.get("values", {}))
+    if fields.get("name") == "inside":
+        fields["name"] = HOOKS
+        if numbers := _OLD_HOOKS_LOADED.match(fields.get("reason", "")):
+            fields |= {"code": "hooks-loaded", "values": {"torch": int(numbers[1]), "python": int(numbers[2])}}
+        elif fields.get("state") == "unavailable":
+            fields |= {"code": "hooks-not-loaded", "values": {}}
+    return CollectorStatus(**fields)
 
 
-def _known(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+def _known_fields(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in content.items() if name in names}
 
@@ -198,10 +197,10 @@ def _known(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
 
 
 class RunWriter:
-    """Appends the recorder's samples and stacks; safe to call from the collectors' threads.
+    """Appends the recorder's samples and stacks; any thread may call it.
 
-    What is buffered is written at least every `_FLUSH_S` as long as records come. When the disk is full it says so
-    once, counts what it drops, and the target goes on.
+    Buffers are flushed at least every `_FLUSH_S` as long as records arrive. If the disk is full this is reported once,
+    records are dropped and counted, and the target goes on.
     """
 
     def __init__(self, run: Path, opener: Callable[[Path], IO[bytes]] | None = None) -> None:
@@ -210,7 +209,7 @@ class RunWriter:
         self.dropped = 0
         self._open = opener or _open
         self._files: dict[str, IO[bytes]] = {}
-        # texts before the records that point to them: dict order is the order of writing
+        # texts come before the records that refer to them: buffers are written in this order
         files = (tables.NAMES, tables.STACK_TEXTS, *(f"{table}.bin" for table in _TABLES))
         self._buffers = {name: bytearray() for name in files}
         self._names: dict[str, int] = {}
@@ -223,12 +222,12 @@ class RunWriter:
         self._flushed = time.monotonic()
 
     def samples(self, when: int, rows: Sequence[tuple[int, int, str, float]]) -> None:
-        """Add rows of (pid, tid, name, value), all taken at `when` (ns)."""
+        """Add rows of (pid, tid, name, value), sampled at `when` (ns)."""
         with self._lock:
             for pid, tid, name, value in rows:
                 number = self._names.get(name)
                 if number is None:
-                    if len(self._names) >= _MOST_TEXTS:
+                    if len(self._names) >= _MAX_TEXTS:
                         self._names.clear()
                     number = self._names[name] = next(self._numbers[tables.NAMES])
                     self._text(tables.NAMES, {"id": number, "text": name})
@@ -241,7 +240,7 @@ class RunWriter:
             for begin, end, pid, tid, frames, active in rows:
                 number = self._stacks.get(frames)
                 if number is None:
-                    if len(self._stacks) >= _MOST_TEXTS:
+                    if len(self._stacks) >= _MAX_TEXTS:
                         self._stacks.clear()
                         self._frames.clear()
                     shared = tuple(self._frames.setdefault(frame, frame) for frame in frames)
@@ -255,7 +254,7 @@ class RunWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write what is buffered and close the files."""
+        """Flush the buffers and close the files."""
         with self._lock:
             self._flush()
             for file in self._files.values():
@@ -292,7 +291,7 @@ class RunWriter:
 
     def _fail(self, error: OSError) -> None:
         self.problem = error.strerror or str(error)
-        for table in _TABLES:  # what was written is no longer in the buffer
+        for table in _TABLES:  # the buffer holds what was not written
             self.dropped += math.ceil(len(self._buffers[f"{table}.bin"]) / tables.packer(table).size)
         if tables.first_to_stop(self.directory) and sys.stderr is not None:
             with suppress(OSError):  # its terminal is gone
@@ -304,6 +303,6 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _write_all(file: IO[bytes], data: bytearray) -> None:
-    """Move `data` into `file`. An unbuffered write may take only a part: on a nearly full disk it does, then fails."""
+    """Write all of `data`: on a nearly full disk an unbuffered write takes only a part, and the next one fails."""
     while data:
         del data[: file.write(data)]

@@ -39,17 +39,17 @@ class CallKind(IntEnum):
 
 
 WORKER_OF: Final = "worker of"
-"""Name of the OTHER call in which a loader's worker says whose it is: its `bytes` are the pid of that process."""
+"""Name of the OTHER call that a loader's worker records: its `bytes` are the pid of the process it works for."""
 
 
 PAUSED: Final = "paused by the gate"
-"""Name of the region in which a program stood still at the word of the gate: no step has a part of it."""
+"""Name of the region in which the speed test paused a program; it belongs to no step."""
 
 TOKENIZED: Final = "tokenized"
-"""Counter of texts that a tokenizer took, and name of the OTHER call of no length that says where: its `bytes` are
+"""Counter of texts that a tokenizer encoded, and name of the OTHER call of no length that tells where: its `bytes` are
 their number."""
 RECOMPILED: Final = "recompilations"
-"""The same of code that torch.compile compiles once more; each such call is one."""
+"""The same for code that torch.compile compiles again; each call stands for one recompilation."""
 
 
 class ActivityKind(IntEnum):
@@ -64,7 +64,7 @@ class ActivityKind(IntEnum):
 
 
 class BoundaryKind(IntEnum):
-    """What a hook saw at a moment at which a step may end."""
+    """A kind of event at which a step may end."""
 
     OPTIMIZER = 0
     """An optimizer has stepped; flag 1: its GradScaler skipped the update."""
@@ -73,14 +73,14 @@ class BoundaryKind(IntEnum):
 
 
 MARK: Final = "mark"
-"""How a gate and its program call a step that the program marks; other moments are `kind name`: a BoundaryKind's."""
+"""Key of a marked step on the control socket; other boundary events have the key `KIND NAME` (BoundaryKind)."""
 
 
-def boundary_priority(moment: str) -> int:
-    """Of two kinds of moments the one whose word counts more ends the step: a mark, an optimizer, a loader."""
-    if moment == MARK:
+def boundary_priority(key: str) -> int:
+    """Precedence of an event as the end of a step: a mark (2) before an optimizer (1) before a loader (0)."""
+    if key == MARK:
         return 2
-    return int(moment.startswith(f"{int(BoundaryKind.OPTIMIZER)} "))
+    return int(key.startswith(f"{int(BoundaryKind.OPTIMIZER)} "))
 
 
 class ValueKind(IntEnum):
@@ -89,7 +89,7 @@ class ValueKind(IntEnum):
     COUNTER = 0
     """Amount in that step: summed over steps."""
     GAUGE = 1
-    """State at that moment: averaged, or the last taken."""
+    """State at that time: averaged, or the last value counts."""
 
 
 # field, struct code (all little-endian: q int64, i int32, d float64)
@@ -105,7 +105,7 @@ STEPS: Final = (
     ("warmup", "i"),  # 1: not to be measured
 )
 NOT_READ: Final = -1
-"""Of the CPU times of a boundary: it came soon after another."""
+"""CPU times of a boundary that came soon after another one."""
 BOUNDARIES: Final = (
     ("time", "q"),
     ("thread_cpu", "q"),  # ns so far, of the thread that reached it; or NOT_READ, as the next two
@@ -146,7 +146,7 @@ ACTIVITIES: Final = (
     ("device", "i"),
 )
 OTHER_PROCESS: Final = -2
-"""Step of a value that a process counted in its work for the steps of another one: of that which is open then."""
+"""Step of a value that a process counted for another process: the step that is open there at that time."""
 VALUES: Final = (
     ("time", "q"),
     ("step", "q"),  # index of the step that it belongs to; -1: outside any; or OTHER_PROCESS
@@ -182,7 +182,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "boundaries": BOUNDARIES,
     "gil_stacks": STACKS,
 }
-"""gil_stacks: samples of other windows, in which only the thread that holds the GIL is seen."""
+"""gil_stacks: samples of other windows, of only the thread that holds the GIL."""
 
 
 def packer(table: str) -> struct.Struct:
@@ -211,27 +211,27 @@ LEVELS: Final = ("light", "standard", "full")
 
 
 def source_name(pid: int, number: int = 1) -> str:
-    """Folder of the number-th process that has this pid: after an exec, or when the system gives it out again."""
+    """Folder of the number-th process with this pid: after an exec, or when the system uses a pid again."""
     return f"source-{pid}" if number == 1 else f"source-{pid}-{number}"
 
 
 def pid_of(folder: str) -> int | None:
-    """The reverse of `source_name`; None: it is no such folder."""
-    word, _, rest = folder.partition("-")
-    pid, _, number = rest.partition("-")
-    return int(pid) if word == "source" and pid.isdecimal() and (number or "2").isdecimal() else None
+    """The pid in the name of a source folder; None if it is no such folder."""
+    prefix, _, numbers = folder.partition("-")
+    pid, _, number = numbers.partition("-")
+    return int(pid) if prefix == "source" and pid.isdecimal() and (number or "2").isdecimal() else None
 
 
 def first_to_stop(folder: Path) -> bool:
-    """Note that the process of `folder` cannot write on; True for the first one of the run, which says so for all."""
+    """Note that the process of `folder` cannot write any more; True for the first of the run, which reports it."""
     _mark(folder)
     return _mark(folder.parent)
 
 
 def _mark(folder: Path) -> bool:
-    """Empty files need no room. True also where there is no folder to mark: better said twice than never."""
+    """Empty files need no space. True also if there is no folder: the message may then appear twice."""
     try:
-        os.mknod(folder / STOPPED)  # needs no descriptor either, where there is none left
+        os.mknod(folder / STOPPED)  # needs no file descriptor either
     except FileExistsError:
         return False
     except OSError:

@@ -553,7 +553,7 @@ def test_ten_million_regions(tmp_path: Path) -> None:
 
 def test_texts_without_end_are_not_remembered_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of stacks: those that are met again later are written again, and mean the same."""
-    monkeypatch.setattr(store, "_MOST_TEXTS", 10)
+    monkeypatch.setattr(store, "_MAX_TEXTS", 10)
     store.create(tmp_path / "run")
     writer = store.RunWriter(tmp_path / "run")
     stacks = [(("train.py", 1, "main"), ("train.py", line, "work")) for line in range(25)]

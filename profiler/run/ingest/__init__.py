@@ -1,1 +1,1 @@
-"""Recordings of other tools -> Run, one format a file; `profiler.run.load` asks here for what is no run directory."""
+"""Reads traces of torch's profiler, alone or as a part of a run."""

@@ -1,6 +1,6 @@
-"""A trace of torch's profiler (Kineto), as `export_chrome_trace` writes it, as a Run.
+"""Loads a trace of torch's profiler (Kineto), as `export_chrome_trace` writes it, as a Run.
 
-Its clock is the time of day: nothing else is in such a Run to be held against it. There are no samples and stacks.
+Its clock is the time of day, and it has no samples and stacks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[s
 
 
 def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
-    """What the trace says of itself; the program's command is not in it."""
+    """The manifest of a trace, which does not contain the program's command."""
     begin, end = int(steps["begin"].min()), int(steps["end"].max())
     on_device = bool(trace.device or trace.runtime)
     return RunInfo(
@@ -88,11 +88,11 @@ def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
 
 
 def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
-    """The devices that did something, all that there were where none did; old traces know but their numbers."""
+    """The devices with activity, or all devices if none has any; old traces only have their numbers."""
     used = sorted({event.device for event in trace.device})
-    known = trace.meta.get("deviceProperties")
+    listed = trace.meta.get("deviceProperties")
     described = {}
-    for properties in known if isinstance(known, list) else ():
+    for properties in listed if isinstance(listed, list) else ():
         if isinstance(properties, dict) and isinstance(properties.get("id"), int):
             name, memory = str(properties.get("name") or ""), properties.get("totalGlobalMem")
             described[properties["id"]] = {"name": name or f"device {properties['id']}", "memory_bytes": memory}
@@ -102,6 +102,6 @@ def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
 
 
 def _rank(meta: Mapping[str, Any]) -> int:
-    said = meta.get("distributedInfo")
-    rank = said.get("rank") if isinstance(said, dict) else None
+    distributed = meta.get("distributedInfo")
+    rank = distributed.get("rank") if isinstance(distributed, dict) else None
     return rank if isinstance(rank, int) else 0

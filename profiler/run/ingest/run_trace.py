@@ -25,16 +25,16 @@ from profiler.run.source import Source, read_source, unpacked
 
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
-"""What the process said of its trace, as profiler.agent.hooks.torch_trace tells it."""
+"""Name of the fact that profiler.agent.hooks.torch_trace writes."""
 _NEVER: Final = np.iinfo(np.int64).max
-_SLACK_NS: Final = 1_000  # two clocks that are read to less than a µs each
+_SLACK_NS: Final = 1_000  # two clocks, each read with an error below a µs
 _Times = npt.NDArray[np.int64]
 
 
 def with_trace(source: Source, folder: Path) -> Source:
-    """Add the calls and activities of the trace in `folder` to `source`, on its clock; a damaged one is a problem.
+    """Add the calls and activities of the trace in `folder` to `source`, on its clock; damage becomes a problem.
 
-    Where the program tells of its device itself, nothing is added: it would be there twice.
+    Nothing is added if the program recorded its device itself: everything would be there twice.
     """
     path = folder / TRACE_FILE
     if not path.exists() or len(source.tables["activities"]):
@@ -64,7 +64,7 @@ def with_trace(source: Source, folder: Path) -> Source:
 
 
 def clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """From the facts of a process: (our clock, time of day) at both ends of its trace.
+    """The pairs (our clock, time of day) from both ends of a trace, out of the facts of its process.
 
     :raises ProfilerError: they are missing.
     """
@@ -76,35 +76,35 @@ def clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, i
 
 
 def shifted(table: Table, pairs: tuple[tuple[int, int], tuple[int, int]]) -> Table:
-    """From the time of day to CLOCK_MONOTONIC: what they drifted apart between the pairs is spread evenly."""
+    """Convert times from time of day to CLOCK_MONOTONIC; the drift between the pairs is interpolated."""
     (ours, day), (later, later_day) = pairs
     drift = ((later - later_day) - (ours - day)) / max(1, later_day - day)
     for column in ("begin", "end"):
         since = table[column].astype(np.int64) - day
         table[column] = ours + since + np.rint(drift * since).astype(np.int64)
-    if "blocked" in (table.dtype.names or ()):  # it may have grown or shrunk by a ns with its call
+    if "blocked" in (table.dtype.names or ()):  # rounding may have changed the call by a ns
         table["blocked"] = np.minimum(table["blocked"], table["end"] - table["begin"])
     return table
 
 
-def _sites(calls: Table, known: Table) -> npt.NDArray[np.int32]:
-    """For each runtime call the line of the call of a hook (`item`, `to`) that it lies in, -1 for none."""
+def _sites(calls: Table, hook_calls: Table) -> npt.NDArray[np.int32]:
+    """For each runtime call the site of the hook's call (`item`, `to`) that contains it; -1 for none."""
     sites = np.full(len(calls), -1, np.int32)
-    located = known[known["site"] >= 0]
+    located = hook_calls[hook_calls["site"] >= 0]
     for tid in np.intersect1d(calls["tid"], located["tid"]).tolist():
-        own = np.flatnonzero(calls["tid"] == tid)
+        rows_of_thread = np.flatnonzero(calls["tid"] == tid)
         around = np.sort(located[located["tid"] == tid], order="begin")
         begin, end = around["begin"].astype(np.int64), around["end"].astype(np.int64)
-        at = np.searchsorted(begin, calls["begin"][own] + _SLACK_NS, "right") - 1
-        inside = (at >= 0) & (calls["end"][own] <= end[np.maximum(at, 0)] + _SLACK_NS)
-        sites[own[inside]] = around["site"][at[inside]]
+        at = np.searchsorted(begin, calls["begin"][rows_of_thread] + _SLACK_NS, "right") - 1
+        inside = (at >= 0) & (calls["end"][rows_of_thread] <= end[np.maximum(at, 0)] + _SLACK_NS)
+        sites[rows_of_thread[inside]] = around["site"][at[inside]]
     return sites
 
 
 def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
-    """`run` with the steps that a trace touched marked as not to be measured: tracing slows them.
+    """Exclude the steps that a trace touched from measurement, because tracing slows them.
 
-    Where no other is left they are measured all the same, and the run says so.
+    If no other steps are left they are measured anyway, and a problem says so.
     """
     touched = np.zeros(len(run.steps), np.bool_)
     for source in sources:
@@ -133,10 +133,10 @@ _ROW: Final = np.dtype([(name, "<i8") for name in ("begin", "end", "pid", "tid",
 
 
 def read_traced(path: Path) -> Traced | None:
-    """The operators of every trace in the run at `path`, a directory or a .zip of one; None where it has no trace."""
+    """The operators of every trace in the run at `path`, a directory or a .zip of one; None if it has no trace."""
     with _directory(path) as folder:
         files = sorted(folder.glob(f"*/{TRACE_FILE}")) if folder.is_dir() else []
-        return _of(files) if files else None
+        return _read_files(files) if files else None
 
 
 @contextmanager
@@ -148,20 +148,20 @@ def _directory(path: Path) -> Iterator[Path]:
         yield path.parent if path.name == tables.MANIFEST else path
 
 
-def _of(files: list[Path]) -> Traced:
+def _read_files(files: list[Path]) -> Traced:
     numbers: dict[str, int] = {}
     parts, pids, problems = [], set(), []
     for file in files:
         source = read_source(file.parent)
         try:
             parts.append(_operators(file, source, numbers))
-        except ProfilerError as error:  # said by the run in these words too, where it read the file itself
+        except ProfilerError as error:  # the run reports the same problem
             problems.append(Notice("trace-damaged", {"text": str(error).replace(str(file), _name(file))}))
             continue
         if not len(source.tables["activities"]):
             pids.add(source.pid)
-    whole = np.concatenate(parts) if parts else np.empty(0, _ROW)
-    return Traced(whole, tuple(numbers), frozenset(pids), tuple(map(_name, files)), tuple(problems))
+    operators = np.concatenate(parts) if parts else np.empty(0, _ROW)
+    return Traced(operators, tuple(numbers), frozenset(pids), tuple(map(_name, files)), tuple(problems))
 
 
 def _name(file: Path) -> str:
@@ -169,7 +169,7 @@ def _name(file: Path) -> str:
 
 
 def _operators(file: Path, source: Source, numbers: dict[str, int]) -> Table:
-    """Those of one process, on the run's clock.
+    """The operators of one process, on the run's clock.
 
     :raises ProfilerError: the trace is damaged, or nothing ties its clock to the run's.
     """

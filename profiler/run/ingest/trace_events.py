@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 from profiler.core.errors import ProfilerError
 
 DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
-"""Categories of what a device did; the capital ones are of 2021."""
+"""Categories of device activity; the capitalized ones are from 2021."""
 RUNTIME_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"})
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORY: Final = "user_annotation"
 STEP_PREFIX: Final = "ProfilerStep#"
 ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer.")
-"""Begin the names of torch's own annotations, which until 2021 were among the operators."""
+"""Prefixes of torch's own annotations, which until 2021 were among the operators."""
 _GZIP: Final = b"\x1f\x8b"
 _SQLITE: Final = b"SQLite format 3\x00"
 _NSIGHT: Final = (".sqlite", ".nsys-rep", ".qdrep")
@@ -30,7 +30,7 @@ _NS_DIGITS: Final = 3  # of a microsecond
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`, plain or gzipped; fractions stay text, since a float cannot hold ns of this century.
+    """Parse the JSON in `path`, plain or gzipped. Fractions stay text: a float cannot represent ns of this century.
 
     :raises ProfilerError: it cannot be read, is cut off, or is no JSON.
     """
@@ -48,7 +48,7 @@ def read_json(path: Path) -> Any:
         # old exporters wrote names with raw control characters and broken UTF-8 into otherwise good traces
         text = data.decode("utf-8-sig", "replace")
         del data
-        with _no_collector():
+        with _no_garbage_collection():
             return json.loads(text, parse_float=str, strict=False)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ProfilerError(f"{path} is cut off, or damaged: {error}") from error
@@ -57,15 +57,15 @@ def read_json(path: Path) -> Any:
 
 
 def nanoseconds(microseconds: str | int) -> int:
-    """Decimal µs as whole ns, exactly; what lies below a ns is rounded.
+    """Convert decimal µs to integer ns, exactly; fractions of a ns are rounded.
 
     :raises ValueError: not a number.
     """
     if isinstance(microseconds, int):
         return microseconds * 1000
-    whole, _, rest = microseconds.partition(".")
-    if len(rest) <= _NS_DIGITS and not rest.strip("0123456789") and not whole.startswith("-"):
-        return int(whole) * 1000 + (int(rest.ljust(_NS_DIGITS, "0")) if rest else 0)
+    integer, _, fraction = microseconds.partition(".")
+    if len(fraction) <= _NS_DIGITS and not fraction.strip("0123456789") and not integer.startswith("-"):
+        return int(integer) * 1000 + (int(fraction.ljust(_NS_DIGITS, "0")) if fraction else 0)
     try:
         return round(Decimal(microseconds) * 1000)
     except (InvalidOperation, OverflowError) as error:
@@ -73,8 +73,8 @@ def nanoseconds(microseconds: str | int) -> int:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Millions of new containers would have the garbage collector walk them all again and again: half of the time."""
+def _no_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector: traversing millions of new containers would take half of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -91,7 +91,7 @@ _LATEST: Final = 1 << 62
 
 
 class OnDevice(NamedTuple):
-    """Something that occupied a device's queue; times in ns of the trace's clock."""
+    """An activity of a device; times in ns of the trace's clock."""
 
     begin: int
     end: int
@@ -116,7 +116,7 @@ class OnHost(NamedTuple):
 
 @dataclass
 class Trace:
-    """What a file of torch's profiler holds of use here; times are ns of its own clock, that of the day (UTC)."""
+    """The events of a trace; times are ns of its own clock, the time of day (UTC)."""
 
     meta: Mapping[str, Any]
     pid: int = 0
@@ -125,7 +125,7 @@ class Trace:
     operators: list[OnHost] = field(default_factory=list)
     annotations: list[OnHost] = field(default_factory=list)
     broken: int = 0
-    """Events without a time that can be read; they are left out."""
+    """Number of events without a valid time; they are left out."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -141,7 +141,7 @@ def read_trace(path: Path) -> Trace:
     trace = Trace({name: value for name, value in meta.items() if name != "traceEvents"})
     _sort(events, trace)
     if not (trace.device or trace.runtime or trace.operators or trace.annotations):
-        raise ProfilerError(f"{path} is no trace of torch's profiler, or an empty one: it has no event of a kind known")
+        raise ProfilerError(f"{path} is no trace of torch's profiler, or an empty one: it has no event of a known kind")
     return trace
 
 
@@ -153,9 +153,9 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         category = event.get("cat")
-        of_device = category in DEVICE_CATEGORIES
-        kept = None if of_device else _host_list(trace, category, event.get("name"))
-        if not of_device and kept is None:
+        is_device = category in DEVICE_CATEGORIES
+        host_events = None if is_device else _host_list(trace, category, event.get("name"))
+        if not is_device and host_events is None:
             continue
         try:
             begin = nanoseconds(event["ts"]) + base
@@ -168,11 +168,11 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
             continue
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
-        if kept is None:
+        if host_events is None:
             trace.device.append(_on_device(event, args, (begin, end, str(category), name)))
         else:
             tid, correlation = threads.number(event.get("tid")), _integer(args.get("correlation"))
-            kept.append(OnHost(begin, end, str(category), name, tid, correlation))
+            host_events.append(OnHost(begin, end, str(category), name, tid, correlation))
             pids[event.get("pid")] = pids.get(event.get("pid"), 0) + 1
     trace.pid = _integer(max(pids, key=lambda pid: pids[pid], default=0))
 
@@ -197,7 +197,7 @@ def _on_device(event: Mapping[str, Any], args: Mapping[str, Any], what: tuple[in
 
 
 class _Threads:
-    """Numbers of threads: their own, and made-up negative ones for those that have only a name."""
+    """Numbers of threads: their ids, and negative numbers for threads that only have a name."""
 
     def __init__(self) -> None:
         self._names: dict[Any, int] = {}
@@ -211,7 +211,7 @@ class _Threads:
 
 
 def _integer(value: Any) -> int:
-    """`value` as a whole number; 0 for what is none, or beyond 64 bits."""
+    """`value` as an integer; 0 if it is none, or beyond 64 bits."""
     try:
         number = int(value)
     except (ValueError, TypeError, OverflowError):  # Infinity

@@ -19,7 +19,7 @@ from profiler.run.source import dtype_of
 from profiler.run.tables import ActivityKind, CallKind, ValueKind
 
 OPERATOR_REGION: Final = "operator "
-"""Begins the name of a region that is a torch operator: the ledger calls it framework, on a CPU compute."""
+"""Prefix of regions that are torch operators: the breakdown calls them framework, on a CPU compute."""
 
 _LIBRARY: Final = re.compile(r"^(cuda|hip|cu)(?=[A-Z])")
 _CALLS: Final[tuple[tuple[str, CallKind], ...]] = (
@@ -33,9 +33,9 @@ _CALLS: Final[tuple[tuple[str, CallKind], ...]] = (
     (r"Malloc|HostAlloc|^MemAlloc|^MemCreate|^MemHostAlloc", CallKind.ALLOC),
     (r"^Free|^MemFree|^MemRelease|^HostFree", CallKind.FREE),
 )
-"""The first that fits; the direction of a copy is that of the activity that it caused, where there is one."""
+"""The first match counts; a copy gets the direction of the activity that it caused, if there is one."""
 _WAITING_COPIES: Final = frozenset({"Memcpy", "Memcpy2D", "Memcpy3D", "MemcpyWithStream"})
-"""Copies that return when the device is done. MemcpyWithStream is ROCm's: its waits show nowhere else."""
+"""Copies that return when the device is done. MemcpyWithStream is from ROCm: its waits appear nowhere else."""
 COMMUNICATION: Final = re.compile(r"^(nccl|rccl|msccl|nvshmem)|cross_device_reduce", re.IGNORECASE)
 
 
@@ -48,7 +48,7 @@ def call_kind(name: str) -> CallKind:
 
 
 def waits_by_itself(name: str) -> bool:
-    """Whether the host stays in this call until the device is done, whatever it is asked for."""
+    """Whether the host waits in this call until the device is done."""
     bare = _LIBRARY.sub("", name)
     return bare in _WAITING_COPIES or call_kind(name) is CallKind.SYNC
 
@@ -70,7 +70,7 @@ def pageable(name: str) -> bool:
 
 
 def region_name(annotation: str) -> str:
-    """Our word for an annotation of torch's; those of the program keep their name."""
+    """Our name for an annotation of torch; annotations of the program keep their name."""
     if annotation.startswith("enumerate(DataLoader)"):
         return "data"
     return "optimizer" if annotation.startswith("Optimizer.step#") else annotation
@@ -94,7 +94,7 @@ def filled(table: str, count: int, *, loaded: bool, **columns: npt.ArrayLike) ->
 
 
 def activities(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
-    """All that devices did, those kernels included that no call of the trace launched (CUDA graphs)."""
+    """All activities of devices, including kernels that no call of the trace launched (CUDA graphs)."""
     kinds: dict[tuple[str, str], tuple[int, int]] = {}
     rows = []
     for event in trace.device:
@@ -107,10 +107,10 @@ def activities(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
 
 
 def calls(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
-    """What the host asked of devices; the direction, bytes and stream of a copy are its activity's.
+    """Runtime calls; a copy gets the direction, bytes and stream of its activity.
 
-    Blocked are: synchronising calls, copies that return when the device is done, and copies from or to pageable
-    memory, which wait although they are called Async; each from its begin to its end.
+    The host counts as blocked during a synchronizing call, a copy that returns when the device is done, and a
+    copy from or to pageable memory, which waits even if it is called Async.
     """
     kinds: dict[str, tuple[CallKind, bool, int]] = {}
     caused = {event.correlation: event for event in trace.device if event.correlation}
@@ -135,15 +135,15 @@ def calls(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
 
 
 def regions(trace: Trace, name_of: NameOf) -> Table:
-    """Annotations, steps left out, and of the operators the outermost of each thread."""
+    """Annotations except steps, and the outermost operators of each thread."""
     marked = (event for event in trace.annotations if not event.name.startswith(STEP_PREFIX))
-    kept = [(event, region_name(event.name)) for event in marked]
-    kept += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
-    kept.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
+    selected = [(event, region_name(event.name)) for event in marked]
+    selected += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
+    selected.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
     rows = []
     open_ends: list[int] = []
     tid = None
-    for event, text in kept:
+    for event, text in selected:
         if event.tid != tid:
             tid = event.tid
             open_ends.clear()
@@ -155,13 +155,13 @@ def regions(trace: Trace, name_of: NameOf) -> Table:
 
 
 def outermost(events: Iterable[OnHost]) -> list[OnHost]:
-    """Those that begin in no other of their thread."""
-    kept: list[OnHost] = []
+    """Events that begin within no other event of their thread."""
+    selected: list[OnHost] = []
     for event in sorted(events, key=lambda event: (event.tid, event.begin, -event.end)):
-        last = kept[-1] if kept else None
+        last = selected[-1] if selected else None
         if last is None or last.tid != event.tid or event.begin >= last.end:
-            kept.append(event)
-    return kept
+            selected.append(event)
+    return selected
 
 
 def steps(trace: Trace) -> tuple[Table, StepDefinition]:
@@ -182,7 +182,7 @@ def steps(trace: Trace) -> tuple[Table, StepDefinition]:
 
 
 def _end_of_work(trace: Trace, end: int) -> int:
-    """Where torch's profiler began to wait for the device so as to stop; `end` where it did not."""
+    """When torch's profiler began to wait for the device in order to stop; `end` if it did not."""
     last = max(trace.runtime, default=None)
     if last is None or call_kind(last.name) is not CallKind.SYNC or "DeviceSynchronize" not in last.name:
         return end
@@ -196,10 +196,10 @@ def _table(name: str, fields: Sequence[str], rows: Sequence[tuple[Any, ...]], *,
 
 
 def counters(calls: Table, steps: Table, names: Mapping[str, int], name_of: NameOf) -> Table:
-    """One value a counter and step, at the step's end; what lies in no step counts nowhere.
+    """Count syncs, copies, bytes, launches and allocations from the calls: one value per counter and step.
 
-    A sync is a call that waited until the device was done. torch follows a pageable copy by a sync of its stream: only
-    that one counts.
+    A sync is a call that waits until the device is done. torch adds a sync of the stream to each pageable copy: only
+    that sync counts. Calls outside of all steps count nowhere.
     """
     order = np.argsort(steps["begin"], kind="stable")
     begin, end = steps["begin"][order].astype(np.int64), steps["end"][order].astype(np.int64)
@@ -216,8 +216,8 @@ def counters(calls: Table, steps: Table, names: Mapping[str, int], name_of: Name
         ("allocations", (CallKind.ALLOC,)),
     ):
         amounts[name] = _per_step(at, inside & np.isin(kind, kinds), np.ones(len(calls)), len(steps))
-    for name, one in (("h2d_bytes", CallKind.H2D), ("d2h_bytes", CallKind.D2H)):
-        amounts[name] = _per_step(at, inside & (kind == one), calls["bytes"].astype(np.float64), len(steps))
+    for name, copy_kind in (("h2d_bytes", CallKind.H2D), ("d2h_bytes", CallKind.D2H)):
+        amounts[name] = _per_step(at, inside & (kind == copy_kind), calls["bytes"].astype(np.float64), len(steps))
     parts = [
         filled(
             "values", len(steps), loaded=True, time=end, step=steps["index"][order], value=value,
