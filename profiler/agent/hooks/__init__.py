@@ -1,1 +1,1 @@
-"""One library that is watched a file: what is hooked when the program imports it."""
+"""Hooks: one file for each library whose functions are recorded, installed when the program imports it."""

@@ -1,7 +1,7 @@
-"""How a wait or a copy that a wrapper saw becomes a record, once however the wrappers nest. A helper of the hooks.
+"""Records each sync or copy once, even if wrapped calls nest. Used by several hooks.
 
-On a CPU tensor the same operation waits for nothing: it counts as one that would on a GPU. What lies on no device and
-not on the CPU either (meta and fake tensors, another vendor's accelerator) is not counted.
+On a CPU tensor the same operation waits for nothing: it counts as an operation that would sync on a GPU. Tensors that
+are neither on a GPU nor on the CPU (meta and fake tensors, accelerators of other vendors) are not counted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
 
 _HERE: Final = __file__.rpartition("/")[0]
 WOULD_SYNC: Final = "would_sync"
-"""Counter of waits that there would be if the tensor lay on a GPU."""
-_NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors: they stand for others while a graph is made
+"""Counter of operations that would sync if the tensor were on a GPU."""
+_NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors, used while a graph is traced
 
 
 class _Open(threading.local):
-    """What this thread is in: nested wrappers (print calls item) are one operation of the user's."""
+    """What this thread executes: nested wrappers (print calls item) are one operation of the user."""
 
     inside = False
-    on_cpu_already = 0  # id of the tensor that .cpu() gave last: on a GPU its .numpy() waits for nothing any more
+    on_cpu_already = 0  # id of the last result of .cpu(): its .numpy() waits for nothing, also on a GPU
 
 
 OPEN: Final = _Open()
@@ -39,24 +39,24 @@ _plain: dict[type, bool] = {}
 
 
 def has_values(tensor: Any) -> bool:
-    """Whether it is a tensor with values, not one that stands for another while torch.compile makes a graph."""
+    """Whether it is a tensor with values, not a stand-in while torch.compile traces a graph."""
     kind = type(tensor)
-    known = _plain.get(kind)
-    if known is None:
-        known = _plain[kind] = hasattr(kind, "is_cuda") and not kind.__module__.startswith(_NO_VALUES)
-    return known
+    result = _plain.get(kind)
+    if result is None:
+        result = _plain[kind] = hasattr(kind, "is_cuda") and not kind.__module__.startswith(_NO_VALUES)
+    return result
 
 
 def pinned(tensor: Any) -> bool:
-    """Whether a tensor's memory on the CPU is page-locked, so that a copy can go on behind the host's back."""
+    """Whether a tensor's memory on the CPU is page-locked, so that a copy can be asynchronous."""
     try:
         return bool(tensor.is_pinned())
-    except RuntimeError:  # a layout without one memory
+    except RuntimeError:  # a sparse layout
         return False
 
 
-def size_of(tensor: Any) -> int:
-    """Bytes; 0 where the layout (sparse) does not say."""
+def tensor_bytes(tensor: Any) -> int:
+    """Bytes; 0 for a sparse layout."""
     try:
         return int(tensor.nbytes)
     except RuntimeError:
@@ -64,8 +64,7 @@ def size_of(tensor: Any) -> int:
 
 
 def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
-    """The host needed values of `tensor` in a call that `frame` made: on a GPU it waited for them from `begin` until
-    now."""
+    """Record that the host needed values of `tensor` from `begin` until now, in a call made by `frame`."""
     if not (_plain.get(type(tensor)) or has_values(tensor)):
         return
     if on_device(tensor):
@@ -77,7 +76,7 @@ def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameT
 
 
 def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
-    """A tensor on the CPU. What `.cpu()` gave, is on the CPU in a program for a GPU too."""
+    """Record an operation on a CPU tensor, unless that is a result of `.cpu()`, which is on the CPU in any program."""
     already = OPEN.on_cpu_already
     if already or name == "cpu":
         OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
@@ -89,13 +88,13 @@ def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: Fr
 
 
 def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
-    """A copy between the memories of CPU and GPU, from `ends[0]` to `ends[1]`.
+    """Record a copy between the memories of CPU and GPU, from `ends[0]` to `ends[1]`.
 
-    :param waits: the host waited for it; the whole call counts as the wait.
+    :param waits: whether the host waited for it, for the whole call.
     """
     down = on_device(ends[0])
     direction = "d2h" if down else "h2d"
-    size = size_of(ends[0])
+    size = tensor_bytes(ends[0])
     recorder.count(direction)
     recorder.count(direction + "_bytes", size)
     if waits:
@@ -112,7 +111,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
 
 
 def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
-    """A call without a tensor: a wait for the device (SYNC), or one that only orders its queues."""
+    """Record a call without a tensor: a wait for the device (SYNC), or an ordering of its queues."""
     if kind is CallKind.SYNC:
         recorder.count("syncs")
     if recorder.detailed:
@@ -121,18 +120,18 @@ def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
 
 
 _OURS, _LIBRARY, _USER = range(3)
-_MOST_KNOWN: Final = 10_000
+_MAX_CODES: Final = 10_000
 _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
-"""Whose code it is, by its id: a hash of code takes longer (1 µs) than all else here. Kept alive, so that ids hold."""
+"""Owner of code, by its id: hashing code would take 1 µs, longer than all else here. Code is kept alive for its id."""
 
 
 def site(recorder: Recorder, inner: FrameType | None) -> int:
-    """The line of the user's that led to `inner`; where there is none, the library's."""
+    """Site of the user's innermost line at or above `inner`; of the library's if there is none."""
     frame = inner
     innermost = None
     while frame is not None:
         code = frame.f_code
-        kind = (_kinds.get(id(code)) or _learn(code))[1]
+        kind = (_kinds.get(id(code)) or _classify(code))[1]
         if kind == _USER:
             return recorder.site(frame)
         if innermost is None and kind == _LIBRARY:
@@ -141,9 +140,9 @@ def site(recorder: Recorder, inner: FrameType | None) -> int:
     return -1 if innermost is None else recorder.site(innermost)
 
 
-def _learn(code: CodeType) -> tuple[CodeType, int]:
-    if len(_kinds) >= _MOST_KNOWN:  # a program that makes code as it goes
+def _classify(code: CodeType) -> tuple[CodeType, int]:
+    if len(_kinds) >= _MAX_CODES:  # a program that makes code without end
         _kinds.clear()
     ours = code.co_filename.startswith(_HERE)
-    known = _kinds[id(code)] = code, _OURS if ours else _USER if is_user_code(code) else _LIBRARY
-    return known
+    entry = _kinds[id(code)] = code, _OURS if ours else _USER if is_user_code(code) else _LIBRARY
+    return entry

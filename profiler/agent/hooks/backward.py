@@ -1,4 +1,4 @@
-"""Backward passes: the time of the thread that asks for one and waits for it."""
+"""Backward passes: the time of the thread that starts one and waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Backward:
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
 
     def install(self, module: ModuleType) -> None:
-        """torch's own code finds both in `module` at each call."""
+        """torch's own code looks both up in `module` at each call."""
         for name in ("backward", "grad"):
             patch(module, name, _timed)
 

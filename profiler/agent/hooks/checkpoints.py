@@ -1,4 +1,4 @@
-"""Checkpoints: what torch and safetensors write and read."""
+"""Checkpoints: saving and loading by torch and safetensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FUNCTIONS: Final = {
 
 
 class Checkpoints:
-    """Region `checkpoint` around each."""
+    """Region `checkpoint` around each call."""
 
     name: ClassVar[str] = "checkpoints"
     modules: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)

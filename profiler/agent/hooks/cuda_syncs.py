@@ -1,10 +1,10 @@
-"""torch's own sync debug mode on CUDA: the second source of waits, which sees those that no wrapper stands before.
+"""torch's sync debug mode on CUDA: a second source of syncs, which includes those without a wrapper.
 
-torch warns at each wait of its own; a filter that stands first takes the warning, counts it, and lets nobody else see
-it. It does not see torch.cuda.synchronize, events and torch.distributed: there only wrappers count. The mode belongs to
-the program as soon as that sets it.
+torch warns at each of its syncs; our warnings filter, the first one, counts and swallows the warning. The mode does not
+cover torch.cuda.synchronize, events and torch.distributed: there only wrappers count. As soon as the program sets the
+mode itself, it is left to the program.
 
-Counters: debug_syncs, and of them debug_syncs_seen, at which a wrapper of ours was open.
+Counters: debug_syncs, and debug_syncs_seen: those within one of our wrappers.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
 MESSAGE: Final = "called a synchronizing CUDA operation"
-"""As in c10/cuda/CUDAFunctions.cpp; torch adds where in its source."""
+"""From c10/cuda/CUDAFunctions.cpp; torch appends the place in its source."""
 PROTOTYPE: Final = "Synchronization debug mode is a prototype feature"
-"""torch says so once a process, as the mode is set for the first time (torch/csrc/cuda/Module.cpp): a program that sets
-it too does not hear it any more."""
+"""torch warns so once in a process, when the mode is first set (torch/csrc/cuda/Module.cpp): a program that sets it
+later does not get this warning."""
 _OFF: Final = 0
 _WARN: Final = 1
 
 
 class SyncFilter:
-    """The message of an entry of warnings.filters: asked first about each warning of the program."""
+    """Stands as `message` in the first entry of warnings.filters, and so sees each warning of the program."""
 
     def __init__(self) -> None:
         self.entry: Final = ("ignore", self, UserWarning, None, 0)
         self.active = True
         self.on = False
         self.setting = False
-        """It is we who set the mode."""
+        """Whether we are setting the mode."""
 
     def match(self, text: str) -> bool:
-        """Whether it is ours to swallow; then it has been counted."""
+        """Whether to swallow a warning, which is then counted."""
         if self.setting and text.startswith(PROTOTYPE):
             return True
         recorder = STATE.recorder
@@ -56,11 +56,11 @@ class SyncFilter:
         return True
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
-        """Libraries hand warnings.filters on to their workers: there it is an expression that nothing matches."""
+        """Libraries pass warnings.filters to their workers: there it becomes an expression that matches nothing."""
         return re.compile, ("(?!)",)
 
     def first(self) -> None:
-        """Stand before all other filters, whatever the program has put there or restored."""
+        """Become the first filter, whatever the program has inserted or restored."""
         filters: Any = warnings.filters
         if not filters or filters[0] is not self.entry:
             filters[:] = [self.entry, *(entry for entry in filters if entry is not self.entry)]
@@ -74,20 +74,20 @@ class SyncFilter:
         self.on = True
 
     def end(self, torch: ModuleType) -> None:
-        """The recording ends before the program does."""
+        """Turn the mode off, because the recording ends before the program."""
         if self.active and self.on:
             torch._C._cuda_set_sync_debug_mode(_OFF)
         self.leave()
 
     def leave(self) -> None:
-        """Stand before none any more."""
+        """Remove the filter."""
         self.active = False
         filters: Any = warnings.filters
         filters[:] = [entry for entry in filters if entry is not self.entry]
 
 
 class CudaSyncsHook:
-    """ControlledProgram the mode on when the program initialises CUDA, and not before."""
+    """ControlledProgram the mode on when the program initializes CUDA."""
 
     name: ClassVar[str] = "cuda_syncs"
     modules: ClassVar[tuple[str, ...]] = ("torch",)
@@ -100,7 +100,7 @@ class CudaSyncsHook:
 
 
 def watch(torch: ModuleType, ours: SyncFilter) -> None:
-    """Have `ours` asked about the warnings of torch from the moment at which the program uses CUDA."""
+    """Activate the filter `ours` when the program first uses CUDA."""
 
     def begin() -> None:
         if not ours.active:
@@ -109,7 +109,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
             ours.first()
             patch(warnings, "_filters_mutated", staying)
             ours.turn_on(torch)
-        except Exception as error:  # noqa: BLE001 - the program is about to use CUDA, and must; it reports
+        except Exception as error:  # noqa: BLE001 - the program is initializing CUDA and must go on; it reports
             ours.leave()
             report_failure(CudaSyncsHook.name, error)
 
@@ -123,7 +123,7 @@ def watch(torch: ModuleType, ours: SyncFilter) -> None:
 
     def setting(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def set_sync_debug_mode(debug_mode: Any) -> None:
-            ours.active = False  # from now on the program's own
+            ours.active = False  # from now on the program controls it
             original(debug_mode)
 
         return set_sync_debug_mode

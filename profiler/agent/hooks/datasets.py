@@ -1,4 +1,4 @@
-"""Hugging Face datasets: rows that are read, and maps over all of them."""
+"""Hugging Face datasets: reads of rows, and maps over a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiler.agent.recorder import Recorder, Region
 
 
 class _Reading(threading.local):
-    """Whether this thread is reading already: one way of reading uses another."""
+    """Whether this thread is reading: one way of reading uses another."""
 
     def __init__(self) -> None:
         self.now = False
@@ -29,7 +29,7 @@ class Datasets:
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
 
     def install(self, module: ModuleType) -> None:
-        """A map of a stream is lazy: its time is in the reads."""
+        """The map of a stream is lazy: its time is part of the reads."""
         if module.__name__.endswith("iterable_dataset"):
             patch(module.IterableDataset, "__iter__", _iterated)
             return

@@ -1,7 +1,7 @@
-"""Keeps torch.compile unharmed by our wrappers: as many graphs and breaks as without us, the same results and warnings.
+"""Keeps our wrappers out of torch.compile: graphs, graph breaks, results and warnings are those without the profiler.
 
-While torch._dynamo looks at the program's code, every patched function has its original. Its guards compare functions
-by identity and run with the wrappers in place, so while guards are built the wrappers are back.
+While torch._dynamo analyses the program's code, patched functions are restored. Its guards compare functions by
+identity and run later, with the wrappers in place, so the wrappers are put back while guards are built.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from profiler.agent.patching import STATE, Patch, caller
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import RECOMPILED
 
-_INSIDE: Final = Path(__file__).parents[1].as_posix() + "/"
+_AGENT: Final = Path(__file__).parents[1].as_posix() + "/"
 
 
-class _Here(threading.local):
-    """In how many compilations this thread is."""
+class _Thread(threading.local):
+    """Number of compilations that this thread is in."""
 
     compiling = 0
 
 
 class _Patches:
-    """All that our hooks have replaced, put aside as long as anybody compiles; other threads' calls go by meanwhile."""
+    """Restores patched functions while any thread compiles; calls of other threads are not recorded meanwhile.
 
-    def __init__(self, kept: tuple[Any, ...]) -> None:
-        self.kept = kept
+    :param permanent: owners whose patches stay.
+    """
+
+    def __init__(self, permanent: tuple[Any, ...]) -> None:
+        self.permanent = permanent
         self._aside: list[Patch] = []
         self._compiling = 0
         self._since = 0
-        self._here = _Here()
+        self._thread = _Thread()
         self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        """Another thread of the parent's may have been compiling, or had the lock: it does not go on in a child."""
+        """Another thread of the parent may have been compiling, or held the lock: it does not exist in a child."""
         self._lock = threading.RLock()
-        if self._compiling > self._here.compiling:
-            self._compiling = self._here.compiling
+        if self._compiling > self._thread.compiling:
+            self._compiling = self._thread.compiling
             if not self._compiling:
                 self._on()
 
@@ -56,7 +59,7 @@ class _Patches:
     def aside(self) -> Iterator[None]:
         with self._lock:
             self._compiling += 1
-            self._here.compiling += 1
+            self._thread.compiling += 1
             if self._compiling == 1:
                 self._since = now()
                 self._off()
@@ -65,20 +68,20 @@ class _Patches:
         finally:
             with self._lock:
                 self._compiling -= 1
-                self._here.compiling -= 1
+                self._thread.compiling -= 1
                 if not self._compiling:
                     self._on()
-                    self._say_how_long()
+                    self._count_time()
 
-    def _say_how_long(self) -> None:
-        """Counted, since the waits of other threads are not seen meanwhile."""
+    def _count_time(self) -> None:
+        """Count the time, because calls of other threads are not recorded meanwhile."""
         recorder = STATE.recorder
         if recorder is not None:
             recorder.count("compile_ns", now() - self._since)
 
     @contextmanager
     def back(self) -> Iterator[None]:
-        """The wrappers in place again for a moment within `aside`."""
+        """Put the wrappers back for a moment within `aside`."""
         with self._lock:
             aside = bool(self._aside)
             self._on()
@@ -92,21 +95,21 @@ class _Patches:
                     self._off()
 
     def _off(self) -> None:
-        for one in reversed(patching.patches()):
-            # what is replaced below stays, and what the program has put in the place of ours
-            if one.owner not in self.kept and one.is_active():
-                one.undo()
-                self._aside.append(one)
+        for patch in reversed(patching.patches()):
+            # the patches below stay, and replacements that the program made after ours
+            if patch.owner not in self.permanent and patch.is_active():
+                patch.undo()
+                self._aside.append(patch)
 
     def _on(self) -> None:
         while self._aside:
-            one = self._aside.pop()
-            if vars(one.owner).get(one.name) is one.original:  # None where it was inherited, and is again
-                setattr(one.owner, one.name, one.wrapper)
+            patch = self._aside.pop()
+            if vars(patch.owner).get(patch.name) is patch.original:  # None if it is inherited
+                setattr(patch.owner, patch.name, patch.wrapper)
 
 
 class DynamoHook:
-    """Watches torch._dynamo, which the first optimizer imports even where nothing is compiled."""
+    """Patches torch._dynamo, which the first optimizer imports even if nothing is compiled."""
 
     name: ClassVar[str] = "dynamo"
     modules: ClassVar[tuple[str, ...]] = ("torch._dynamo",)
@@ -114,18 +117,19 @@ class DynamoHook:
 
     def install(self, module: ModuleType) -> None:
         convert, guards = module.convert_frame, module.guards
-        patches = _Patches(kept=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
+        patches = _Patches(permanent=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
         rules = module.trace_rules
-        rules.SKIP_DIRS.append(_INSIDE)  # our frames run as they are
+        rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
         rules._recompile_re()
-        _run_as_they_are(module)
-        known: list[bool] = []
+        _skip_our_functions(module)
+        cleared = False
 
         def compiling(original: Any) -> Callable[..., Any]:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 with patches.aside():
-                    if not known:  # what was learnt of torch's functions until now, was learnt of our wrappers
-                        known.append(True)
+                    nonlocal cleared
+                    if not cleared:  # caches about torch's functions were filled with our wrappers
+                        cleared = True
                         rules.clear_lru_cache()
                     return original(*args, **kwargs)
 
@@ -136,7 +140,7 @@ class DynamoHook:
 
             def wrapper(self: Any, frame: Any, compiled_before: Any, *args: Any, **kwargs: Any) -> Any:
                 if compiled_before is not None:
-                    _say_again()
+                    _record_recompilation()
                 return compiled(self, frame, compiled_before, *args, **kwargs)
 
             return wrapper
@@ -149,14 +153,13 @@ class DynamoHook:
             return wrapper
 
         patching.patch(convert.CatchErrorsWrapper, "__call__", again)
-        if hasattr(convert, "_fullgraph_capture_frame"):  # the way in of torch.export, in recent torch
+        if hasattr(convert, "_fullgraph_capture_frame"):  # entry point of torch.export, in recent versions
             patching.patch(convert, "_fullgraph_capture_frame", compiling)
         patching.patch(guards.CheckFunctionManager, "__init__", guarding)
 
 
-def _say_again() -> None:
-    """Code that was compiled before is compiled once more, since what was assumed then does not hold: counted, with
-    the user's line that called it."""
+def _record_recompilation() -> None:
+    """Record that code is compiled again, because its guards failed, with the user's line that called it."""
     recorder = STATE.recorder
     if recorder is not None:
         recorder.count(RECOMPILED)
@@ -164,8 +167,8 @@ def _say_again() -> None:
             recorder.instant(RECOMPILED, site=_syncs.site(recorder, caller(2)))
 
 
-def _run_as_they_are(dynamo: ModuleType) -> None:
-    """Of what only we call, the standard library below it included: not worth a look to torch._dynamo."""
+def _skip_our_functions(dynamo: ModuleType) -> None:
+    """Have torch._dynamo skip functions that only we call, and what they call."""
     frames: Any = getattr(dynamo, "types", None)
     if not hasattr(frames, "FrameExecStrategy") or not hasattr(dynamo.eval_frame, "set_code_exec_strategy"):
         return

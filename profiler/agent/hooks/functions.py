@@ -1,7 +1,7 @@
-"""Functions of torch that wait for the device, its streams and events, and the collectives of torch.distributed.
+"""Functions of torch that wait for the device, streams and events, and collectives of torch.distributed.
 
-How long the device took for a collective is not known here: the host only puts it into a queue, so it counts as a call
-(OTHER) with its time on the host and no wait.
+A collective is recorded as a call (OTHER) with its time on the host and no wait: the host only queues it, and how long
+it takes on the device is not known here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
-# function: the name that the user knows it by
+# function: its name in the run
 WAITS: Final = {
     "nonzero": "nonzero",
     "argwhere": "nonzero",
@@ -60,7 +60,7 @@ COLLECTIVES: Final = (
 
 
 class FunctionsHook:
-    """Watches functions of torch, torch.cuda and torch.distributed."""
+    """Calls of functions of torch, torch.cuda and torch.distributed."""
 
     name: ClassVar[str] = "functions"
     modules: ClassVar[tuple[str, ...]] = ("torch",)
@@ -82,8 +82,8 @@ class FunctionsHook:
                     patch(distributed, function, _explicit(function, CallKind.OTHER))
 
 
-_kept: Final[list[Any]] = []
-"""torch.jit knows functions by their id: that of a wrapper that was taken back must not become another's."""
+_wrappers: Final[list[Any]] = []
+"""Wrappers stay alive, because torch.jit identifies functions by id, which another object could get otherwise."""
 
 
 def _find(module: ModuleType, path: str) -> Any:
@@ -94,13 +94,13 @@ def _find(module: ModuleType, path: str) -> Any:
 
 
 def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
-    """Replace a function of torch's, and let torch.jit.script know the replacement as what it stands for."""
+    """Patch a function of torch, and register the wrapper with torch.jit.script as the same builtin."""
     original = getattr(torch, name, None)
     if original is None:
         return
     patch(torch, name, make)
     wrapper = getattr(torch, name)
-    _kept.append(wrapper)
+    _wrappers.append(wrapper)
     builtins = getattr(torch.jit._builtins, "_builtin_table", None)  # None until something is scripted
     if builtins is not None and id(original) in builtins:
         builtins[id(wrapper)] = builtins[id(original)]
@@ -110,7 +110,7 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
 
 
 def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
-    """Of a function whose first tensor's values the host needs.
+    """For a function that needs the values of its first tensor on the host.
 
     :param only_alone: only with one argument: torch.where(condition) is a nonzero, with three it waits for nothing.
     """
@@ -118,11 +118,11 @@ def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            given = (*args, *kwargs.values()) if kwargs else args
-            if overridden(given):
-                return handle(wrapper, given, *args, **kwargs)
+            arguments = (*args, *kwargs.values()) if kwargs else args
+            if overridden(arguments):
+                return handle(wrapper, arguments, *args, **kwargs)
             recorder = STATE.recorder
-            if recorder is None or OPEN.inside or (only_alone and len(given) > 1):
+            if recorder is None or OPEN.inside or (only_alone and len(arguments) > 1):
                 return original(*args, **kwargs)
             begin = now()
             OPEN.inside = True
@@ -130,7 +130,7 @@ def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _syncs.waited(recorder, name, given[0], begin, caller(1))
+            _syncs.waited(recorder, name, arguments[0], begin, caller(1))
             return result
 
         return wrapper

@@ -33,7 +33,7 @@ _thread: Final = _Thread()
 
 
 class _Pinning(threading.local):
-    """Whether this thread is pinning already: torch's function calls itself for each part of a batch."""
+    """Whether this thread is pinning: torch's function calls itself for each part of a batch."""
 
     def __init__(self) -> None:
         self.now = False
@@ -119,14 +119,14 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         collate = self.collate_fn
-        code, me = _code_of(collate), weakref.ref(self)
+        code, reference = _code_of(collate), weakref.ref(self)
         setattr(self, _COLLATE, code)
 
         def timed(batch: Any) -> Any:
             recorder = STATE.recorder
             if recorder is None or not recorder.detailed:
                 return collate(batch)
-            if _thread.fetcher is not me:  # a loader within the dataset has recorded its own meanwhile
+            if _thread.fetcher is not reference:  # a loader within the dataset has recorded its own meanwhile
                 _origins.record(recorder, "collate", code)
             thread = recorder.thread
             depth = thread.depth
@@ -137,7 +137,7 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
             finally:
                 recorder.region("collate", begin, depth)
 
-        self.collate_fn = timed  # of the fetcher, which nobody but torch holds
+        self.collate_fn = timed  # the fetcher is internal to torch
 
     return init
 
@@ -147,9 +147,9 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(self, *args, **kwargs)
-        me = weakref.ref(self)  # the same one each time
-        if _thread.fetcher is not me or _thread.serial != recorder.serial:
-            _thread.fetcher, _thread.serial = me, recorder.serial
+        reference = weakref.ref(self)  # the same one each time
+        if _thread.fetcher is not reference or _thread.serial != recorder.serial:
+            _thread.fetcher, _thread.serial = reference, recorder.serial
             _origins.record_dataset(recorder, "dataset", self.dataset, methods)
             _origins.record(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread
@@ -165,7 +165,7 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
 
 
 def _code_of(function: Any) -> CodeType | None:
-    """The code of the user's own function, or of what a partial or an object that is called comes down to."""
+    """The code of the user's function, or of the function behind a partial or a callable object."""
     function = getattr(function, "func", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     return code if isinstance(code, CodeType) and is_user_code(code) else None
@@ -197,21 +197,21 @@ def _working(original: Callable[..., None]) -> Callable[..., None]:
         if recorder is None or not recorder.detailed or len(args) <= max(queues):
             return original(*args, **kwargs)
         parent = multiprocessing.parent_process()
-        # of ranks that one process started, only this tells whose worker it is
+        # if one process started several ranks, only this tells whose worker it is
         recorder.call(CallKind.OTHER, WORKER_OF, now(), size=(parent and parent.pid) or os.getppid())
         indices, data = _Indices(args[queues[0]], recorder), _Results(args[queues[1]], recorder)
-        given = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
+        arguments = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
         try:
             with _sending(recorder):
-                original(*given, **kwargs)
+                original(*arguments, **kwargs)
         finally:
-            recorder.flush()  # the process ends without its exit handlers
+            recorder.flush()  # the process ends without exit handlers
 
     return loop
 
 
 class _Indices:
-    """The queue of what a worker is to fetch."""
+    """The queue of indices that a worker fetches."""
 
     def __init__(self, queue: Any, recorder: Recorder) -> None:
         self._queue = queue
@@ -225,7 +225,7 @@ class _Indices:
             thread = recorder.thread
             recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.names.intern("worker start"), 0)
         if self._queue.empty():
-            recorder.flush()  # about 20 µs, of an idle worker's: one that outlives its loader is killed while it waits
+            recorder.flush()  # about 20 µs of an idle worker: it may be killed while it waits
         with Region(recorder, "waiting for an index"):
             return self._queue.get(*args, **kwargs)
 
@@ -234,7 +234,7 @@ class _Indices:
 
 
 class _Results:
-    """The queue of what a worker has fetched."""
+    """The queue of batches that a worker has fetched."""
 
     def __init__(self, queue: Any, recorder: Recorder) -> None:
         self._queue = queue
@@ -252,7 +252,7 @@ class _Results:
 
 @contextmanager
 def _sending(recorder: Recorder) -> Iterator[None]:
-    """Region `send` where a queue's own thread makes bytes and shared memory of a batch; it takes the worker's GIL."""
+    """Region `send` where a queue's thread serializes a batch; it takes the worker's GIL."""
     module: Any = multiprocessing.queues
     pickler = getattr(module, "_ForkingPickler", None)
     if pickler is None:
@@ -266,7 +266,7 @@ def _sending(recorder: Recorder) -> Iterator[None]:
 
 
 class _Pickler:
-    """What multiprocessing's queues make bytes with."""
+    """The pickler of multiprocessing's queues."""
 
     def __init__(self, pickler: Any, recorder: Recorder) -> None:
         self._pickler = pickler

@@ -1,10 +1,10 @@
-"""Methods of torch.Tensor that wait for the device or copy between its memory and the CPU's: counted, timed, located.
+"""Methods of torch.Tensor that wait for the device or copy between its memory and the CPU's.
 
-A wrapper costs about 0.3 µs. It hands a tensor with `__torch_function__` on as torch's own Python functions do, with
-itself as the function that was called: `func is torch.Tensor.item` stays true for the program.
+A wrapper costs about 0.3 µs. For a tensor with `__torch_function__` it does what torch's own Python functions do, with
+itself as the called function, so that `func is torch.Tensor.item` stays true for the program.
 
-Indexing is left alone: a `__getitem__` in Python would make a tensor a sequence for C code, and slow the commonest
-method of all.
+Indexing is not wrapped: a `__getitem__` in Python would make a tensor a sequence for C code, and slow down the most
+frequent method.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler.agent.patching import STATE, caller, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
-# method: the name that the user knows it by
+# method: its name in the run
 WAITS: Final = {
     "item": "item",
     "tolist": "tolist",
@@ -45,7 +45,7 @@ WAITS: Final = {
 LEAVES: Final = frozenset(
     {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
 )
-"""Of these those within which torch calls none of them."""
+"""Methods of these in which torch calls no other one of them."""
 _WOULD_SYNC: Final = (_syncs.WOULD_SYNC,)
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
@@ -53,7 +53,7 @@ Make = Callable[[Any], Callable[..., Any]]
 
 
 class TensorsHook:
-    """Watches torch.Tensor."""
+    """Counter and calls of syncs, would-be syncs and copies by methods of torch.Tensor."""
 
     name: ClassVar[str] = "tensors"
     modules: ClassVar[tuple[str, ...]] = ("torch", "torch.optim.optimizer")
@@ -78,9 +78,9 @@ class TensorsHook:
 
 
 def _is_sequence(torch: ModuleType) -> bool:
-    """Whether C code takes a tensor for one, as it does with a class whose `__getitem__` is written in Python.
+    """Whether C code takes a tensor for a sequence, as any class with a `__getitem__` in Python.
 
-    torch.tensor([a, b]) of two numbers would then fail.
+    torch.tensor([a, b]) of two 0-d tensors would then fail.
     """
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
@@ -110,9 +110,9 @@ def _waiting(torch: ModuleType, name: str) -> Make:
 
 
 def _leaf(torch: ModuleType, name: str) -> Make:
-    """As `_waiting`, with less around it: of methods that a program calls thousands of times a second.
+    """As `_waiting`, but faster, for methods that a program calls thousands of times a second.
 
-    Between a program's own steps nothing of ours is in a cache: each function that is called here takes 1 us more.
+    Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
     """
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
     waited, frame_at, plain = _syncs.waited, sys._getframe, torch.Tensor
@@ -122,7 +122,7 @@ def _leaf(torch: ModuleType, name: str) -> Make:
             if overridden(self):
                 return handle(wrapper, (self,), self, *args, **kwargs)
             try:
-                frame = frame_at(1)  # as `caller`, without its call
+                frame = frame_at(1)  # what `caller` does, inlined
             except ValueError:
                 frame = None
             if frame is not None and frame.f_code is _step_count[0] and self.is_cpu:
@@ -146,24 +146,23 @@ def _leaf(torch: ModuleType, name: str) -> Make:
 
 
 _step_count: Final[list[CodeType | None]] = [None]
-"""torch's function by which its optimizers read their count of steps. That lies on the CPU wherever the model does: so
-it is no wait, and on a CPU none that would be. (ASGD's lies with the model: on a GPU it counts, on a CPU it does not.)
+"""Code of torch's function by which optimizers read their step count. That is on the CPU wherever the model is, so it
+would not sync on a GPU either. (ASGD's is on the model's device: it counts on a GPU, and not on a CPU.)
 """
 
 
 def repeating(torch: ModuleType) -> Make:
-    """Of repeat_interleave, as a method or a function: it waits when the repeats are a tensor and nobody says how many
-    rows that will give."""
+    """For repeat_interleave, method or function: it waits if the repeats are a tensor and output_size is not given."""
     overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            given = (*args, *kwargs.values())
-            if overridden(given):
-                return handle(wrapper, given, *args, **kwargs)
+            arguments = (*args, *kwargs.values())
+            if overridden(arguments):
+                return handle(wrapper, arguments, *args, **kwargs)
             recorder = STATE.recorder
-            tensors = [value for value in given if isinstance(value, torch.Tensor)]
-            alone = len(given) == 1  # repeat_interleave(repeats)
+            tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+            alone = len(arguments) == 1  # repeat_interleave(repeats)
             if recorder is None or OPEN.inside or kwargs.get("output_size") is not None or len(tensors) + alone < 2:
                 return original(*args, **kwargs)
             begin = now()
@@ -212,9 +211,9 @@ def _copying(torch: ModuleType, name: str) -> Make:
 
 
 def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:
-    """Whether the host waits for a copy: unless told not to, and then too when the CPU's side is pageable."""
-    asked = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
-    return not asked or not _syncs.pinned(result if _syncs.on_device(source) else source)
+    """Whether the host waits for a copy: unless it is non_blocking and the CPU's memory is pinned."""
+    non_blocking = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
+    return not non_blocking or not _syncs.pinned(result if _syncs.on_device(source) else source)
 
 
 PLUGIN = TensorsHook()

@@ -142,7 +142,7 @@ def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers()
     module.work = len
     already = patching.patch_count()
     patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
-    patches = dynamo._Patches(kept=())
+    patches = dynamo._Patches(permanent=())
     compiling, done = threading.Event(), threading.Event()
 
     def compiles() -> None:
@@ -174,7 +174,7 @@ def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
     module.work = len
     already = patching.patch_count()
     patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
-    with dynamo._Patches(kept=()).aside():
+    with dynamo._Patches(permanent=()).aside():
         module.work = str
     patching.unpatch(already)
     assert module.work is str

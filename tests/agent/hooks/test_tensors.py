@@ -231,8 +231,8 @@ def test_copies_count_and_say_whether_the_host_waited(
 
 
 def test_a_layout_without_one_memory_has_no_size() -> None:
-    assert _syncs.size_of(torch.eye(2).to_sparse()) >= 0
-    assert _syncs.size_of(torch.eye(2)) == 16
+    assert _syncs.tensor_bytes(torch.eye(2).to_sparse()) >= 0
+    assert _syncs.tensor_bytes(torch.eye(2)) == 16
     assert _syncs.pinned(torch.eye(2).to_sparse()) is False
 
 
