@@ -77,8 +77,8 @@ def _quality_entry(
 
 def sarif_document(result: GateResult, repository: Repository) -> dict[str, Any]:
     """One run of one tool."""
-    found = findings(result, repository)
-    rules = {finding.rule: finding.line for finding in found}
+    changed = findings(result, repository)
+    rules = {finding.rule: finding.line for finding in changed}
     indices = {rule: index for index, rule in enumerate(rules)}
     driver = {
         "name": "training-profiler check",
@@ -91,7 +91,7 @@ def sarif_document(result: GateResult, repository: Repository) -> dict[str, Any]
         "invocations": [{"executionSuccessful": True}],
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
-        "results": [_sarif_result(finding, indices[finding.rule], repository) for finding in found],
+        "results": [_sarif_result(finding, indices[finding.rule], repository) for finding in changed],
         "properties": {"state": result.state, "sentence": result.sentence},
     }
     return {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}

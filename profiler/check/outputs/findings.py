@@ -141,20 +141,20 @@ class Finding:
 
 def findings(result: GateResult, repository: Repository) -> tuple[Finding, ...]:
     """All lines of code that changed, in the order of counters and changes."""
-    found: list[Finding] = []
-    seen = Counter[str]()
+    result_findings: list[Finding] = []
+    counts = Counter[str]()
     for line in result.counters:
         before, after, _ = fmt.counter_amounts(line)
         total = f"{fmt.counter_title(line)} per step: {fmt.base_noun(result)} {before}, candidate {after}"
         for change in line.changes:
             file = repository.label(change.file)
             digest = fingerprint(rule_name(line), file, change.function, change.operation)
-            seen[digest] += 1
-            if seen[digest] > 1:  # several of the same function and operation are numbered in their order
-                digest = fingerprint(digest, str(seen[digest]))
+            counts[digest] += 1
+            if counts[digest] > 1:  # several of the same function and operation are numbered in their order
+                digest = fingerprint(digest, str(counts[digest]))
             message = f"{fmt.rise(change)}{fmt.function_and_operation(change)}. {total}."
-            found.append(Finding(line, change, _level(line, change), digest, message))
-    return tuple(found)
+            result_findings.append(Finding(line, change, _level(line, change), digest, message))
+    return tuple(result_findings)
 
 
 def rule_name(line: CounterLine) -> str:

@@ -57,26 +57,26 @@ def step_block(side: str, begin: int, step_ns: float, noise: random.Random) -> S
 
 
 def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) -> tuple[Round, ...]:
-    noise, made = random.Random(seed), []
+    noise, measured = random.Random(seed), []
     for number in range(1, count + confirm + 1):
         kind = MEASURE if number <= count else CONFIRM
         slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE, CONTROL)
         level = 5e7 * noise.lognormvariate(0.0, 0.06)
         speeds = {BASE: level, CONTROL: level, CANDIDATE: level * (1 + slower)}
-        turns = [
-            step_block(side, 1_000_000_000 * (100 * number + 10 * block + at), speeds[side], noise)
-            for block in range(4)
-            for at, side in enumerate(slots if block % 2 else slots[::-1])
+        blocks = [
+            step_block(side, 1_000_000_000 * (100 * number + 10 * repeat + at), speeds[side], noise)
+            for repeat in range(4)
+            for at, side in enumerate(slots if repeat % 2 else slots[::-1])
         ]
         load = Conditions(load=1.4 + 0.1 * number, steal=0.004 * number, throttled=(), cores=2)
-        made.append(Round(number, kind, slots, tuple(turns), seconds=11.7, conditions=load))
-    return tuple(made)
+        measured.append(Round(number, kind, slots, tuple(blocks), seconds=11.7, conditions=load))
+    return tuple(measured)
 
 
 def with_values(gate: Throughput) -> Throughput:
     """With the slow-downs of its rounds, as a concluded result has them."""
-    values = [round_values(one) for one in gate.rounds]
-    return replace(gate, round_slowdowns=tuple((one.typical, one.control_typical) for one in values))
+    values = [round_values(item) for item in gate.rounds]
+    return replace(gate, round_slowdowns=tuple((item.typical, item.control_typical) for item in values))
 
 
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:

@@ -56,8 +56,8 @@ def test_terminal_of_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_one() -> None:
     assert "No check is in it yet." in render(trend(History("h", (), (free("line 1 is damaged"),))))
-    one = render(trend(History("h", entries(1))))
-    assert "No level changed." in one
+    single = render(trend(History("h", entries(1))))
+    assert "No level changed." in single
     nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))
     assert "Nothing was measured." in nothing
 
@@ -77,6 +77,6 @@ def test_a_result_shows_its_commit_and_the_line_that_is_slower() -> None:
 
 def test_a_checkout_with_changes_is_no_commit() -> None:
     first, *others = entries()
-    dirty = [replace(one, what=f"working tree ({one.commit[:7]}+changes)") for one in others]
+    dirty = [replace(entry, what=f"working tree ({entry.commit[:7]}+changes)") for entry in others]
     text = render(trend(History("h", (first, *dirty))))
     assert "since 12abcde+changes (2026-05-13 12:30); the result before is of 11abcde+changes" in text

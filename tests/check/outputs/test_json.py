@@ -30,15 +30,15 @@ def nulls(value: Any, path: str = "") -> set[str]:
     if value is None:
         return {path}
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {found for key, one in pairs for found in nulls(one, f"{path}.{key}".lstrip("."))}
+    return {null for key, item in pairs for null in nulls(item, f"{path}.{key}".lstrip("."))}
 
 
 @pytest.mark.parametrize("name", results.everything())
 def test_it_is_strict_and_every_null_has_its_reason(name: str) -> None:
-    found = document(name)
-    assert found["schema"] == "check/1"
-    assert nulls(found) == set(found["not_measured"])
-    assert all(found["not_measured"].values())
+    check = document(name)
+    assert check["schema"] == "check/1"
+    assert nulls(check) == set(check["not_measured"])
+    assert all(check["not_measured"].values())
 
 
 @pytest.mark.parametrize("name", ["passed", "failed", "inconclusive"])
@@ -49,7 +49,7 @@ def test_rounds_come_back_as_they_were(name: str) -> None:
     assert back == gate.rounds
 
 
-def test_the_text_keeps_the_steps_of_a_turn_on_one_line() -> None:
+def test_the_steps_of_a_block_are_on_one_line() -> None:
     text = gate_json.render(gate_json.result_json(results.passed()))
     steps = re.findall(r'"steps": (\[.*)', text)
     assert len(steps) == 5 * 8
@@ -57,8 +57,8 @@ def test_the_text_keeps_the_steps_of_a_turn_on_one_line() -> None:
 
 
 def test_a_failure_in_keys() -> None:
-    found = document("failed")
-    first = found["counters"]["lines"][0]
+    check = document("failed")
+    first = check["counters"]["lines"][0]
     assert (first["counter"], first["state"], first["before"], first["after"]) == (
         "syncs",
         "FAIL",
@@ -66,16 +66,16 @@ def test_a_failure_in_keys() -> None:
         {"least": 13, "most": 13},
     )
     assert first["changes"][0]["line"] == 104
-    assert found["throughput"]["confirmed"] is True
-    assert found["throughput"]["lines"][0]["slowdown"] == 0.0521
-    assert len(found["doubts"]) == 2
+    assert check["throughput"]["confirmed"] is True
+    assert check["throughput"]["lines"][0]["slowdown"] == 0.0521
+    assert len(check["doubts"]) == 2
 
 
 def test_what_was_not_gated_is_null_with_its_reason() -> None:
     assert document("unmeasured")["counters"] is None
-    other = document("other machine")
-    assert other["throughput"] is None
-    assert "stored times gate nothing" in other["not_measured"]["throughput"]
+    result = document("other machine")
+    assert result["throughput"] is None
+    assert "stored times gate nothing" in result["not_measured"]["throughput"]
 
 
 def test_every_key_is_documented() -> None:
@@ -84,9 +84,9 @@ def test_every_key_is_documented() -> None:
 
     def keys(value: Any) -> set[str]:
         if isinstance(value, dict):
-            return {*value, *(key for one in value.values() for key in keys(one))}
-        return {key for one in value for key in keys(one)} if isinstance(value, list) else set()
+            return {*value, *(key for item in value.values() for key in keys(item))}
+        return {key for item in value for key in keys(item)} if isinstance(value, list) else set()
 
-    found = document("failed")
-    free = {*found["not_measured"], *found["machine"], *found["base"]["facts"]}
-    assert keys(found) - free - documented == set()
+    check = document("failed")
+    free = {*check["not_measured"], *check["machine"], *check["base"]["facts"]}
+    assert keys(check) - free - documented == set()

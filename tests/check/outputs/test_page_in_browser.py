@@ -32,13 +32,13 @@ FIGURES = """() => [...document.querySelectorAll('svg.plot')].filter((svg) => {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, made = tmp_path_factory.mktemp("checks"), {}
+    folder, paths = tmp_path_factory.mktemp("checks"), {}
     reports = {name: gate_report(result) for name, result in results.everything().items()}
     reports["with comparison"] = gate_report(results.failed(), build_report(samples.comparison()).sections)
     for name, report in reports.items():
-        made[name] = folder / f"{name}.html"
-        made[name].write_text(html.render(report), encoding="utf-8")
-    return made
+        paths[name] = folder / f"{name}.html"
+        paths[name].write_text(html.render(report), encoding="utf-8")
+    return paths
 
 
 @pytest.mark.parametrize("name", ["passed", "failed", "inconclusive", "hostile", "other machine", "with comparison"])
@@ -58,10 +58,10 @@ def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Pa
 
 
 def test_the_state_is_a_word_in_its_colour(chromium: Any, files: dict[str, Path]) -> None:
-    seen = {}
+    colours = {}
     for name in ("passed", "failed", "inconclusive"):
         with browsing.opened(chromium, files[name]) as watched:
             tag = watched.page.locator("#check .tag").first
-            seen[tag.inner_text()] = tag.evaluate("(tag) => getComputedStyle(tag).backgroundColor")
-    assert set(seen) == {"PASS", "FAIL", "INCONCLUSIVE"}
-    assert len(set(seen.values())) == 3, seen
+            colours[tag.inner_text()] = tag.evaluate("(tag) => getComputedStyle(tag).backgroundColor")
+    assert set(colours) == {"PASS", "FAIL", "INCONCLUSIVE"}
+    assert len(set(colours.values())) == 3, colours

@@ -248,20 +248,22 @@ def assert_one_line(repository: Path, message: str) -> None:
     assert remaining_folders(repository) == []
 
 
-def test_no_folder_can_be_made(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**_: object) -> str:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkout.tempfile, "mkdtemp", refused)
-    assert_one_line(repository, r"none can be made \(.*/tmp: No space left on device; .*project/\.git: No space")
-
-
-def test_the_owner_file_cannot_be_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("checkout.tempfile.mkdtemp", r"none can be made \(.*/tmp: No space left on device; .*project/\.git: No space"),
+        ("checkout.open", "cannot write to .*: No space left on device"),
+        ("contents.link_files", "cannot make HEAD~1 ready in .*: No space left on device"),
+    ],
+)
+def test_a_full_disk_is_one_line(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
+) -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkout, "open", refused, raising=False)
-    assert_one_line(repository, "cannot write to .*: No space left on device")
+    monkeypatch.setattr(f"profiler.check.worktree.{function}", refused, raising=False)
+    assert_one_line(repository, message)
 
 
 def test_a_repository_that_cannot_be_written(repository: Path, git: Any) -> None:
@@ -279,11 +281,3 @@ def test_no_room_for_the_files(repository: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("profiler.check.worktree.checkout._LOW_SPACE", 1 << 62)
     assert_one_line(repository, r"unable to write file train\.py \(\d+ MiB are free there\)")
     assert git(repository, "worktree", "list").count("\n") == 0
-
-
-def test_no_room_for_what_git_does_not_create(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("profiler.check.worktree.contents.link_files", refused)
-    assert_one_line(repository, "cannot make HEAD~1 ready in .*: No space left on device")

@@ -46,7 +46,7 @@ def test_the_revision_runs_and_nothing_of_the_users_is_touched(repository: Path,
 
 
 @pytest.mark.parametrize("ending", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_it_is_gone_whatever_ends_the_check(
+def test_it_is_removed_whatever_ends_the_check(
     repository: Path, tmp_path: Path, git: Any, ending: type[BaseException]
 ) -> None:
     with pytest.raises(ending), at_revision("HEAD", repository):
@@ -55,7 +55,7 @@ def test_it_is_gone_whatever_ends_the_check(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_only_the_remains_of_killed_checks_are_removed_by_the_next(repository: Path, tmp_path: Path, git: Any) -> None:
     script = (
         "import sys, tempfile; from pathlib import Path; tempfile.tempdir = sys.argv[2]\n"
         "from profiler.check.worktree.prepare import RevisionRequest, prepare_revision\n"
@@ -83,7 +83,7 @@ def test_what_a_killed_check_left_goes_next_time_and_nothing_else(repository: Pa
     assert "of-the-user" in git(repository, "worktree", "list"), "a worktree of the user's was pruned"
 
 
-def test_the_place_and_the_words_are_those_of_the_revision(repository: Path) -> None:
+def test_the_folder_and_the_arguments_are_those_of_the_revision(repository: Path) -> None:
     words = (sys.executable, f"{repository}/train.py", f"--config={repository}/sub/part.txt", "/etc/hosts", "--x=1")
     with at_revision("HEAD~1", repository / "sub", words) as side:
         tree = side.cwd.parent
@@ -114,7 +114,7 @@ def test_a_bad_revision_is_one_line(repository: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_shallow_clone_says_how_to_fetch_more(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_a_shallow_clone_tells_how_to_fetch_more(repository: Path, tmp_path: Path, git: Any) -> None:
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", "shallow")
     with (
         pytest.raises(ProfilerError, match=r"fetch-depth: 0.*git fetch --unshallow$"),
@@ -135,36 +135,30 @@ def test_every_way_to_name_a_commit(repository: Path, git: Any) -> None:
             assert (side.cwd / "part.txt").read_text() == "1\n"
 
 
-def test_a_branch_that_is_on_the_server_only(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_a_branch_that_exists_only_on_the_server(repository: Path, tmp_path: Path, git: Any) -> None:
     git(repository, "branch", "other", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--single-branch", f"file://{repository}", "clone")
     with pytest.raises(ProfilerError, match="git fetch origin other"), at_revision("other", tmp_path / "clone"):
         pass
 
 
-def test_where_there_is_no_checkout(tmp_path: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_checked_out(tmp_path: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plain").mkdir()
-    with pytest.raises(ProfilerError, match="no git repository"), at_revision("HEAD", tmp_path / "plain"):
-        pass
     git(tmp_path, "init", "--quiet", "--bare", "bare.git")
-    with pytest.raises(ProfilerError, match="bare"), at_revision("HEAD", tmp_path / "bare.git"):
-        pass
     git(tmp_path, "init", "--quiet", "empty")
-    with pytest.raises(ProfilerError, match="no commit yet"), at_revision("HEAD", tmp_path / "empty"):
-        pass
+    for folder, message in (("plain", "no git repository"), ("bare.git", "bare"), ("empty", "no commit yet")):
+        with pytest.raises(ProfilerError, match=message), at_revision("HEAD", tmp_path / folder):
+            pass
     monkeypatch.setenv("PATH", str(tmp_path / "plain"))
     with pytest.raises(ProfilerError, match="there is none on PATH"), at_revision("HEAD", tmp_path / "empty"):
         pass
 
 
-def test_a_folder_that_the_revision_has_not(repository: Path, git: Any) -> None:
+def test_a_folder_or_a_program_that_the_revision_does_not_have(repository: Path) -> None:
     (repository / "new").mkdir()
+    (repository / "run.sh").write_text("#!/bin/sh\n")
     with pytest.raises(ProfilerError, match="HEAD has no folder new"), at_revision("HEAD", repository / "new"):
         pass
-
-
-def test_a_program_that_the_revision_has_not(repository: Path) -> None:
-    (repository / "run.sh").write_text("#!/bin/sh\n")
     with pytest.raises(ProfilerError, match=r"--link \./run\.sh"), at_revision("HEAD", repository, ("./run.sh",)):
         pass
 
@@ -179,7 +173,7 @@ def test_started_from_a_hook_of_git(repository: Path, monkeypatch: pytest.Monkey
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_each_side_is_told_where_it_stands(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pwd_names_the_folder_of_each_side(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shell that has come from elsewhere, by a link; and where no shell tells it right."""
     (tmp_path / "spelled").symlink_to(repository)
     monkeypatch.setenv("PWD", str(tmp_path / "spelled"))
@@ -197,7 +191,7 @@ def test_each_side_is_told_where_it_stands(repository: Path, tmp_path: Path, mon
     assert working_tree_side(words, tmp_path).env == {"PWD": str(tmp_path)}
 
 
-def test_the_working_tree_says_what_it_is(repository: Path, tmp_path: Path, git: Any) -> None:
+def test_the_working_tree_is_described(repository: Path, tmp_path: Path, git: Any) -> None:
     head = git(repository, "rev-parse", "HEAD")
     side = working_tree_side(COMMAND, repository / "sub")
     assert (side.argv, side.cwd, side.other_filesystem) == (COMMAND, repository / "sub", False)
