@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Never
 
-from reference_trainer.errors import USAGE, TrainerError
+from reference_trainer.errors import USAGE, TrainerError, missing_packages
 
 
 class Parser(argparse.ArgumentParser):
@@ -115,6 +115,9 @@ def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
 
     :param interrupted: what Ctrl-C and SIGTERM are answered with, where the KeyboardInterrupt has no words of its own.
     """
+    if missing := missing_packages():
+        print(f"error: {missing}", file=sys.stderr)
+        return USAGE
     with _signals():
         return _guarded(work, interrupted)
 

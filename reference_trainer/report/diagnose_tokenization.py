@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
+from reference_trainer.errors import missing_packages
 
 SCHEMA: Final = "tokenization/1"
 _MODULE: Final = "reference_trainer.lm.tokenization"
@@ -66,8 +66,8 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
 
     :raises ProfilerError: the trainer is not installed, or it failed (with its message and exit code).
     """
-    if importlib.util.find_spec("reference_trainer") is None:
-        raise ProfilerError("the bundled trainer is not installed: its tokenization cannot be measured")
+    if missing := missing_packages():
+        raise ProfilerError(missing)
     with _interrupts_noted() as interrupts:
         process = subprocess.Popen(
             (sys.executable, "-m", _MODULE, *options, "--json"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
 from profiler.record.trainers import Experiment, TrainerOption
+from reference_trainer.errors import missing_packages
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
@@ -91,8 +91,8 @@ class BundledTrainer:
                     f"--{name} means nothing to {self.description} (--trainer {self.name}): leave it out, "
                     f"or choose from {understood}"
                 )
-        if importlib.util.find_spec(self.module.partition(".")[0]) is None:
-            raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
+        if missing := missing_packages():
+            raise ProfilerError(missing)
         return values
 
     def _start(self, values: Mapping[str, str]) -> tuple[str, ...]:

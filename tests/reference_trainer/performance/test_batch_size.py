@@ -25,13 +25,13 @@ class Work:
         seconds: Callable[[int], float],
         memory: Callable[[int], int] = lambda size: 0,
         total: int = 10**9,
-        most: float = math.inf,
+        largest: float = math.inf,
         error: type[Exception] = torch.OutOfMemoryError,
     ) -> None:
         self.sizes: list[int] = []
         self._now = 0.0
         self._peak = 0
-        self._most = most
+        self._most = largest
         self._error = error
         self._seconds, self._memory, self._total = seconds, memory, total
         monkeypatch.setattr(batch_size.time, "perf_counter", lambda: self._now)
@@ -51,40 +51,40 @@ class Work:
 
 def test_work_with_a_fixed_cost_is_best_done_in_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(monkeypatch, lambda size: 0.010 + 0.0001 * size)
-    assert get_optimal_batch_size(work, most=4096) == 2048, "19 in 20 of what the largest does"
+    assert get_optimal_batch_size(work, largest=4096) == 2048, "19 in 20 of what the largest does"
     assert max(work.sizes) == 4096
 
 
 def test_work_without_one_needs_no_batch_and_large_ones_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(monkeypatch, lambda size: 0.001 * size)
-    assert get_optimal_batch_size(work, most=1 << 20) == 1
+    assert get_optimal_batch_size(work, largest=1 << 20) == 1
     assert max(work.sizes) <= 8
 
 
 def test_it_is_never_larger_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(monkeypatch, lambda size: 1e-3)
-    assert get_optimal_batch_size(work, most=100) == 100
+    assert get_optimal_batch_size(work, largest=100) == 100
     assert max(work.sizes) == 100
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
 def test_where_memory_runs_out_it_backs_off(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    work = Work(monkeypatch, lambda size: 1e-3, most=700, error=error)
-    found = get_optimal_batch_size(work, most=1 << 20)
+    work = Work(monkeypatch, lambda size: 1e-3, largest=700, error=error)
+    found = get_optimal_batch_size(work, largest=1 << 20)
     assert 700 * 7 / 8 <= found <= 700, work.sizes
     assert sum(size > 700 for size in work.sizes) <= 4, "each failure takes a device's time"
 
 
 def test_the_share_of_memory_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for share, most in ((0.5, 500), (1.0, 1000)):
+    for share, largest in ((0.5, 500), (1.0, 1000)):
         work = Work(monkeypatch, lambda size: 1e-3, memory=lambda size: size * 1000, total=10**6)
-        found = get_optimal_batch_size(work, most=1 << 20, config=PerformanceConfig(max_memory=share))
-        assert most * 7 / 8 <= found <= most
-        assert max(work.sizes) <= most, "on a CPU what would be too much is not even tried"
+        found = get_optimal_batch_size(work, largest=1 << 20, config=PerformanceConfig(max_memory=share))
+        assert largest * 7 / 8 <= found <= largest
+        assert max(work.sizes) <= largest, "on a CPU what would be too much is not even tried"
 
 
 def test_what_is_said_of_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes = probe_batch_sizes(Work(monkeypatch, lambda size: 1e-3, most=3), most=8)
+    probes = probe_batch_sizes(Work(monkeypatch, lambda size: 1e-3, largest=3), largest=8)
     assert [(probe.size, probe.per_s is None) for probe in probes] == [(1, False), (2, False), (4, True), (3, False)]
     assert [probe.why for probe in probes] == ["", "", "out of memory", ""]
     assert probes[1].per_s == pytest.approx(2000)
@@ -92,14 +92,14 @@ def test_what_is_said_of_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainerError, match="not even a batch of 1 fits device cpu: out of memory"):
-        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3, most=0), most=8)
-    with pytest.raises(TrainerError, match="at most 0, it must be at least 1"):
-        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3), most=0)
+        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3, largest=0), largest=8)
+    with pytest.raises(TrainerError, match="at largest 0, it must be at least 1"):
+        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3), largest=0)
 
 
 def test_other_errors_are_the_works_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyError):
-        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3, most=4, error=KeyError), most=8)
+        get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3, largest=4, error=KeyError), largest=8)
 
 
 def test_what_says_that_memory_ran_out() -> None:
@@ -113,7 +113,7 @@ def test_what_says_that_memory_ran_out() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 def test_real_memory_is_found() -> None:
-    probes = probe_batch_sizes(lambda size: np.ones((size, 1 << 20), np.float32).sum(), most=16)
+    probes = probe_batch_sizes(lambda size: np.ones((size, 1 << 20), np.float32).sum(), largest=16)
     largest = max(probes, key=lambda probe: probe.size)
     assert largest.memory is not None
     assert largest.memory == pytest.approx(largest.size * (4 << 20), rel=0.3)

@@ -98,12 +98,6 @@ def test_ctrl_c_is_passed_on_and_a_program_that_does_not_heed_it_is_killed(
     assert gone(int(ready.read_text()))
 
 
-def test_without_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ProfilerError, match="the bundled trainer is not installed"):
-        measure_tokenization([])
-
-
 def test_the_schema_is_that_of_the_program() -> None:
     from reference_trainer.lm.tokenization import SCHEMA
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from profiler.__main__ import main as profiler_main
 from profiler.core.errors import Exit, ProfilerError
+from reference_trainer import errors
+from reference_trainer.lm.__main__ import main as lm_main
 from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
 from reference_trainer.report.trainers import FLOOR_LABEL, LM, SSM, BundledTrainer
+from reference_trainer.ssm.__main__ import main as ssm_main
 from tests.fakes.ladders import document
 
 
@@ -101,3 +106,27 @@ def test_a_trainer_that_does_not_list_its_fixes(
         trainer.ladder({}, 1)
     assert said in str(caught.value)
     assert caught.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: profiler_main(["compare", "--out", "here"]),
+        lambda: profiler_main(["compare", "--ladder", "--out", "here"]),
+        lambda: profiler_main(["diagnose-tokenization"]),
+        lambda: lm_main(["--max-chunks", "1"]),
+        lambda: ssm_main([]),
+    ],
+    ids=["compare", "ladder", "diagnose-tokenization", "lm", "ssm"],
+)
+def test_missing_packages_are_one_line(
+    program: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None if name in ("numba", "torch") else True)
+    assert program() == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: numba and torch are not installed: pip install 'training-profiler[trainer]' gets what the bundled "
+        "trainer needs\n"
+    )
+    assert [*tmp_path.iterdir()] == []
