@@ -93,7 +93,7 @@ def test_what_is_said_of_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainerError, match="not even a batch of 1 fits device cpu: out of memory"):
         get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3, largest=0), largest=8)
-    with pytest.raises(TrainerError, match="at largest 0, it must be at least 1"):
+    with pytest.raises(TrainerError, match="at most 0, it must be at least 1"):
         get_optimal_batch_size(Work(monkeypatch, lambda size: 1e-3), largest=0)
 
 
