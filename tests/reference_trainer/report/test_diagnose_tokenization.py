@@ -110,5 +110,3 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "small.txt · 256 tokens · chunks of 8 samples of 100 characters" in shown
     rates = {way["name"]: way["measured"]["samples_per_s"]["median"] for way in document["ways"] if way["measured"]}
     assert {"sequential", "batch", "parallel", "pre-tokenized"} <= rates.keys()
-    assert rates["pre-tokenized"] > rates["sequential"], rates
-    assert "Fastest here: pre-tokenized, " in shown
