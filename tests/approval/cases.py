@@ -26,7 +26,13 @@ from profiler.check.modes.finish import conclude
 from profiler.check.outputs import json as check_json
 from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
+from profiler.diagnose.comparison import diagnose_comparison
+from profiler.report.build import build_report
+from profiler.report.render import markdown as report_markdown
+from profiler.report.verdict_text import with_comparison_verdict
+from profiler.report.write import rendered
 from tests.check.outputs import results
+from tests.report import ladders
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = Path(__file__).parent / "runs"
@@ -81,6 +87,8 @@ def cases() -> dict[str, Callable[[], Output]]:
         add(f"check-runs-{name}", check_runs, labels)
     for name in results.everything():
         add(f"check-made-up-{name.replace(' ', '-')}", made_up_result, name)
+    for name in ladders.EVERYTHING:
+        add(f"ladder-{name}", made_up_ladder, name)
     for index in range(len(_selected_gates())):
         add(f"check-recorded-{index:02}", recorded_gate, index)
     return found
@@ -127,6 +135,16 @@ def check_runs(labels: tuple[str, ...]) -> Output:
 
 def made_up_result(name: str) -> Output:
     return _check_output(results.everything()[name])
+
+
+def made_up_ladder(name: str) -> Output:
+    """What the bundled trainers add to `compare --ladder`, for made-up rows."""
+    subject = ladders.EVERYTHING[name]()
+    subject = with_comparison_verdict(subject, diagnose_comparison(subject))
+    document, added = json.loads(rendered(subject, "json")), ("ladder", "quick-fix", "claims", "learning")
+    report = build_report(subject)
+    report = replace(report, sections=tuple(section for section in report.sections if section.key in added))
+    return Output({key: document[key] for key in ("verdict", "ladder")}, {"Markdown": report_markdown.render(report)})
 
 
 def recorded_gate(index: int) -> Output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -212,3 +212,70 @@ def in_points() -> Comparison:
 def empty_ladder() -> Comparison:
     """Stopped before any round was complete."""
     return with_ladder(Ladder((), interrupted=True))
+
+
+def with_gains(kind: str, **gains: Ratio) -> Ladder:
+    """The made-up ladder with other gains in rows of one kind: a fix's name with _ for -, t375 for a chunk size."""
+    ladder_ = ladder()
+    rows = []
+    for one in ladder_.rows:
+        name = f"t{one.tokens_per_chunk}" if one.kind == "chunk size" else one.fix.replace("-", "_")
+        rows.append(replace(one, gain=gains[name]) if one.kind == kind and name in gains else one)
+    return replace(ladder_, rows=tuple(rows))
+
+
+def one_round() -> Comparison:
+    """No gain has an interval."""
+    single = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason=note("one pair: no interval"))
+    rows = (one if one.kind in ("baseline", "work") else replace(one, gain=single) for one in ladder().rows)
+    return with_ladder(Ladder(tuple(rows), rounds=1, interrupted=True))
+
+
+def without_effect() -> Comparison:
+    """No fix can be told from no effect; one is slower; chunk sizes spread widely."""
+    gains = {name.replace("-", "_"): gain(1.001) for name in CURES}
+    rows = [
+        *(one for one in with_gains("without", **{**gains, "async": gain(0.5)}).rows if one.kind != "chunk size"),
+        *(
+            one
+            for one in with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6)).rows
+            if one.kind == "chunk size"
+        ),
+    ]
+    return with_ladder(replace(ladder(), rows=tuple(rows)))
+
+
+def unmeasured() -> Comparison:
+    """Rows that were not measured, each with the reason."""
+    missing = none("the program failed")
+    rows = tuple(
+        replace(one, gain=missing, total=missing)
+        if one.kind == "chunk size" or (one.kind, one.fix) in {("cumulative", "async"), ("without", "prefetch")}
+        else one
+        for one in ladder().rows
+    )
+    return with_ladder(replace(ladder(), rows=rows))
+
+
+def partial() -> Comparison:
+    """Rows of two kinds only, and an as-found that does not state its chunk size."""
+    rows = [one for one in ladder().rows if one.kind in {"baseline", "alone"}]
+    return with_ladder(replace(ladder(), rows=(replace(rows[0], tokens_per_chunk=None), *rows[1:])))
+
+
+def on_gpu() -> Comparison:
+    """Recorded on a GPU."""
+    return saying(device="cuda", device_label="SYNTHETIC GPU")
+
+
+EVERYTHING: dict[str, Callable[[], Comparison]] = {
+    "complete": with_ladder,
+    "one-round": one_round,
+    "empty": empty_ladder,
+    "without-effect": without_effect,
+    "unmeasured": unmeasured,
+    "partial": partial,
+    "points": in_points,
+    "gpu": on_gpu,
+}
+"""For the approval tests, which hold the text and the JSON of each."""
