@@ -1,1 +1,1 @@
-"""The trainer that has the illness and its cure: the profiler's patient, and a program like anyone's."""
+"""The bundled trainers: slow programs with fixes that can be switched on one by one, for the profiler to measure."""

@@ -96,16 +96,16 @@ def _temporary(path: Path) -> Path:
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
-"""As a shell reports a program that SIGPIPE ended."""
+"""A shell's exit code for a program that SIGPIPE ended."""
 TERMINATED: Final = 143
-"""As a shell reports a program that SIGTERM ended."""
+"""A shell's exit code for a program that SIGTERM ended."""
 
 _asked: list[int] = []
 """Signals that asked the program to end."""
 
 
 def obey() -> None:
-    """End where a signal asked for it and Python swallowed that: it ignores what is raised in a `__del__`."""
+    """Raise KeyboardInterrupt if a signal requested it and Python ignored it, as it does in a `__del__`."""
     if _asked:
         raise KeyboardInterrupt
 
@@ -177,6 +177,6 @@ def _ask(number: int, _: FrameType | None) -> Never:
 
 
 def _forget_output() -> None:
-    """What is still buffered must not fail again at the interpreter's exit."""
+    """Discard buffered output, so that it does not fail again when the interpreter exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -126,6 +126,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.core.live": ("profiler.run.model",),
     "reference_trainer": ("profiler.marks",),
     "reference_trainer.report": (
+        "reference_trainer.errors",
         "profiler.report",
         "profiler.analyse",
         "profiler.record",

@@ -9,7 +9,7 @@ NAMES = ("auto", "host", "cuda")
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """The kind of device, host or cuda, that goes by that name here, and a note for whoever reads of it.
+    """The kind of device that the name stands for on this machine, host or cuda, and a note for the report.
 
     `auto` takes CUDA where there is one.
 

@@ -8,7 +8,7 @@ import sys
 
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NO_DRIVER = "no NVIDIA driver on this machine"
-"""How the reason begins where nobody would expect CUDA."""
+"""How the reason begins on a machine without an NVIDIA driver."""
 
 
 def unavailable() -> str:
@@ -32,7 +32,7 @@ def unavailable() -> str:
 
 
 def _compiler_missing(version: str) -> str:
-    """What is missing to compile kernels with Numba and load them; `version`: of torch's CUDA."""
+    """What is missing to compile and load kernels with Numba; empty: nothing. `version` is that of torch's CUDA."""
     cure = f"pip install 'numba-cuda[cu{version.partition('.')[0]}]'"
     if importlib.util.find_spec("numba_cuda") is None:
         return f"numba-cuda is not installed: {cure} (or the extra cuda of this project)"

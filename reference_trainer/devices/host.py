@@ -46,7 +46,7 @@ def _init_semaphores(block: int) -> None:
 
 @njit(cache=True)
 def _address(array: np.ndarray) -> int:
-    """Where an array's data lies: a fifth of the time of `array.ctypes.data`."""
+    """The address of an array's data, in a fifth of the time that `array.ctypes.data` takes."""
     return array.ctypes.data
 
 
@@ -129,7 +129,7 @@ class HostDevice:
 
     kind = "host"
     note = ""
-    """What whoever chose this device should know; in the report."""
+    """A remark about the choice of this device, for the report."""
 
     def __init__(self, *, blocking_wait: bool = False, empty_kernels: bool = False, double: bool = False) -> None:
         if not sys.platform.startswith("linux"):
@@ -312,7 +312,7 @@ class HostDevice:
             self._records.ended()
 
     def _settle(self) -> None:
-        """Wait until nothing is in flight, at the word of who records."""
+        """Wait until nothing is in flight, when the recorder asks for it."""
         queue.settle(self._queue, self._word(queue.HEAD))
 
     def close(self) -> None:

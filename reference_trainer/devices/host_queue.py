@@ -172,7 +172,7 @@ def _add(queue, counter, amount):
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=True)
 def _slot(queue, function, kind, name, size):
-    """The next free command, filled but for its arguments; waits while the ring is full."""
+    """The next free command, complete except for its arguments; waits while the ring is full."""
     head = get64(queue + HEAD)
     while head - load(queue + DONE) >= SLOTS:
         pause()
@@ -318,7 +318,7 @@ def fetch(queue, function, destination, source, size, name, begin, site):
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def wait(queue, sequence, name, begin, site):
-    """Block until command `sequence` has finished; what was put in after it goes on."""
+    """Block until command `sequence` has finished; later commands continue."""
     blocked = _wait(queue, sequence)
     _add(queue, CROSSINGS, 1)
     _log_call(queue, begin, 0, blocked, 0, sequence, SYNC_CALL, name, site)

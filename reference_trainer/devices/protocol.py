@@ -1,4 +1,4 @@
-"""What the trainer may ask of a device; `host` and `cuda` both answer it.
+"""The interface of a device, which `host` and `cuda` implement.
 
 A device runs what is put into its queue in order, while the host goes on. Only downloads, `wait` and `synchronize`
 block. Memory is the device's own; host arrays are NumPy. Reals are fp32 (fp64 on a host device opened so, for checks),
@@ -28,7 +28,7 @@ class Buffer(Protocol):
         """Rows [begin, end), the same memory: to be made once and kept, as it costs up to 100 us on CUDA."""
 
     def view(self, begin: int, shape: Sequence[int]) -> Self:
-        """The elements from `begin` on, counted row by row, in another shape: the same memory, to be kept likewise."""
+        """The elements from `begin` on, counted row by row, in another shape: the same memory. Keep it too."""
 
 
 def check_view(of: tuple[int, ...], begin: int, shape: tuple[int, ...]) -> None:
@@ -43,7 +43,7 @@ B = TypeVar("B", bound=Buffer)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the host has asked of a device since it was opened; exact."""
+    """Exact counts of the host's requests to a device since it was opened."""
 
     syncs: int
     h2d: int
@@ -64,9 +64,9 @@ class Device(Protocol[B]):
     kind: str
     label: str
     note: str
-    """What whoever chose this device should know; in the report."""
+    """A remark about the choice of this device, for the report."""
     real: np.dtype
-    """Of all real numbers, and of a buffer where nothing else is said."""
+    """The type of all real numbers, and of a buffer unless another is given."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -106,7 +106,7 @@ class Device(Protocol[B]):
         """A ticket for all that is in the queue now."""
 
     def wait(self, ticket: Any) -> None:
-        """Block until what the ticket stands for has happened (a sync); what was put in later goes on."""
+        """Block until the ticket's work is done (a sync); later work continues."""
 
     def launch(self, kernel: Kernel, *arguments: B | int) -> None:
         """Put a kernel of `reference_trainer.kernels` into the queue; arguments are buffers and ints."""

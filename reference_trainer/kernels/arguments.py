@@ -57,7 +57,7 @@ def matrix_double(command, index, rows, columns):
 
 
 IN_DOUBLE = {"vector": vector_double, "matrix": matrix_double}
-"""What stands in for these names when a kernel is compiled for fp64."""
+"""Functions that replace these names when a kernel is compiled for fp64."""
 
 
 @njit(inline="always")

@@ -148,7 +148,7 @@ def exp_double(x):
 
 
 def quarter_sine_double(x):
-    """sin(pi x / 2) of the C library, likewise."""
+    """sin(pi x / 2) of the C library, in fp64."""
     return math.sin(0.5 * math.pi * x)
 
 
@@ -167,4 +167,4 @@ IN_DOUBLE = {
     "keep_share": retention(on_host, exp_double),
     "scheduled_rate": learning_rate(on_host, quarter_sine_double),
 }
-"""What stands in for these names when a kernel is compiled for fp64."""
+"""Functions that replace these names when a kernel is compiled for fp64."""

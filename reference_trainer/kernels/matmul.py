@@ -25,7 +25,7 @@ def host(command):
     """
     rows, inner, columns, flags = number(command, 3), number(command, 4), number(command, 5), number(command, 6)
     transpose_a, transpose_b = flags & TRANSPOSE_A, flags & TRANSPOSE_B
-    # BLAS counts column by column: what it is told of is the transposed product
+    # BLAS stores matrices column by column: it is called for the transposed product
     _gemm(
         number(command, 7),
         _T if transpose_b else _N,
@@ -45,7 +45,7 @@ def host(command):
 
 
 def host_arguments(itemsize: int, flags: int) -> tuple[int, int, int, int]:
-    """What follows the sizes: flags, kind, and BLAS's two factors."""
+    """Arguments after the sizes: flags, kind, and BLAS's two factors."""
     unit = _ONES[itemsize]
     return flags, ord("s" if itemsize == 4 else "d"), unit, unit if flags & ACCUMULATE else 0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 SHARED_THREADS = 256
-"""Most threads of a block that reduces in shared memory; a power of two."""
+"""Largest number of threads of a block that reduces in shared memory; a power of two."""
 ONE_BLOCK_ELEMENTS = 1 << 18
 """Elements of a weight matrix (1 MiB in fp32) up to which one block multiplies a vector by it, in one launch.
 

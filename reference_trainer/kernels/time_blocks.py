@@ -34,7 +34,7 @@ SERIAL_WIDTH = 12_288
 """Channels from which on a thread for each is enough: 2/3 of those 3 MB are then in flight, and a serial scan moves 2/3
 of the bytes. Where the two break even was not measured on a GPU; tests/benchmarks/bench_gpu.py times both."""
 GROUP = 64
-"""Most channels, and threads, of a CUDA block."""
+"""Largest number of channels, and of threads, of a CUDA block."""
 
 
 def time_blocks(tokens: int, width: int) -> tuple[int, int]:

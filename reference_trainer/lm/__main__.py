@@ -1,4 +1,4 @@
-"""`python -m reference_trainer.lm`: train the language model, as found or cured."""
+"""`python -m reference_trainer.lm`: train the language model, as found or with fixes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _train(settings: Settings, result: Path | None) -> int:
 
 
 def _lines(summary: Summary) -> Iterator[str]:
-    """What is printed at the end."""
+    """The lines of the summary."""
     learned = "" if summary.loss is None else f", loss {summary.loss:.4f}, accuracy {summary.accuracy:.4f}"
     yield (
         f"{summary.tokens_per_s:,.0f} tokens/s: {summary.tokens:,} tokens in {summary.chunks} chunks, "

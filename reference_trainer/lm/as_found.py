@@ -1,7 +1,7 @@
-"""The illness as one loop: training token by token through the host, as the bundled trainer was found.
+"""The slow program as one loop: it trains token by token through the host, as the bundled trainer was found.
 
 The switchable pipeline (`reference_trainer.lm.pipeline`) does exactly this where no fix is on; the tests hold both to
-the same predictions, losses and counts of syncs, copies, allocations and launches. `fixed.py` is the cure.
+the same predictions, losses and counts of syncs, copies, allocations and launches. `fixed.py` is the fast program.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _LONGEST: Final = 1 << 20  # bytes: no first line is longer
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a run is of: with any of it different, going on would be another run."""
+    """What identifies a run: if any of it differs, a resumed run would be another run."""
 
     model: Mapping[str, int]
     corpus_sha256: str
@@ -49,7 +49,7 @@ class Origin:
     dtype: str
 
     def difference(self, wanted: Mapping[str, Any]) -> str:
-        """What is not as in `wanted`, which was read from a file: in words; empty: nothing."""
+        """How it differs from `wanted`, which was read from a file; empty: not at all."""
         for field in fields(self):
             there, here = wanted.get(field.name), getattr(self, field.name)
             if isinstance(here, Mapping) and isinstance(there, Mapping):
@@ -158,7 +158,7 @@ def _replace(folder: Path, parts: list[Any]) -> None:
 
 
 def _write_all(file: Any, part: Any) -> None:
-    """All of it: a nearly full disk takes a part, and then fails."""
+    """Write everything: a nearly full disk writes a part first, and then fails."""
     remaining = memoryview(part)
     while remaining:
         remaining = remaining[file.write(remaining) :]

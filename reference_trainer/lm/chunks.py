@@ -18,7 +18,7 @@ from reference_trainer.lm.tokenizer import Tokenizer, library_threads
 
 
 class Source(Protocol):
-    """Where the loop gets its chunks from."""
+    """A source of chunks for the training loop."""
 
     def ids(self, index: int) -> np.ndarray:
         """Token ids of chunk `index` >= 0, int32 (T + 1,), 1 <= T <= tokens_per_chunk; epochs wrap.
@@ -77,7 +77,7 @@ class Chunks:
         verbose: bool = False,
     ) -> None:
         self.chars_per_sample = sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk)
-        """Most characters of a sample."""
+        """Largest number of characters of a sample."""
         self._samples = Samples(corpus, self.chars_per_sample, samples_per_chunk)
         self._tokenizer = tokenizer
         self._tokens_per_chunk = tokens_per_chunk
@@ -97,7 +97,7 @@ class Chunks:
         return self._samples.chunk(index)
 
     def close(self) -> None:
-        """End the library's threads; a chunk that is asked for after it starts them again."""
+        """End the library's threads; a later call of `ids` starts them again."""
         self._threads = None
 
     def _ids(self, index: int) -> np.ndarray:

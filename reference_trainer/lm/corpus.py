@@ -32,11 +32,11 @@ class Corpus:
     """Text to train on."""
 
     name: str
-    """What reports call it: the file's or folder's name, or the built-in text with its Python version."""
+    """Its name in reports: the file's or folder's, or the built-in text with its Python version."""
     text: str
     """All documents, in order, joined by SEPARATOR."""
     sha256: str
-    """Of the text in UTF-8, hexadecimal."""
+    """Digest of the text in UTF-8, hexadecimal."""
     documents: int
     skipped: int = 0
     """Broken .jsonl lines that were left out."""

@@ -21,7 +21,7 @@ TEXT_FIELD: Final = "text"
 """Field of a .jsonl line that holds the document, as in SlimPajama, The Pile and C4."""
 
 BROKEN_LINES_ALLOWED: Final = 10
-"""So many broken .jsonl lines are always skipped: a small file with one torn line is still good."""
+"""This many broken .jsonl lines are always skipped: a small file with one torn line is still usable."""
 BROKEN_SHARE_ALLOWED: Final = 0.01
 """Above both limits the file is not what it seems (another field name, another format), and that is an error."""
 
@@ -111,7 +111,7 @@ def _jsonl_text(line: bytes) -> tuple[Any, str]:
 
 
 def text_fault(text: object, field: str) -> str:
-    """What keeps the value of a record's field from being a document; empty: nothing."""
+    """Why the value of a record's field is not a document; empty: it is one."""
     if not isinstance(text, str):
         return f"no string field {field!r}"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -164,7 +164,7 @@ _LONGEST_REASON: Final = 300  # characters of the library's own words
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """What `hub:NAME[@CONFIGURATION][:SPLIT[:FIELD]]` says; NAME is of the hub, or a local folder."""
+    """The parts of `hub:NAME[@CONFIGURATION][:SPLIT[:FIELD]]`; NAME is a data set of the hub or a local folder."""
 
     name: str
     configuration: str | None
@@ -230,6 +230,6 @@ def _library() -> ModuleType:
 
 
 def _transport_errors() -> list[type[Exception]]:
-    """What the library's HTTP client raises where nobody translates it: which client that is depends on the version."""
+    """Errors of the library's HTTP client that it does not translate; the client depends on its version."""
     clients = {"httpx2": "HTTPError", "httpx": "HTTPError", "aiohttp": "ClientError"}
     return [getattr(sys.modules[name], error) for name, error in clients.items() if name in sys.modules]

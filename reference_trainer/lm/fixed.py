@@ -1,7 +1,7 @@
-"""The cure as one loop: whole chunks stay on the device, and the host only keeps its queue filled.
+"""The fast program as one loop: whole chunks stay on the device, and the host only keeps its queue filled.
 
 The switchable pipeline (`reference_trainer.lm.pipeline`) does exactly this where every fix is on; the tests hold both
-to the same predictions, losses and counts of syncs, copies, allocations and launches. `as_found.py` is the illness.
+to the same predictions, losses and counts of syncs, copies, allocations and launches. `as_found.py` is the slow one.
 """
 
 from __future__ import annotations

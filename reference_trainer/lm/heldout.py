@@ -1,4 +1,4 @@
-"""What a learning model is judged by: text that it never trains on, and what bigram counts of the rest reach on it."""
+"""How a learning model is evaluated: on text that it never trains on, against bigram counts of its training text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reference_trainer.lm.corpus import Corpus, Samples
 from reference_trainer.lm.tokenizer import Tokenizer
 
 SHARE: Final = 0.05
-"""Of a corpus's chunks, the last ones: held out."""
+"""Share of a corpus's chunks, the last ones, that is held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def split(corpus: Corpus, tokenizer: Tokenizer, tokens_per_chunk: int, samples_p
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a model that knows only how often tokens follow each other reaches on text it has not seen."""
+    """The result of a model that only counts pairs of tokens, on text that it has not seen."""
 
     loss: float
     """Mean cross-entropy in nats a token, each count raised by one so that nothing is impossible."""
@@ -84,20 +84,20 @@ def _pairs(ids: np.ndarray, vocabulary: int) -> np.ndarray:
 
 
 JUDGED_TOKENS: Final = 30_000
-"""Of held-out text, about: its accuracy is known to 0.3 points, and a look at it takes as long as a few steps."""
+"""Size of the held-out text, about: its accuracy is known to 0.3 points, and evaluating it takes a few steps' time."""
 COUNTED_TOKENS: Final = 3_000_000
-"""Of training text at most, about, in the bigram counts: a second or two of tokenization."""
+"""Largest size of the text that bigrams are counted in, about: a second or two of tokenization."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the model is judged by, and what it has to beat."""
+    """The held-out text, and the losses that the model has to beat on it."""
 
     held_out: tuple[np.ndarray, ...]
     """Ids (T + 1,) of chunks that are never learned from."""
     baseline: Baseline
     uniform_loss: float
-    """Of a model that knows nothing: ln V, in nats."""
+    """Loss of a model that has learned nothing: ln V, in nats."""
 
 
 def goal_of(source: Source, parts: Split, tokens_per_chunk: int, vocabulary: int) -> Goal:

@@ -48,7 +48,7 @@ class History:
         self._values = array("d", rows.tobytes())
 
     def rows(self) -> list[dict[str, float | None]]:
-        """As they are in the file."""
+        """The rows as they are in the file."""
         rows = []
         for values in self.head(len(self)).tolist():
             row = {name: value if math.isfinite(value) else None for name, value in zip(COLUMNS, values, strict=True)}
@@ -57,7 +57,7 @@ class History:
         return rows
 
     def write(self) -> None:
-        """Replace the file, whole or not at all; nothing where none was asked for.
+        """Replace the file completely or not at all; do nothing without a path.
 
         :raises TrainerError: it cannot be written.
         """

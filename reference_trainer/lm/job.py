@@ -32,11 +32,11 @@ _CUDA_ONLY: Final = dict.fromkeys(("max_memory", "empty_cache_frequency", "tf32"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run's settings, and what they stand for."""
+    """A run's settings with everything that they refer to, loaded."""
 
     settings: Settings
     names: tuple[str, ...]
-    """Of the fixes."""
+    """Names of the fixes."""
     chosen: Plan
     config: ModelConfig
     corpus: Corpus
@@ -90,7 +90,7 @@ def optimizer(settings: Settings) -> Optimizer:
 
 
 def facts(job: Job, device: Device) -> dict[str, Any]:
-    """What the profiler is told of the run: what it is, and by what it may be compared."""
+    """Facts about the run for the profiler, which decide what it may be compared with."""
     settings = job.settings
     return {
         "trainer": "reference_trainer.lm",

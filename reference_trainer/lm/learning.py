@@ -1,4 +1,4 @@
-"""What a run that learns does beside its steps: where it begins, held-out text, checkpoints."""
+"""The parts of a learning run outside its steps: resuming, evaluation on held-out text, checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Snapshots,
 
 
 def origin(job: Job) -> Origin:
-    """What a checkpoint of this run is of."""
+    """The origin that this run's checkpoints state."""
     return Origin(
         model=asdict(job.config),
         corpus_sha256=job.corpus.sha256,
@@ -36,9 +36,9 @@ def origin(job: Job) -> Origin:
 
 
 def checkpoint_folder(job: Job, folder: Path) -> CheckpointFolder:
-    """Where the run's checkpoints are, looked at before anything else is done; to be closed.
+    """The folder of the run's checkpoints, opened and checked before anything else; to be closed.
 
-    :raises TrainerError: see `open_place`; or the checkpoint is at the end of what was asked for.
+    :raises TrainerError: see `open_checkpoint_folder`; or the checkpoint is of the last step already.
     """
     checkpoints = open_checkpoint_folder(folder, origin(job), resume=job.settings.resume)
     last_step = job.settings.max_chunks
@@ -54,7 +54,7 @@ class Learning:
     """A model that learns, and the course of its run. Close it: a thread may be writing a checkpoint.
 
     :param say: gets a line now and then.
-    :ivar first: steps done before, of a run that goes on.
+    :ivar first: number of steps before this run, if it was resumed.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Learning:
             raise TrainerError(f"{self._job.settings.checkpoint}: the checkpoint is not of this program: begin anew")
 
     def facts(self) -> dict[str, Any]:
-        """What the profiler is told of it."""
+        """Facts for the profiler."""
         return {
             "vocabulary": self._job.config.vocabulary,
             "uniform_loss": self.goal.uniform_loss,
@@ -137,7 +137,7 @@ class Learning:
         return {"heldout_loss": result.loss, "heldout_accuracy": result.accuracy}
 
     def reached(self) -> dict[str, Any]:
-        """What the model is worth now, beside what it had to beat; the profiler is told."""
+        """The model's results and those of the baselines, which are also recorded as facts."""
         found, baseline = self.evaluate(), self.goal.baseline
         marks.describe(**found)
         beaten = {"bigram_loss": baseline.loss, "bigram_accuracy": baseline.accuracy}
@@ -162,7 +162,7 @@ class Learning:
             self._snapshots.finish(step)
 
     def rescued(self) -> str:
-        """In words which checkpoint there is, of a run that ends early; empty: none."""
+        """A phrase that names the existing checkpoint, for a run that ends early; empty: none."""
         return self._snapshots.rescued() if self._snapshots else ""
 
     def close(self) -> None:

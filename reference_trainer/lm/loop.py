@@ -58,7 +58,7 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
 
 
 def _checkpoints(job: Job) -> AbstractContextManager[CheckpointFolder | None]:
-    """Where they are, if any are to be written: looked at before the device is opened."""
+    """The folder of checkpoints, if they are requested; it is checked before the device is opened."""
     if job.settings.checkpoint is None:
         return nullcontext()
     from reference_trainer.lm.learning import checkpoint_folder
@@ -67,7 +67,7 @@ def _checkpoints(job: Job) -> AbstractContextManager[CheckpointFolder | None]:
 
 
 def _silent(line: str) -> None:
-    """Progress that nobody reads."""
+    """Ignore progress lines."""
 
 
 class _Loop:
@@ -102,7 +102,7 @@ class _Loop:
         self._tokens = 0
         self._began = 0.0
         self._held_out: dict[str, float] = {}
-        """What is to be reported with the next step."""
+        """Values to report with the next step."""
         self._note = ""
 
     def run(self, say: Callable[[str], None]) -> Summary:
@@ -123,7 +123,7 @@ class _Loop:
             raise
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
-        """All measured steps, and of a model that learned, what it reached."""
+        """Run the measured steps; their summary, with the evaluation of a model that learned."""
         metrics, first, last_report = Metrics(), self._collected, self._began
         while not self._ended:
             self._look_at_held_out_text()
@@ -142,7 +142,7 @@ class _Loop:
 
     @property
     def _step_number(self) -> int:
-        """From 1, without the warm-up; in a run that goes on, with those before it."""
+        """Counted from 1 without the warm-up; a resumed run counts on."""
         return self._collected - self._before
 
     @property
@@ -150,7 +150,7 @@ class _Loop:
         return self._last is not None and self._collected >= self._last
 
     def _end_after(self, seconds: float, now: float) -> None:
-        """Submit no more once so much time has passed since `_began`; what is in flight is still a step."""
+        """Submit no more chunks once `seconds` have passed since `_began`; those in flight are still steps."""
         if self._last is None and now - self._began >= seconds:
             self._last = self._submitted
 
@@ -162,7 +162,7 @@ class _Loop:
             self._step(warmup=True)
 
     def _begin(self) -> None:
-        """What was summed up in the warm-up is not measured, and what was learned in it is forgotten."""
+        """Discard the metrics of the warm-up, and what was learned in it."""
         self._forward.flush()
         self._before, max_chunks = self._collected, self._settings.max_chunks
         if self._learning:
@@ -175,7 +175,7 @@ class _Loop:
         self._began = time.perf_counter()
 
     def _look_at_held_out_text(self) -> None:
-        """Between two steps and in none; the clock stands still meanwhile."""
+        """Evaluate on held-out text between two steps; its time counts for none of them."""
         if self._learning and self._learning.pauses(self._collected):
             began = time.perf_counter()
             self._held_out = self._learning.evaluate()
@@ -203,7 +203,7 @@ class _Loop:
         return summary
 
     def _rescue(self, *, measured: bool) -> str:
-        """Of a run that ends early keep what there is; in words what that is.
+        """Keep what there is of a run that ends early; a phrase that names it.
 
         :param measured: it came to the measured steps. Before, a file of metrics may have more rows than a checkpoint.
         """
@@ -232,18 +232,18 @@ class _Loop:
         return result
 
     def _with_unread(self, last: Result) -> Result:
-        """The last measured chunk, with the metrics that were summed up and not read yet."""
+        """The last measured chunk, with the accumulated metrics that were not read yet."""
         unread = self._forward.flush()
         if unread is None:
             return last
         return replace(last, loss=unread.loss, accuracy=unread.accuracy, covers=unread.covers)
 
     def _fill(self, *, warmup: bool) -> None:
-        """Submit what may be in flight: a chunk, and with prefetch the next, while the device works on this one."""
+        """Submit the next chunk; with prefetch also the one after it, while the device computes."""
         learning = self._learning
         while self._submitted - self._collected < self._depth and self._submitted != self._last:
             if learning and self._submitted > self._collected and learning.pauses(self._submitted):
-                return  # first that is looked at, with nothing in flight
+                return  # the evaluation comes first, with nothing in flight
             self._forward.submit(self._source.ids(learning.chunk(self._submitted) if learning else self._submitted))
             self._submitted += 1
             if learning and not warmup:

@@ -30,7 +30,7 @@ class Optimizer:
     beta2: float = 0.99
     eps: float = 1e-8
     weight_decay: float = 0.4
-    """Of matrices; biases do not decay."""
+    """Weight decay of matrices; biases do not decay."""
     largest_norm: float = 1.0
     """Gradients of a larger norm are scaled down to it."""
 
@@ -48,7 +48,7 @@ class Optimizer:
                 raise TrainerError(f"optimizer: {name} is {getattr(self, name)}, it must be between 0 and 1")
 
     def step_state(self, dtype: np.dtype) -> np.ndarray:
-        """What the kernel reads and counts its steps in, before the first step."""
+        """The kernel's state before the first step: its settings and its step counter."""
         state = np.zeros(12, dtype)
         state[adamw.RATE] = self.rate
         state[adamw.BETA1] = self.beta1

@@ -22,7 +22,7 @@ from reference_trainer.lm.corpus import Corpus, Samples
 from reference_trainer.lm.tokenizer import Tokenizer, library_threads
 
 AHEAD: Final = 16
-"""Chunks beyond the one asked for that may be tokenized or be so already; of 3,000 tokens they take 200 kB."""
+"""Chunks that are tokenized ahead of the requested one; with 3,000 tokens each they take 200 kB."""
 GROUP: Final = 4
 """Chunks of a task: handing one over costs the thread that asks some 10 µs."""
 MOST_WORKERS: Final = 4
@@ -50,13 +50,13 @@ class _Group:
 
 
 class ParallelChunks:
-    """The same chunks as those of `Chunks`, tokenized before they are asked for. Close it: it holds threads.
+    """The same chunks as those of `Chunks`, tokenized in advance. Close it: it holds threads.
 
     Chunks are expected to be asked for in order; any other is right too, but then it is waited for. The threads begin
     with the first chunk asked for, after `close` too.
 
     :param workers: threads that tokenize; None: `default_workers()`.
-    :param ahead: most chunks beyond the one asked for that are tokenized, or are about to be.
+    :param ahead: largest number of chunks that are tokenized ahead of the requested one.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ParallelChunks:
         verbose: bool = False,
     ) -> None:
         self.chars_per_sample = sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk)
-        """Most characters of a sample."""
+        """Largest number of characters of a sample."""
         self.workers = default_workers() if workers is None else workers
         self._samples = Samples(corpus, self.chars_per_sample, samples_per_chunk)
         self._tokenizer = tokenizer
@@ -112,7 +112,7 @@ class ParallelChunks:
             self._pending.clear()
 
     def _submit(self, index: int) -> None:
-        """Give the workers all that may be tokenized while chunk `index` is used."""
+        """Submit every chunk that may be tokenized while chunk `index` is used."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
             self._threads = library_threads(self.workers) if self.workers > 1 else None
@@ -128,7 +128,7 @@ class ParallelChunks:
                 self._next += 1
 
     def _wait(self, index: int) -> _Group:
-        """The group of chunk `index`, when it is there; those before it are dropped."""
+        """Wait for the group of chunk `index`; drop those before it."""
         while (first := next(iter(self._pending))) < index:
             del self._pending[first]
         future = self._pending.pop(index)
@@ -138,7 +138,7 @@ class ParallelChunks:
         return future.result()
 
     def _encode(self, first: int) -> _Group:
-        """Tokenize a group of chunks; runs in our thread."""
+        """Tokenize a group of chunks, in the background thread."""
         began = time.perf_counter()
         texts = [text for index in range(first, first + self._group) for text in self.texts(index)]
         pieces = self._tokenizer.encode_arrays(texts, self._threads)

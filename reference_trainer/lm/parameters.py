@@ -24,7 +24,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each parameter lies. Matrices come first: weight decay is theirs alone."""
+    """The position of each parameter. Matrices come first, since only they decay."""
 
     parts: dict[str, Part]
     """By name: embedding, layer 0, layer 1, ..., readout, decoder, bias, decoder bias"""
@@ -69,7 +69,7 @@ def flatten(weights: Weights, flat_layout: Layout, dtype: np.dtype) -> np.ndarra
 
 
 def unflatten(flat: np.ndarray, flat_layout: Layout) -> Weights:
-    """What `flatten` was given, in the type of `flat`."""
+    """The inverse of `flatten`, in the type of `flat`."""
     arrays = {
         name: flat[part.begin : part.begin + prod(part.shape)].reshape(part.shape)
         for name, part in flat_layout.parts.items()

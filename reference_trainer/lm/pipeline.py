@@ -1,4 +1,4 @@
-"""One chunk through the four stages, each done the way that the plan says: as found, cured, and everything between."""
+"""One chunk through the four stages, each in the way that the plan selects: as found, fixed, and everything between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Flying:
     ticket: Any
     """To wait for; None: the metrics are to be downloaded, which waits."""
     metrics: np.ndarray | None
-    """Where loss and accuracy will be; None: they are not on their way."""
+    """Host memory that receives loss and accuracy; None: they were not requested."""
     covers: int
     """Tokens that the metrics are of; 0: they are not read with this chunk."""
 
@@ -121,7 +121,7 @@ class Pipeline:
         return self._device.download(work.prediction)[: work.tokens]
 
     def _run(self, tokens: int) -> None:
-        """Launch all kernels of the chunk: one by one, or where it is a full one, by the graph that holds them."""
+        """Launch all kernels of the chunk, one by one; those of a full chunk by a captured graph, with that fix."""
         if not self._plan.graph or tokens < self._work.capacity:
             self._launch()
             return
@@ -159,7 +159,7 @@ class Pipeline:
         return buffer
 
     def _fetch(self, tokens: int) -> _Flying:
-        """Ask for the chunk's metrics, or, when quiet, for those of the last so many chunks at once."""
+        """Request the chunk's metrics; with quiet-logging, those of the last QUIET_CHUNKS chunks at once."""
         device, covers, source = self._device, tokens, self._results
         if self._plan.quiet:
             chunks, before = self._unread
@@ -181,7 +181,7 @@ def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:
 
 
 def _segments(work: Work, stages: Sequence[Stage]) -> list[Callable[[], None]]:
-    """What to run for a chunk, one after the other: stages that go token by token share one loop."""
+    """Functions that run a chunk in sequence; consecutive stages that go token by token share one loop."""
     segments: list[Callable[[], None]] = []
     together: list[Stage] = []
     for stage in (*stages, None):

@@ -1,4 +1,4 @@
-"""The choices of a training step, and the fixes that change them: the default of each choice is the illness.
+"""The choices of a training step, and the fixes that change them: the defaults are the slow program.
 
 A variant is a named set of fixes over the as-found plan.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.cures import KINDS, Cures, Fix
+from reference_trainer.fixes import KINDS, Fix, FixSet
 from reference_trainer.lm.settings import Settings
 
 __all__ = ["FIXES", "KINDS", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
@@ -185,5 +185,5 @@ FIXES: Final = (
 )
 _SWEEP: Final = (375, 750, 1500, 3000)
 """Tokens a chunk of the quick fix that was tried first: smaller chunks."""
-_CURES: Final = Cures(FIXES, Plan(), _SWEEP, Settings().tokens_per_chunk)
-fixes, plan, variant_fixes, listing = _CURES.fixes, _CURES.plan, _CURES.variant_fixes, _CURES.listing
+_FIX_SET: Final = FixSet(FIXES, Plan(), _SWEEP, Settings().tokens_per_chunk)
+fixes, plan, variant_fixes, listing = _FIX_SET.fixes, _FIX_SET.plan, _FIX_SET.variant_fixes, _FIX_SET.listing

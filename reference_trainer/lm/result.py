@@ -1,4 +1,4 @@
-"""What a chunk gives back, what several do, and a whole run."""
+"""Results of a chunk, of several chunks, and of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Result:
     covers: int
     """Tokens that loss and accuracy are the means of; more than the chunk's where several are read together."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """What else a learning step reports: learning rate, norm of the gradient."""
+    """Other values of a learning step: learning rate, norm of the gradient."""
 
 
 class Forward(Protocol):
@@ -39,7 +39,7 @@ class Forward(Protocol):
         """Wait for the oldest chunk that was not collected yet."""
 
     def flush(self) -> Result | None:
-        """Metrics that no chunk has given back yet, where there are such; the device has nothing left to do then."""
+        """Metrics that no chunk has returned yet, if there are any; waits until the device is idle."""
 
 
 class Metrics:
@@ -65,12 +65,12 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run measured by itself, recorded or not."""
+    """The trainer's own measurements of a run, recorded or not."""
 
     chunks: int
     tokens: int
     seconds: float
-    """In the steps: looks at held-out text are beside them."""
+    """Time of the steps, without evaluations on held-out text."""
     tokens_per_s: float
     loss: float | None
     """Mean loss per token: 0/1, or cross-entropy in nats where the model learns; None with empty kernels."""
@@ -79,12 +79,12 @@ class Summary:
     """Cross-entropy in nats after the last step, on text that is not learned from; None where nothing is learned."""
     heldout_accuracy: float | None = None
     bigram_loss: float | None = None
-    """What bigram counts of the training text reach on the same text."""
+    """Loss of bigram counts of the training text on the same text."""
     bigram_accuracy: float | None = None
     uniform_loss: float | None = None
     """ln V: what a model that knows nothing reaches."""
     peak_memory_bytes: int | None = None
-    """Most that tensors held of a GPU, or that was resident of the process on the host device; None: not known."""
+    """Peak memory of tensors on a GPU, or of the process on the host device; None: unknown."""
 
 
 class NotWrittenError(TrainerError):

@@ -36,7 +36,7 @@ class Settings:
     preset: str = "tiny"
     device: str = "auto"
     tokens_per_chunk: int = 3000
-    """Most predictions of a chunk; its samples are cut such that they hold about as many tokens."""
+    """Largest number of predictions of a chunk; its samples are cut so that they hold about as many tokens."""
     samples_per_chunk: int = 8
     corpus: Path | None = None
     """None: the documentation that ships inside CPython."""
@@ -57,7 +57,7 @@ class Settings:
     metrics_history.json say."""
     verbose: bool = False
     performance: PerformanceConfig = field(default_factory=PerformanceConfig)
-    """What of the machine it may take; `reference_trainer.lm.job` says what of it means nothing to this trainer."""
+    """How much of the machine it may use; `reference_trainer.lm.job` refuses settings that have no effect here."""
 
     # What follows is for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
     lr: float | None = None

@@ -57,7 +57,7 @@ class Shard(BaseModel):
     tokens: int = Field(ge=0)
     bytes: int
     sha256: str
-    """Of the file, hexadecimal."""
+    """Digest of the file, hexadecimal."""
 
 
 class Index(BaseModel):
@@ -83,12 +83,12 @@ class Index(BaseModel):
 
     @property
     def samples(self) -> int:
-        """Of all shards."""
+        """The number in all shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
     def tokens(self) -> int:
-        """Of all shards."""
+        """The number in all shards."""
         return sum(shard.tokens for shard in self.shards)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Checkpoints while the training goes on: fetched by the device in its queue, written by a thread of their own.
+"""Checkpoints during training: the device copies the buffers in its queue, and a background thread writes them.
 
 What the steps pay for one is the device's copy to pinned memory, and what the writer takes of the machine.
 """
@@ -26,7 +26,7 @@ _LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """Where the checkpoints of a run are, and of what run they are. Close it: it keeps other runs out.
+    """The folder of a run's checkpoints, locked against other runs until it is closed.
 
     :ivar begun: the checkpoint to go on from; None: begin anew.
     """
@@ -73,7 +73,7 @@ class Snapshots:
     :param buffers: what is saved, by name.
     :param history: rows (steps, columns) of the first so many steps, when they are all there.
     :param every: fewest steps between two.
-    :param say: takes a line where one cannot be written; the training goes on.
+    :param say: receives a line when a checkpoint cannot be written; the training continues.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class Snapshots:
         self._fetching = None
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        """Runs in the writer."""
+        """Write a checkpoint, in the background thread."""
         write(self._folder.folder, self._folder.origin, checkpoint)
         self._saved = checkpoint.step
 
     def _free(self) -> bool:
-        """Whether nothing is being written, so that the pinned memory may be written over."""
+        """Whether no checkpoint is being written, so that the pinned memory may be reused."""
         if self._writing is not None:
             if not self._writing[1].done():
                 return False
@@ -171,7 +171,7 @@ class Snapshots:
         return True
 
     def _end(self) -> str:
-        """Wait for what is being written; in a line what went wrong, or an empty one."""
+        """Wait for the checkpoint that is being written; its error in one line, or an empty text."""
         if self._writing is None:
             return ""
         step, future = self._writing

@@ -21,11 +21,11 @@ from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from reference_trainer.program import Parser, guarded
 
 SCHEMA: Final = "tokenization/1"
-"""Of the JSON. Its number rises when a key changes its meaning or goes."""
+"""Schema of the JSON document. Its number rises when a key changes its meaning or is removed."""
 MOST_CHARS: Final = 20_000_000
-"""Of a longer corpus the beginning is measured: shards of it are written, to the user's cache."""
+"""Only the beginning of a longer corpus is measured: its shards are written to the user's cache."""
 LEAST_TOKENS: Final = 16
-"""Of a chunk, on average: one of a single token is nothing to train on."""
+"""Average tokens of a chunk: a chunk of one token has nothing to predict."""
 SECONDS: Final = 10.0
 
 

@@ -29,7 +29,7 @@ THEIRS: Final = "Hugging Face tokenizers"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is tokenized: the same for every way."""
+    """The text to tokenize, which is the same for every way."""
 
     corpus: Corpus
     tokenizer: Tokenizer
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def sample_chars(self) -> int:
-        """Most characters of a sample."""
+        """Largest number of characters of a sample."""
         return sample_chars(self.tokenizer, self.tokens_per_chunk, self.samples_per_chunk)
 
     def chunks(self, *, batch: bool, threads: int = 1) -> Chunks:
@@ -57,7 +57,7 @@ class Way:
     name: str
     library: str
     how: str
-    """What happens, in a few words."""
+    """A short description."""
     threads: int
     open: Callable[[], Source] | None
     """None: it cannot be measured here."""
@@ -70,7 +70,7 @@ class Way:
 
 
 def ways(case: Case) -> Iterator[Way]:
-    """All ways; the first is what the others are held against.
+    """All ways; the first is the baseline.
 
     :raises TrainerError: the text is too short for a chunk, or shards cannot be written.
     """
@@ -116,7 +116,7 @@ def _same(source: Source) -> Source:
 
 ROUNDS: Final = 15
 LEAST_ROUNDS: Final = 5
-"""Of less, an interval says little."""
+"""With fewer rounds an interval says little."""
 LEAST_CHUNKS: Final = 128
 """A round: beside them, what background workers tokenize in vain at its end counts little."""
 CHECKED: Final = 2
@@ -126,7 +126,7 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one way took for the chunks of one round."""
+    """The time of one way for the chunks of one round."""
 
     seconds: float
     cpu_s: float
@@ -220,7 +220,7 @@ def run_round(way: Way, case: Case, first: int, chunks: int) -> Round:
 
 
 def summary(rounds: Sequence[Round], first: Sequence[Round]) -> Measured:
-    """Figures of a way out of its rounds and those of the way that it is held against."""
+    """Figures of a way, from its rounds and those of the baseline."""
     ratios = [(r.samples / r.seconds) / (f.samples / f.seconds) for r, f in zip(rounds, first, strict=True)]
     return Measured(
         samples_per_s=_spread([r.samples / r.seconds for r in rounds]),

@@ -30,11 +30,11 @@ SETTINGS: Final[dict[str, Any]] = {
     "num_threads": 1,
 }
 TRAINING_CHARS: Final = 10_000_000
-"""Of a longer corpus, evenly spread lines of about this many characters in all are trained on."""
+"""A longer corpus is sampled: the model trains on evenly spread lines of about this many characters."""
 LINE_CHARS: Final = 1_000
 """Longer lines are split: SentencePiece drops lines above 4,192 bytes, and a character has at most 4."""
 HEAD_CHARS: Final = 50_000
-"""So much of the corpus is encoded to say how many characters a token has."""
+"""This much of the corpus is encoded to measure the characters per token."""
 
 _ERRORS_ONLY: Final = 2  # minloglevel of SentencePiece
 _log: Final = logging.getLogger(__name__)
@@ -93,14 +93,14 @@ def train_or_load(corpus: Corpus, vocab_size: int, cache: Path | None = None) ->
 
 
 def library_threads(count: int) -> Any:
-    """Threads that share out the texts of a call of `Tokenizer.encode_arrays`; they end when nobody holds them."""
+    """A thread pool that divides the texts of a call of `Tokenizer.encode_arrays`; it ends with its last reference."""
     from sentencepiece import ThreadPool
 
     return ThreadPool(count)
 
 
 def cache_folder() -> Path:
-    """Where trained models are kept: below $XDG_CACHE_HOME, or ~/.cache where that is not set."""
+    """The folder of trained models, below $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
     return root / "training-profiler" / "tokenizers"
@@ -115,7 +115,7 @@ def _key(corpus: Corpus, vocab_size: int) -> str:
 
 
 def _load(path: Path) -> bytes | None:
-    """A cached model, or None where there is none that is whole: its first 32 bytes are the SHA-256 of the rest."""
+    """A cached model, whose first 32 bytes are the SHA-256 of the remainder; None: missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -128,7 +128,7 @@ def _load(path: Path) -> bytes | None:
 
 
 def _store(path: Path, model: bytes) -> None:
-    """Put a model into the cache, whole or not at all: two processes that train at once write the same bytes."""
+    """Write a model to the cache completely or not at all; concurrent processes write the same bytes."""
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _explain(message: str, corpus: Corpus, vocab_size: int) -> str:
-    """What SentencePiece's own words mean for the user."""
+    """A message for the user in place of SentencePiece's."""
     what = f"no vocabulary of {vocab_size} tokens can be made from corpus {corpus.name}"
     if largest := re.search(r"value <= (\d+)", message):
         return f"{what}: its {len(corpus.text)} characters allow at most {largest[1]}; give more text or a smaller one"

@@ -1,4 +1,4 @@
-"""Settings made true: torch's switches, narrower arithmetic, and memory that is given back now and then."""
+"""Applies the settings: torch's switches, narrower arithmetic, and memory that is released at intervals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def emptying(config: PerformanceConfig, device: str | torch.device = "cpu") -> C
 
 
 def _nothing() -> None:
-    """Where no memory is to be given back."""
+    """Release nothing."""
 
 
 def _half_needs_a_gpu(config: PerformanceConfig) -> None:

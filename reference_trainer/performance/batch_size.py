@@ -137,7 +137,7 @@ class _Prober:
         return Probe(size, None, None, why)
 
     def _seconds(self, size: int) -> float:
-        """Of one run, the median of some, after one that is not counted: kernels are compiled, memory is taken."""
+        """Median time of a run, after an uncounted one that compiles kernels and allocates memory."""
         self._run(size)
         self._wait()
         peaks: list[float] = []
@@ -171,7 +171,7 @@ class _Prober:
             torch.cuda.synchronize(self._device)
 
     def _forget(self) -> None:
-        """What the failed batch left in torch's store."""
+        """Release what the failed batch left in torch's cache."""
         if self._device != "cpu":
             import torch
 

@@ -13,20 +13,20 @@ from typing import Any, Final, Self
 from reference_trainer.errors import TrainerError
 
 SECTION: Final = "performance"
-"""Of a TOML file."""
+"""Name of the section in a TOML file."""
 PRECISIONS: Final = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True)
 class PerformanceConfig:
-    """What a trainer may take of a machine, and torch's switches; the defaults are torch's own, but for the memory."""
+    """How much of a machine a trainer may use, and torch's switches; all defaults but the memory's are torch's."""
 
     max_load: float = 1.0
     """Share, above 0 and up to 1: a device that is busier than that gets no work."""
     max_memory: float = 0.9
     """Share, above 0 and up to 1, of a device's memory that may be in use."""
     num_devices: int | None = None
-    """Most devices that are used; None: all there are."""
+    """Largest number of devices to use; None: all."""
     cudnn_benchmark: bool = False
     """cuDNN tries its algorithms on each new size and keeps the fastest."""
     cudnn_deterministic: bool = False
@@ -36,7 +36,7 @@ class PerformanceConfig:
     tf32: bool = False
     """Matrix products of fp32 round their inputs to 10 bits of mantissa."""
     precision: str = "fp32"
-    """Of what torch's autocast narrows: fp32, bf16 or fp16."""
+    """Precision of the operations that torch's autocast narrows: fp32, bf16 or fp16."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -72,7 +72,7 @@ class PerformanceConfig:
 
 
 def read_section(path: Path) -> dict[str, Any]:
-    """What the section of a file names.
+    """The settings in the section of a file.
 
     :raises TrainerError: the file cannot be read, has no such section, or a setting that is unknown or wrong.
     """

@@ -21,25 +21,25 @@ class MemoryStats:
 
     device: str
     total: int | None = None
-    """Of the device; of a CPU what the container allows."""
+    """Memory of the device; on a CPU, what the container allows."""
     free: int | None = None
-    """Of it, for any process."""
+    """Memory that is available to any process."""
     allocated: int | None = None
     """Held by this process: on a GPU by tensors, on a CPU all that is resident."""
     reserved: int | None = None
     """Taken from the device by this process' allocator, tensors among it."""
     peak: int | None = None
-    """Most that was allocated so far (since `reset_peak`, where the system knows that)."""
+    """Largest amount that was allocated so far (since `reset_peak`, where the system supports it)."""
     reasons: dict[str, str] = field(default_factory=dict)
 
     @property
     def used_share(self) -> float | None:
-        """Of the device's memory, by all processes."""
+        """Share of the device's memory that all processes use."""
         return None if not self.total or self.free is None else 1 - self.free / self.total
 
 
 def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
-    """What is known of a device's memory now.
+    """The current state of a device's memory.
 
     :param device: cpu, cuda, cuda:0, ...; one that is not here has nothing but reasons.
     :param proc: the kernel's files, for tests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.cures import Cures, Fix
+from reference_trainer.fixes import Fix, FixSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +77,5 @@ FIXES: Final = (
         changes={"flat": True},
     ),
 )
-_CURES: Final = Cures(FIXES, Plan())
-fixes, plan, variant_fixes, listing = _CURES.fixes, _CURES.plan, _CURES.variant_fixes, _CURES.listing
+_FIX_SET: Final = FixSet(FIXES, Plan())
+fixes, plan, variant_fixes, listing = _FIX_SET.fixes, _FIX_SET.plan, _FIX_SET.variant_fixes, _FIX_SET.listing

@@ -53,7 +53,7 @@ class Work:
         self.x: Any = None
         """Embeddings (rows, D) on the device: of the current token, or of the chunk where a stage beside is batched."""
         self.readout: Any = None
-        """Readouts (rows, D) on the device, likewise."""
+        """Readouts (rows, D) on the device, with the same rows."""
         self.visitor: np.ndarray = np.zeros((0, 0))
         """Readouts that visit the host (1, D), or (T, D) where the recurrence or the decoder is batched."""
         self.prediction: Any = None

@@ -66,7 +66,7 @@ class DecodeTokens:
 
 
 class DecodeChunk:
-    """Cured: one product for all logits, one kernel for all predictions."""
+    """With its fix: one product for all logits, one kernel for all predictions."""
 
     batched = True
 

@@ -48,7 +48,7 @@ class EmbedTokens:
 
 
 class EmbedChunk:
-    """Cured: the table lies on the device, and one kernel gathers the rows of all tokens."""
+    """With its fix: the table lies on the device, and one kernel gathers the rows of all tokens."""
 
     batched = True
 

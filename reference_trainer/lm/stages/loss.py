@@ -85,7 +85,7 @@ class LossChunk:
 
 
 class LossOnDevice:
-    """Cured: every prediction is compared where it is; a batched decoder has done that already."""
+    """With its fix: every prediction is compared where it is; a batched decoder has done that already."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

@@ -63,7 +63,7 @@ class RecurrenceTokens:
             self._collect(t)
 
     def _collect(self, t: int) -> None:
-        """For a batched decoder: all readouts side by side once the last is here."""
+        """Concatenate all readouts for a batched decoder, once the last one has arrived."""
         work = self._work
         if not self._pinned:
             self._vectors.append(work.visitor)
@@ -75,7 +75,7 @@ class RecurrenceTokens:
 
 
 class RecurrenceChunk:
-    """Cured: the products of all tokens at once, and time inside one kernel a layer."""
+    """With its fix: the products of all tokens at once, and time inside one kernel a layer."""
 
     batched = True
 

@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from reference_trainer.cures import KINDS
 from reference_trainer.errors import TrainerError
+from reference_trainer.fixes import KINDS
 from reference_trainer.ssm.plan import Plan, fixes, listing, plan, variant_fixes
 
 LADDER = ["device-data", "fused-recurrence", "batched-draws", "quiet-logging", "batched-seeds", "flat-sweep"]

@@ -1,6 +1,6 @@
 """Fixes of a trainer: the plan that a set of them makes, the variants as-found and fixed, and the list for a ladder.
 
-A plan is a frozen dataclass with a field for each choice, whose defaults are the illness. A fix changes some fields.
+A plan is a frozen dataclass with a field for each choice; its defaults are the slow program. A fix changes fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS: Final = ("cure", "instead", "work")
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One cure."""
+    """A change of the trainer that removes a cost."""
 
     name: str
     does: str
@@ -33,7 +33,7 @@ class Fix:
     rule: str
     """The rule of the profiler that should detect the illness."""
     changes: Mapping[str, Any]
-    """Fields of the plan and their cured values."""
+    """Fields of the plan and their new values."""
     requires: tuple[str, ...] = ()
     """Fixes without which this one means nothing."""
     excludes: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Cures(Generic[P]):
+class FixSet(Generic[P]):
     """All fixes of one trainer."""
 
     all_fixes: tuple[Fix, ...]
@@ -96,7 +96,7 @@ class Cures(Generic[P]):
         return result
 
     def variant_fixes(self, variant: str, device: str = "") -> tuple[str, ...]:
-        """The fixes of a variant: as-found has none, fixed has every cure there is for such a device.
+        """The fixes of a variant: as-found has none, fixed has all of kind `cure` that are available there.
 
         :raises TrainerError: there is no such variant.
         """
