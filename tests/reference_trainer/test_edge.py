@@ -22,8 +22,8 @@ def test_a_ctrl_c_that_was_swallowed_anywhere_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where the work never asks for it."""
-    shown: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", shown.append)
+    displayed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", displayed.append)
 
     def work() -> int:
         Buffer()
@@ -31,5 +31,5 @@ def test_a_ctrl_c_that_was_swallowed_anywhere_is_said(
 
     assert guarded(work, interrupted="in words") == 130
     assert capsys.readouterr() == ("", "in words\n")
-    assert not shown, "beside the one line"
+    assert not displayed, "beside the one line"
     obey()  # and is forgotten then

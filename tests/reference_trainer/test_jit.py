@@ -94,7 +94,7 @@ def test_what_inherits_the_lock_does_not_keep_it(tmp_path: Path, monkeypatch: py
 
 def test_another_numba_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr(jit, "_usual_save", lambda *given: calls.append(given))
+    monkeypatch.setattr(jit, "_usual_save", lambda *arguments: calls.append(arguments))
     file = SimpleNamespace(_cache_path="nowhere")
     jit._save(file, "key", "code")
     assert calls == [(file, "key", "code")]

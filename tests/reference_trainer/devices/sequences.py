@@ -85,10 +85,10 @@ def views_keep_their_memory(device: Device) -> None:
     """A view of a view of a buffer that nobody else has: its memory is given to no other."""
     inner = device.upload(np.arange(24, dtype=np.float32).reshape(6, 4)).rows(1, 5).rows(1, 3)
     gc.collect()
-    other = device.upload(np.full((6, 4), -1, np.float32))
+    another = device.upload(np.full((6, 4), -1, np.float32))
     device.matmul(inner, inner.view(0, (2, 4)), device.upload(np.eye(4, dtype=np.float32) * 2), 2, ACCUMULATE)
     assert device.download(inner).tolist() == [[24, 27, 30, 33], [36, 39, 42, 45]]
-    assert (device.download(other) == -1).all()
+    assert (device.download(another) == -1).all()
 
 
 def products_of_all_kinds(device: Device) -> None:
@@ -99,9 +99,9 @@ def products_of_all_kinds(device: Device) -> None:
         TRANSPOSE_B: ((longest, inner), (columns, inner), (longest, columns)),
         TRANSPOSE_A: ((longest, inner), (longest, columns), (inner, columns)),
     }
-    for kind, (left, right, out) in shapes.items():
+    for kind, (remaining, right, out) in shapes.items():
         for flags in (kind, kind | ACCUMULATE):
-            a, b, c = (random.integers(-4, 5, shape).astype(np.float32) for shape in (left, right, out))
+            a, b, c = (random.integers(-4, 5, shape).astype(np.float32) for shape in (remaining, right, out))
             target = device.upload(c)
             device.matmul(target, device.upload(a), device.upload(b), rows, flags)
             product = a[:rows].T @ b[:rows] if kind == TRANSPOSE_A else a[:rows] @ (b.T if kind == TRANSPOSE_B else b)

@@ -122,15 +122,15 @@ def test_staging_is_reused_only_when_an_event_says_so() -> None:
     stream = Stream()
     ring = torch.zeros(16 * STAGED_MOST, dtype=torch.uint8)
     staging = Staging(ring, stream)
-    whole = np.ones(STAGED_MOST, np.uint8)
+    complete = np.ones(STAGED_MOST, np.uint8)
     for _ in range(16):
-        staging.stage(whole)
+        staging.stage(complete)
     assert len(stream.recorded) == 15, "an event for each segment that was left"
     assert not any(event.waits for event in stream.recorded), "nothing had to be waited for in the first round"
-    staging.stage(whole)
+    staging.stage(complete)
     assert stream.recorded[0].waits == 1, "the first segment was used again without a look at its event"
     stream.recorded[1].done = True
-    staging.stage(whole)
+    staging.stage(complete)
     assert stream.recorded[1].waits == 0, "waited for a segment that was free"
 
 
@@ -204,8 +204,8 @@ class OrderedStream:
     name: str
     log: list[str]
 
-    def wait_stream(self, other: OrderedStream) -> None:
-        self.log.append(f"{self.name} waits for {other.name}")
+    def wait_stream(self, another: OrderedStream) -> None:
+        self.log.append(f"{self.name} waits for {another.name}")
 
     def synchronize(self) -> None:
         """Nothing is in flight."""
@@ -232,11 +232,11 @@ def test_the_queue_waits_for_what_is_prefetched_and_the_copy_for_nothing() -> No
 
 def one_adder(device: CudaDevice, total: CudaBuffer) -> Callable[[], None]:
     """What adds the unit matrix to total (2, 2) with two launches, through a buffer of its own."""
-    middle, one = device.empty((2, 2)), device.upload(np.eye(2, dtype=np.float32))
+    middle, item = device.empty((2, 2)), device.upload(np.eye(2, dtype=np.float32))
 
     def add_one() -> None:
-        device.matmul(middle, one, one, 2)
-        device.matmul(total, middle, one, 2, ACCUMULATE)
+        device.matmul(middle, item, item, 2)
+        device.matmul(total, middle, item, 2, ACCUMULATE)
 
     return add_one
 
@@ -261,7 +261,7 @@ def test_a_graph_runs_when_it_is_replayed(device: CudaDevice) -> None:
     after = device.counts()
     assert replace(before, launches=before.launches + 3, crossings=before.crossings + 3) == after
     assert device.download(total).tolist() == [[4, 0], [0, 4]]
-    assert not any(device.download(other).any() for other in others)
+    assert not any(device.download(another).any() for another in others)
 
 
 @pytest.mark.parametrize(
@@ -301,8 +301,8 @@ def test_scratch_memory_is_taken_once(device: CudaDevice) -> None:
     assert device.scratch(16) is large is device.scratch(1)
     assert device.counts().allocations - before == 1
     assert device.scratch(1, "int32").dtype == np.int32
-    again = [device.empty((8,)) for _ in range(2)]
-    assert small.storage not in [buffer.storage for buffer in again]
+    second = [device.empty((8,)) for _ in range(2)]
+    assert small.storage not in [buffer.storage for buffer in second]
 
 
 # ---------------------------------------------------------------- records

@@ -55,10 +55,10 @@ def test_commands_run_in_order(device: HostDevice) -> None:
 
 
 def test_more_commands_than_the_ring_holds(device: HostDevice) -> None:
-    total, one = device.zeros((1,)), device.upload(np.ones(1, np.float32))
+    total, item = device.zeros((1,)), device.upload(np.ones(1, np.float32))
     rounds = 3 * queue.SLOTS + 5
     for _ in range(rounds):
-        device.launch(reward.KERNEL, total, one)
+        device.launch(reward.KERNEL, total, item)
     assert device.download(total)[0] == rounds
 
 
@@ -119,9 +119,9 @@ def test_empty_kernels_compute_nothing() -> None:
 
 def test_closing_twice_is_closing_once() -> None:
     device = HostDevice()
-    total, one = device.zeros((1,)), device.upload(np.ones(1, np.float32))
+    total, item = device.zeros((1,)), device.upload(np.ones(1, np.float32))
     for _ in range(100):
-        device.launch(reward.KERNEL, total, one)
+        device.launch(reward.KERNEL, total, item)
     device.close()
     device.close()
     assert not device._worker.is_alive()
@@ -171,16 +171,16 @@ def test_records(tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize(("read", "written"), [(5, 5), (2, 7), (-3, 0), (-3, 4)])
 def test_all_records_are_handed_over_where_the_log_wraps(read: int, written: int) -> None:
     """Counted from a whole turn of the log; also where it ends with its last record."""
-    turn = queue.LOG_RECORDS
-    log = np.zeros((turn, queue.ACTIVITY_BYTES), np.uint8)
-    log[:, :4] = np.arange(turn, dtype=np.int32)[:, None].view(np.uint8)
+    iteration = queue.LOG_RECORDS
+    log = np.zeros((iteration, queue.ACTIVITY_BYTES), np.uint8)
+    log[:, :4] = np.arange(iteration, dtype=np.int32)[:, None].view(np.uint8)
     handed: list[bytes] = []
     recorder = Recorder.__new__(Recorder)
     recorder._active = SimpleNamespace(append_records=lambda table, records: handed.append(bytes(records)))
-    recorder._hand_over("activities", log, turn + read, turn + written)
+    recorder._hand_over("activities", log, iteration + read, iteration + written)
     rows = np.frombuffer(b"".join(handed), np.uint8).reshape(-1, queue.ACTIVITY_BYTES)
     found = np.ascontiguousarray(rows[:, :4]).view(np.int32).reshape(-1).tolist()
-    assert found == [number % turn for number in range(turn + read, turn + written)]
+    assert found == [number % iteration for number in range(iteration + read, iteration + written)]
 
 
 def test_light_records_no_calls(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
     return random.standard_normal(shape, np.float32)
 
 
-def close(name: str, found: np.ndarray, expected: np.ndarray, least: float = 1.0) -> None:
+def close(name: str, found: np.ndarray, expected: np.ndarray, smallest: float = 1.0) -> None:
     """Fail with the numbers where they differ by more than the tolerance of `found` times the largest, or `least`."""
     tolerance = TOLERANCE if found.dtype == np.float32 else TOLERANCE_IN_DOUBLE
-    error = np.abs(found - expected) / max(least, np.abs(expected).max())
+    error = np.abs(found - expected) / max(smallest, np.abs(expected).max())
     worst = np.unravel_index(np.argmax(error), error.shape)
     assert error[worst] <= tolerance, f"{name}{list(worst)}: {found[worst]} is not {expected[worst]}"
 

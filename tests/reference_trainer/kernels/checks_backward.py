@@ -38,14 +38,14 @@ def scan_keeps_what_it_did(device: Device, random: np.random.Generator, tokens: 
     bias, state = layer_of(device, random, width)
     saved = normal(device, random, LAYERS, width)
     on_device = [device.upload(array) for array in (bias, state, saved)]
-    carried, kept = state.astype(np.float64), saved.astype(np.float64)
+    carried, remaining = state.astype(np.float64), saved.astype(np.float64)
     y, hidden = (device.zeros((tokens + 1, width)) for _ in range(2))  # buffers are as long as the longest chunk
     for _ in range(2):
         x, projected = normal(device, random, tokens, width), 3 * normal(device, random, tokens, 2 * width)
         buffer = device.upload(x)
         sizes = tokens, width, LAYER, LAYERS
         device.launch(scan_learn.KERNEL, y, buffer, device.upload(projected), *on_device, hidden, *sizes)
-        kept[LAYER] = carried[LAYER]
+        remaining[LAYER] = carried[LAYER]
         states = forward(projected, bias[LAYER], carried[LAYER])
         carried[LAYER] = states[-1]
         nothing = np.zeros((1, width))
@@ -53,7 +53,7 @@ def scan_keeps_what_it_did(device: Device, random: np.random.Generator, tokens: 
         close("hidden", device.download(hidden), np.concatenate([states, nothing]))
         equal("x", device.download(buffer), x)
     close("state", device.download(on_device[1]), carried)
-    close("saved state", device.download(on_device[2]), kept)
+    close("saved state", device.download(on_device[2]), remaining)
 
 
 def scan_backward_is_the_gradient(device: Device, random: np.random.Generator, tokens: int, width: int) -> None:
@@ -93,11 +93,11 @@ def step_state(device: Device, warmup: int, total: int) -> np.ndarray:
 
 def rate_at(state: np.ndarray, step: int) -> float:
     """The learning rate by its definition."""
-    warmup, total, least = state[adamw.WARMUP], state[adamw.TOTAL], state[adamw.LEAST_SHARE]
+    warmup, total, smallest = state[adamw.WARMUP], state[adamw.TOTAL], state[adamw.LEAST_SHARE]
     if step < warmup:
         return state[adamw.RATE] * step / warmup
     done = min((step - warmup) / max(total - warmup, 1), 1)
-    return state[adamw.RATE] * (least + (1 - least) * (1 + math.cos(math.pi * done)) / 2)
+    return state[adamw.RATE] * (smallest + (1 - smallest) * (1 + math.cos(math.pi * done)) / 2)
 
 
 def adamw_steps(device: Device, random: np.random.Generator, size: int, decayed: int) -> None:

@@ -33,8 +33,8 @@ CUDA = "cpu"
 class Unwritten(CudaDevice):
     """Memory that is taken holds what `unwritten` has, also where it comes from a pool."""
 
-    def _empty(self, *given: Any) -> Any:
-        buffer = super()._empty(*given)
+    def _empty(self, *inputs: Any) -> Any:
+        buffer = super()._empty(*inputs)
         buffer.storage.bytes.fill_(0xFF)
         return buffer
 
@@ -68,7 +68,7 @@ class Barrier:
         self._changed.notify_all()
 
 
-def run_block(manager: Any, place: tuple[int, ...], *arguments: Any) -> None:
+def run_block(manager: Any, position: tuple[int, ...], *arguments: Any) -> None:
     """All threads of a block to their end; the first error of theirs is raised."""
     points = list(np.ndindex(*manager._block_dim))
     barrier, errors = Barrier(len(points)), []
@@ -81,7 +81,7 @@ def run_block(manager: Any, place: tuple[int, ...], *arguments: Any) -> None:
         finally:
             barrier.leave()
 
-    threads = [kernel.BlockThread(work, manager, place, point, False) for point in points]
+    threads = [kernel.BlockThread(work, manager, position, point, False) for point in points]
     for thread in threads:
         thread.syncthreads = barrier.meet
         thread.start()
@@ -190,8 +190,10 @@ def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarr
     for row in ids:
         chunk.submit(row)
         losses.append(chunk.collect().loss)
-    left = {"weights": chunk.weights(), "gradients": chunk.gradients()}
-    arrays = {f"{kind} {name}": getattr(left[kind], name) for kind in left for name in Weights.__dataclass_fields__}
+    remaining = {"weights": chunk.weights(), "gradients": chunk.gradients()}
+    arrays = {
+        f"{kind} {name}": getattr(remaining[kind], name) for kind in remaining for name in Weights.__dataclass_fields__
+    }
     device.close()
     return {"losses": np.array(losses, np.float32), **arrays}
 

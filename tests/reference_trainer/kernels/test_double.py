@@ -90,13 +90,13 @@ def test_adamw_is_torchs(device: HostDevice) -> None:
 
 def test_the_schedule_is_torchs() -> None:
     """Linear warm-up to the highest rate, then a cosine to its least share: as PyTorch's own schedulers do."""
-    warmup, total, least = (int(FACTS[i]) if i != adamw.LEAST_SHARE else FACTS[i] for i in (6, 7, adamw.LEAST_SHARE))
+    warmup, total, smallest = (int(FACTS[i]) if i != adamw.LEAST_SHARE else FACTS[i] for i in (6, 7, adamw.LEAST_SHARE))
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=FACTS[adamw.RATE])
     highest = FACTS[adamw.RATE]
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total - warmup, eta_min=least * highest)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total - warmup, eta_min=smallest * highest)
     for step in range(warmup, total + 1):
         assert rate_at(step) == pytest.approx(cosine.get_last_lr()[0], rel=1e-12), f"step {step}"
         optimizer.step()
         cosine.step()
     assert [rate_at(step) / highest for step in range(1, warmup)] == pytest.approx(np.arange(1, warmup) / warmup)
-    assert rate_at(total + 5) == pytest.approx(least * highest)
+    assert rate_at(total + 5) == pytest.approx(smallest * highest)

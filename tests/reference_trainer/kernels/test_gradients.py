@@ -107,7 +107,7 @@ def test_a_wrong_gradient_is_seen(double: HostDevice) -> None:
     apply, ids = loss_function(double), random.integers(0, 5, (2, 5)).astype(np.int32)
 
     def mixed(logits: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        value, other = (apply(logits, bias, each) for each in ids)
-        return value.detach() + other - other.detach()
+        value, another = (apply(logits, bias, each) for each in ids)
+        return value.detach() + another - another.detach()
 
     assert not torch.autograd.gradcheck(mixed, (numbers(random, 4, 5), numbers(random, 5)), raise_exception=False)

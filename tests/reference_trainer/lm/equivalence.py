@@ -78,8 +78,8 @@ def run(device: Device, case: Case, chosen: Plan) -> None:
             assert abs(result.loss + result.accuracy - 1) < 1e-6
             loss, covered = loss + result.loss * result.covers, covered + result.covers
         check_state(tested, model, CLOSE[size], where)
-    if (rest := tested.flush()) is not None and rest.loss is not None:
-        loss, covered = loss + rest.loss * rest.covers, covered + rest.covers
+    if (remainder := tested.flush()) is not None and remainder.loss is not None:
+        loss, covered = loss + remainder.loss * remainder.covers, covered + remainder.covers
     assert covered == sum(case.lengths)
     assert abs(loss - expected_loss) <= 1e-5 * covered + others, f"loss {loss / covered}, not {expected_loss / covered}"
     total = sum(case.lengths)

@@ -43,13 +43,13 @@ def learned(settings: Settings, path: Path) -> list[dict[str, float]]:
 
 def options(settings: Settings) -> list[str]:
     """The same on the command line."""
-    words, usual = [], Settings()
+    arguments, usual = [], Settings()
     for name in Settings.__dataclass_fields__:
         value, flag = getattr(settings, name), f"--{name.replace('_', '-')}"
         if value == getattr(usual, name):
             continue
-        words += [flag] if value is True else [flag, ",".join(value) if name == "fixes" else str(value)]
-    return words
+        arguments += [flag] if value is True else [flag, ",".join(value) if name == "fixes" else str(value)]
+    return arguments
 
 
 def started(settings: Settings) -> subprocess.Popen[str]:

@@ -74,12 +74,12 @@ class LearningReference:
     @torch.no_grad()
     def judge(self, chunks: Iterable[np.ndarray]) -> tuple[float, float]:
         """Loss and accuracy from a state of zero; nothing is learned, and the state of learning stays."""
-        kept, self._state = self._state, [torch.zeros_like(state) for state in self._state]
+        remaining, self._state = self._state, [torch.zeros_like(state) for state in self._state]
         logits, targets = [], []
         for ids in chunks:
             logits.append(self._logits(ids))
             targets.append(torch.from_numpy(ids[1:].astype(np.int64)))
-        self._state = kept
+        self._state = remaining
         every, target = torch.cat(logits), torch.cat(targets)
         accuracy = (every.argmax(1) == target).double().mean()
         return torch.nn.functional.cross_entropy(every, target).item(), accuracy.item()

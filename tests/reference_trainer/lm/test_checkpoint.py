@@ -39,13 +39,13 @@ def checkpoint(step: int = 7) -> Checkpoint:
     return Checkpoint(step, "host", arrays)
 
 
-def same(one: Checkpoint, other: Checkpoint) -> bool:
-    assert (one.step, one.device, one.arrays.keys()) == (other.step, other.device, other.arrays.keys())
+def same(item: Checkpoint, another: Checkpoint) -> bool:
+    assert (item.step, item.device, item.arrays.keys()) == (another.step, another.device, another.arrays.keys())
     return all(
-        array.dtype == other.arrays[name].dtype
-        and array.shape == other.arrays[name].shape
-        and array.tobytes() == other.arrays[name].tobytes()
-        for name, array in one.arrays.items()
+        array.dtype == another.arrays[name].dtype
+        and array.shape == another.arrays[name].shape
+        and array.tobytes() == another.arrays[name].tobytes()
+        for name, array in item.arrays.items()
     )
 
 
@@ -111,7 +111,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model": {"width": 256, "layers": 2, "vocabulary": 256}}, "another model (width 32, not 256)"),
         ({"corpus_sha256": "cd" * 32}, "another corpus sha256 (abababababababab, not cdcdcdcdcdcdcdcd)"),
@@ -124,9 +124,9 @@ def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"dtype": "float64"}, "another dtype (float32, not float64)"),
     ],
 )
-def test_of_another_run_it_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_of_another_run_it_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write(tmp_path, ORIGIN, checkpoint())
-    assert said in refused(tmp_path, replace(ORIGIN, **change))
+    assert message in refused(tmp_path, replace(ORIGIN, **change))
 
 
 def test_none_is_one_line(tmp_path: Path) -> None:

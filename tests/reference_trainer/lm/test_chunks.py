@@ -42,15 +42,15 @@ def test_batch_and_one_by_one_give_the_same_ids(corpus: Corpus, tokenizer: Token
 
 
 def test_threads_of_the_library_change_nothing(corpus: Corpus, tokenizer: Tokenizer) -> None:
-    one, two = (Chunks(corpus, tokenizer, 400, 4, batch=True, threads=threads) for threads in (1, 2))
+    item, two = (Chunks(corpus, tokenizer, 400, 4, batch=True, threads=threads) for threads in (1, 2))
     before = all_threads()
-    assert all(np.array_equal(one.ids(index), two.ids(index)) for index in range(5))
+    assert all(np.array_equal(item.ids(index), two.ids(index)) for index in range(5))
     started = all_threads() - before
     assert len(started) == 3
-    one.close()
+    item.close()
     two.close()
     assert eventually(lambda: not started & all_threads())
-    assert np.array_equal(one.ids(0), two.ids(0)), "asked again, they begin again"
+    assert np.array_equal(item.ids(0), two.ids(0)), "asked again, they begin again"
 
 
 def test_ids_are_those_of_the_texts(corpus: Corpus, tokenizer: Tokenizer) -> None:
@@ -64,9 +64,9 @@ def test_ids_are_those_of_the_texts(corpus: Corpus, tokenizer: Tokenizer) -> Non
     chunks.close()
 
 
-@pytest.mark.parametrize(("most", "expected"), [(1, [1, 2]), (3, [1, 2, 3, 4]), (9, [1, 2, 3, 4, 5])])
-def test_join_cuts_off_what_is_beyond(most: int, expected: list[int]) -> None:
-    ids = join([np.array(piece, np.int32) for piece in ([1, 2], [], [3, 4, 5])], most)
+@pytest.mark.parametrize(("largest", "expected"), [(1, [1, 2]), (3, [1, 2, 3, 4]), (9, [1, 2, 3, 4, 5])])
+def test_join_cuts_off_what_is_beyond(largest: int, expected: list[int]) -> None:
+    ids = join([np.array(piece, np.int32) for piece in ([1, 2], [], [3, 4, 5])], largest)
     assert ids.dtype == np.int32
     assert ids.tolist() == expected
 
@@ -81,8 +81,8 @@ def test_epochs_wrap(corpus: Corpus, tokenizer: Tokenizer) -> None:
     chunks = make(corpus, tokenizer, batch=True)
     samples = chunks._samples.epoch_length
     assert samples > 8
-    again = samples  # a multiple of the epoch and of a chunk's samples: the chunk begins with the first sample
-    assert np.array_equal(chunks.ids(0), chunks.ids(again))
+    second = samples  # a multiple of the epoch and of a chunk's samples: the chunk begins with the first sample
+    assert np.array_equal(chunks.ids(0), chunks.ids(second))
     assert not np.array_equal(chunks.ids(0), chunks.ids(1))
 
 

@@ -31,13 +31,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 def closure(name: str) -> tuple[str, ...]:
     """The fix with all that it requires."""
-    needed = [other for required in fixes()[name].requires for other in closure(required)]
+    needed = [another for required in fixes()[name].requires for another in closure(required)]
     return tuple(dict.fromkeys((*needed, name)))
 
 
 def without(name: str) -> tuple[str, ...]:
     """All cures but this one and those that require it."""
-    return tuple(other for other in FIXED if name not in closure(other))
+    return tuple(another for another in FIXED if name not in closure(another))
 
 
 LADDER = {

@@ -82,7 +82,7 @@ def test_split_and_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "text"),
+    ("largest", "text"),
     [
         (9, "aaaa\n\nbbb"),
         (8, "aaaa\n\nbb"),
@@ -92,11 +92,11 @@ def test_split_and_field(tmp_path: Path) -> None:
         (2, "aa"),
     ],
 )
-def test_cut_at_so_many_characters_and_said(tmp_path: Path, most: int, text: str) -> None:
+def test_cut_at_so_many_characters_and_said(tmp_path: Path, largest: int, text: str) -> None:
     path = folder(tmp_path, *texts("aaaa", "bbbb", "cccc"))
-    corpus = load(str(path), hub_chars=most)
+    corpus = load(str(path), hub_chars=largest)
     assert corpus.text == text
-    assert corpus.name == f"set:train, first {most} characters"
+    assert corpus.name == f"set:train, first {largest} characters"
 
 
 def test_not_cut_where_it_ends_by_itself(tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_not_cut_where_it_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_only_what_is_taken_is_read(tmp_path: Path, library, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    observed: list[int] = []
 
     def stream(*_: object, **options: object):
         assert options["streaming"] is True
         for number in range(1_000):
-            seen.append(number)
+            observed.append(number)
             yield {"text": "x" * 10}
 
     monkeypatch.setattr(library, "load_dataset", stream)
     assert len(load("someone/endless", hub_chars=33).text) == 33
-    assert seen == [0, 1, 2]
+    assert observed == [0, 1, 2]
 
 
 def test_name_of_the_hub(library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_too_many_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "statement"),
     [
         ("", "corpus hub: names no data set: write hub:NAME"),
         (":train", "names no data set"),
@@ -162,9 +162,9 @@ def test_too_many_of_them(tmp_path: Path) -> None:
         ("no-one/nothing", "cannot be read"),
     ],
 )
-def test_bad_name_is_one_line(tmp_path: Path, name: str, said: str) -> None:
+def test_bad_name_is_one_line(tmp_path: Path, name: str, statement: str) -> None:
     path = folder(tmp_path, {"text": "a", "number": 1})
-    assert said in fault(name.format(path=path))
+    assert statement in fault(name.format(path=path))
 
 
 def test_damaged_file_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -169,13 +169,13 @@ def test_chunks_that_do_not_fit(device: HostDevice, length: int) -> None:
 def test_logits_take_a_tile_of_memory(device: HostDevice) -> None:
     """Where all logits of a chunk would take more than everything else does."""
     config, capacity, tile = ModelConfig(width=2, layers=1, vocabulary=2003), 1024, 16
-    whole = capacity * config.vocabulary * 4
+    complete = capacity * config.vocabulary * 4
     before = device.reserved_bytes
     ours = LearnChunk(device, config, initial_weights(config, seed=0), capacity, tile=tile)
     ours.submit(np.zeros(capacity + 1, np.int32))
     ours.collect()
-    taken = device.reserved_bytes - before
-    assert taken < 0.15 * whole, f"{taken} bytes; all logits are {whole}"
+    durations = device.reserved_bytes - before
+    assert durations < 0.15 * complete, f"{durations} bytes; all logits are {complete}"
 
 
 def test_two_in_flight_learn_the_same(device: HostDevice) -> None:

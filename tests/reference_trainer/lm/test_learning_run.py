@@ -18,6 +18,7 @@ from profiler import marks
 from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.compare.ratios import SideRuns
+from profiler.analyse.model import Mismatch
 from profiler.run.load import load
 from profiler.run.model import Run
 from reference_trainer.errors import TrainerError
@@ -88,27 +89,27 @@ def test_what_is_learned_depends_on_nothing_else(corpus_file: Path, tmp_path: Pa
     settings = learner(corpus_file, max_chunks=60, evaluate_every=0)
     bare = learned(settings, tmp_path / "bare.json")
     assert {name for row in bare for name in row} == ALWAYS
-    for name, other in (
+    for name, another in (
         ("evaluated", replace(settings, evaluate_every=7)),
         ("ahead", replace(settings, evaluate_every=7, fixes=AHEAD)),
         ("shards", replace(settings, evaluate_every=7, fixes=(*NEEDED, "pretokenize", "learn"))),
         ("warm", replace(settings, evaluate_every=7, fixes=AHEAD, warmup_seconds=0.02)),
         ("timed", replace(settings, fixes=AHEAD, max_chunks=None, seconds=0.05)),
     ):
-        rows = [{key: row[key] for key in ALWAYS} for row in learned(other, tmp_path / f"{name}.json")]
-        most = len(rows) if name == "timed" else 60
-        assert rows[:60] == bare[:most], name
+        rows = [{key: row[key] for key in ALWAYS} for row in learned(another, tmp_path / f"{name}.json")]
+        largest = len(rows) if name == "timed" else 60
+        assert rows[:60] == bare[:largest], name
 
 
 def test_options_reach_the_optimizer(corpus_file: Path, tmp_path: Path) -> None:
-    given = {"lr": 0.02, "warmup_steps": 4, "total_steps": 20, "weight_decay": 0.5, "clip_norm": 0.25}
-    rows = learned(learner(corpus_file, max_chunks=25, **given), tmp_path / "given.json")
+    arguments = {"lr": 0.02, "warmup_steps": 4, "total_steps": 20, "weight_decay": 0.5, "clip_norm": 0.25}
+    rows = learned(learner(corpus_file, max_chunks=25, **arguments), tmp_path / "given.json")
     rates = [row["lr"] for row in rows]
     assert max(rates) == rates[3] == pytest.approx(0.02)
     assert rates[19:] == [pytest.approx(0.02 * 0.05)] * 6
     plain = learned(learner(corpus_file, max_chunks=25), tmp_path / "plain.json")
-    for name in given:
-        others = {key: value for key, value in given.items() if key != name}
+    for name in arguments:
+        others = {key: value for key, value in arguments.items() if key != name}
         assert learned(learner(corpus_file, max_chunks=25, **others), tmp_path / "it.json") not in (rows, plain), name
 
 
@@ -120,22 +121,24 @@ def test_held_out_text_is_never_learned_from(
     settings = learner(corpus_file, max_chunks=1)
     training, held_out = held_out_and_not(settings)
     settings = replace(settings, max_chunks=2 * len(training) + 3, fixes=fixes or settings.fixes)
-    seen: list[bytes] = []
+    observed: list[bytes] = []
     looked: list[list[bytes]] = []
     submit, evaluate = LearnChunk.submit, LearnChunk.evaluate
-    monkeypatch.setattr(LearnChunk, "submit", lambda model, ids: (seen.append(ids.tobytes()), submit(model, ids))[1])
+    monkeypatch.setattr(
+        LearnChunk, "submit", lambda model, ids: (observed.append(ids.tobytes()), submit(model, ids))[1]
+    )
     monkeypatch.setattr(
         LearnChunk,
         "evaluate",
         lambda model, chunks: (looked.append([ids.tobytes() for ids in chunks]), evaluate(model, chunks))[1],
     )
     train(settings)
-    measured = seen[1:]  # the first is the warm-up
+    measured = observed[1:]  # the first is the warm-up
     assert measured == [training[step % len(training)].tobytes() for step in range(len(measured))]
     assert len(measured) == settings.max_chunks
     assert len(looked) >= 3
     assert all(chunks == [ids.tobytes() for ids in held_out] for chunks in looked)
-    assert not set(seen) & set(looked[0])
+    assert not set(observed) & set(looked[0])
 
 
 def recorded(folder: Path, settings: Settings) -> Run:
@@ -174,10 +177,9 @@ def test_what_a_recording_shows(corpus_file: Path, tmp_path: Path, monkeypatch: 
         patch.setattr(marks, "describe", forward.update)
         train(Settings(**{**FORWARD, "corpus": corpus_file}))
     learning = analyse(run)
-    other = replace(learning, info=replace(run.info, facts=forward))
-    assert find_mismatches([SideRuns("", "", (one,), None) for one in (other, learning)]) == (
-        "work: forward against learning",
-    )
+    another = replace(learning, info=replace(run.info, facts=forward))
+    [mismatch] = find_mismatches([SideRuns("", "", (item,), None) for item in (another, learning)])
+    assert mismatch == Mismatch("work", "forward", "learning")
 
 
 def test_what_is_said(corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

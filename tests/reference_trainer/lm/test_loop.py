@@ -148,8 +148,8 @@ def test_all_the_work_of_the_measured_chunks_is_measured_and_no_other(
     """Whatever is submitted ahead: each chunk is begun and ended on the same side of the warm-up's end."""
     events: list[str] = []
     submit, collect = Pipeline.submit, Pipeline.collect
-    monkeypatch.setattr(Pipeline, "submit", lambda *given: (events.append("submit"), submit(*given))[1])
-    monkeypatch.setattr(Pipeline, "collect", lambda *given: (events.append("collect"), collect(*given))[1])
+    monkeypatch.setattr(Pipeline, "submit", lambda *inputs: (events.append("submit"), submit(*inputs))[1])
+    monkeypatch.setattr(Pipeline, "collect", lambda *inputs: (events.append("collect"), collect(*inputs))[1])
     monkeypatch.setattr(loop.marks, "step", lambda *, tokens, warmup: events.append("warm" if warmup else "step"))
     summary = train(settings(variant=variant, warmup_seconds=warmup, **limit))
     first = len(events) - events[::-1].index("warm")
@@ -169,10 +169,12 @@ def test_what_is_said(settings: Any, tmp_path: Path, small_text: str) -> None:
     corpus = tmp_path / "some.jsonl"
     lines = [json.dumps({"text": part}) for part in (small_text[:30_000], small_text[30_000:])]
     corpus.write_text("\n".join([lines[0], "{torn", lines[1]]) + "\n")
-    said: list[str] = []
-    train(settings(corpus=corpus, max_chunks=1), progress=said.append)
-    shown = [line for line in said if not line.startswith("chunk ")]  # a line of progress where a chunk takes a second
-    assert shown == [
+    message: list[str] = []
+    train(settings(corpus=corpus, max_chunks=1), progress=message.append)
+    displayed = [
+        line for line in message if not line.startswith("chunk ")
+    ]  # a line of progress where a chunk takes a second
+    assert displayed == [
         f"skipped 1 broken lines of some.jsonl; the first: {corpus}:2 (not JSON)",
         "as-found on host device (CPU), preset tiny, corpus some.jsonl",
     ]

@@ -30,7 +30,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
         (("--variant", "fixed", "--fixes", "pooled"), "--variant means nothing beside --fixes: leave one out"),
@@ -87,7 +87,7 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in (("empty.txt", " \n"), ("notes.pdf", "x"), ("broken.jsonl", '{"content": "x"}\n' * 11)):
@@ -96,7 +96,7 @@ def test_bad_input_is_one_line(
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1), printed
     assert printed.err.startswith("error: ")
-    assert said in printed.err
+    assert message in printed.err
     assert not (tmp_path / "it").exists(), "refused, and yet there is a folder"
 
 
@@ -159,26 +159,26 @@ def test_a_swallowed_ctrl_c_is_obeyed(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Python ignores what is raised in a `__del__`, and device buffers have one."""
-    before, step, steps = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], loop._Loop._step, []
-    shown: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", shown.append)
+    before, step, steps = [signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)], loop._Loop._step, []
+    displayed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", displayed.append)
 
     class Buffer:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    def swallowing(*given: Any, **named: Any) -> Any:
+    def swallowing(*inputs: Any, **by_name: Any) -> Any:
         steps.append(1)
         if len(steps) == 3:
             Buffer()
-        return step(*given, **named)
+        return step(*inputs, **by_name)
 
     monkeypatch.setattr(loop._Loop, "_step", swallowing)
     assert main([*options, "--max-chunks", "9"]) == 130
     assert (capsys.readouterr().err, len(steps)) == ("interrupted\n", 3)
-    assert not shown, "beside the one line"
-    assert sys.unraisablehook == shown.append, "and what is shown of others is their own again"
-    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert not displayed, "beside the one line"
+    assert sys.unraisablehook == displayed.append, "and what is shown of others is their own again"
+    assert [signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)] == before
     assert main([*options]) == 0, "and is forgotten then"
 
 

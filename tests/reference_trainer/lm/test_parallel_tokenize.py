@@ -121,9 +121,9 @@ def test_nothing_is_kept_or_done_of_what_is_no_longer_next(corpus: Corpus, token
     parallel = ParallelChunks(corpus, watched, TOKENS, SAMPLES, workers=1, ahead=8)
     for index in (0, 5, 6, 13, 40, 2, 3):
         parallel.ids(index)
-        kept = sorted(parallel._pending)
-        assert kept[0] > index, kept
-        assert kept[-1] <= index + 8, kept
+        remaining = sorted(parallel._pending)
+        assert remaining[0] > index, remaining
+        assert remaining[-1] <= index + 8, remaining
     for future in list(parallel._pending.values()):
         future.result()
     watched.go_on.clear()
@@ -158,8 +158,8 @@ def test_the_look_ahead_is_bounded(corpus: Corpus, tokenizer: Tokenizer, ahead: 
         parallel.ids(index)
         assert len(watched.texts) <= (index + 1 + ahead) * SAMPLES, index
     parallel._pool.shutdown(wait=True)  # all that was asked of the workers is done
-    most = (9 + ahead) * SAMPLES
-    assert most - (GROUP - 1) * SAMPLES <= len(watched.texts) <= most, "as far as allowed, to a whole group"
+    largest = (9 + ahead) * SAMPLES
+    assert largest - (GROUP - 1) * SAMPLES <= len(watched.texts) <= largest, "as far as allowed, to a whole group"
     assert sorted(watched.texts) == sorted(
         text for index in range(len(watched.texts) // SAMPLES) for text in parallel.texts(index)
     )
@@ -241,7 +241,7 @@ def test_a_chunk_of_too_few_tokens_is_reported_where_it_is_asked_for(corpus: Cor
             return str(error)
 
     found = [outcome(chunks, index) for index in range(40)]
-    assert any(isinstance(one, str) for one in found)
+    assert any(isinstance(item, str) for item in found)
     assert [outcome(parallel, index) for index in range(40)] == found
     parallel.close()
 
@@ -277,9 +277,9 @@ sys.exit(guarded(train))
 """
 
 
-@pytest.mark.parametrize(("chunks", "code", "said"), [(0, 130, "interrupted\n"), (60, 2, "error: the end\n")])
+@pytest.mark.parametrize(("chunks", "code", "message"), [(0, 130, "interrupted\n"), (60, 2, "error: the end\n")])
 def test_a_trainer_that_ends_without_closing_it(
-    corpus: Corpus, corpus_file: Path, chunks: int, code: int, said: str
+    corpus: Corpus, corpus_file: Path, chunks: int, code: int, message: str
 ) -> None:
     """By Ctrl-C or by an exception: no traceback of a worker, and no thread keeps the process alive."""
     started = subprocess.Popen(
@@ -296,4 +296,4 @@ def test_a_trainer_that_ends_without_closing_it(
     if not chunks:
         started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
-    assert (started.returncode, err) == (code, said)
+    assert (started.returncode, err) == (code, message)

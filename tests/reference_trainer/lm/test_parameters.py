@@ -19,15 +19,15 @@ CONFIG = ModelConfig(width=5, layers=3, vocabulary=7)
 def test_every_weight_has_its_place() -> None:
     """There and back, and each element of a part is its own: matrices first, nothing overlaps."""
     weights = initial_weights(CONFIG, seed=0)
-    places = layout(CONFIG)
-    flat = flatten(weights, places, np.dtype(np.float64))
-    back = unflatten(flat, places)
+    positions = layout(CONFIG)
+    flat = flatten(weights, positions, np.dtype(np.float64))
+    back = unflatten(flat, positions)
     for name in weights.__slots__:
         assert np.array_equal(getattr(back, name), getattr(weights, name)), name
-    uses = np.zeros(places.size, int)
-    for name, part in places.parts.items():
+    uses = np.zeros(positions.size, int)
+    for name, part in positions.parts.items():
         uses[part.begin : part.begin + prod(part.shape)] += 1
-        assert (part.begin < places.decayed) == ("bias" not in name), name
+        assert (part.begin < positions.decayed) == ("bias" not in name), name
         assert part.begin % 16 == 0, name
     assert uses.max() == 1
     assert not flat[uses == 0].any()

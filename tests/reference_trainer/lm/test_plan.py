@@ -19,7 +19,7 @@ CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix
 
 def needed(name: str) -> tuple[str, ...]:
     fix = fixes()[name]
-    return tuple(dict.fromkeys([*(one for other in fix.requires for one in needed(other)), *fix.requires]))
+    return tuple(dict.fromkeys([*(item for another in fix.requires for item in needed(another)), *fix.requires]))
 
 
 def test_as_found_has_no_fix_and_fixed_has_every_cure() -> None:
@@ -94,10 +94,10 @@ def test_a_fix_without_what_it_requires_is_refused(name: str) -> None:
         plan([name])
 
 
-@pytest.mark.parametrize(("name", "other"), [(n, o) for n, fix in fixes().items() for o in fix.excludes])
-def test_fixes_that_exclude_each_other_are_refused(name: str, other: str) -> None:
-    with pytest.raises(TrainerError, match=f"fix '{name}' means nothing beside .*{other}.*: leave one out"):
-        plan({*needed(name), *needed(other), name, other})
+@pytest.mark.parametrize(("name", "another"), [(n, o) for n, fix in fixes().items() for o in fix.excludes])
+def test_fixes_that_exclude_each_other_are_refused(name: str, another: str) -> None:
+    with pytest.raises(TrainerError, match=f"fix '{name}' means nothing beside .*{another}.*: leave one out"):
+        plan({*needed(name), *needed(another), name, another})
 
 
 def test_the_order_of_fixes_does_not_matter() -> None:

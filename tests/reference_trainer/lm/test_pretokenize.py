@@ -162,11 +162,11 @@ def test_progress_bar_on_a_terminal(corpus_file: Path, tmp_path: Path) -> None:
     process = started(*MODULE, "--out", str(tmp_path / "out"), "--corpus", str(corpus_file), stderr=theirs)
     out, _ = process.communicate(timeout=60)
     os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
+    displayed = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert (process.returncode, out.count("\n")) == (0, 1)
-    assert "tokenizing" in shown
-    assert "samples" in shown
+    assert "tokenizing" in displayed
+    assert "samples" in displayed
 
 
 # ---------------------------------------------------------------- interrupted
@@ -185,11 +185,11 @@ def test_killed_and_resumed_gives_the_same_bytes(
         process.kill()
         process.communicate()
     assert json.loads((tmp_path / "index.json").read_text())["complete"] is False
-    kept = {path: path.stat() for path in sorted(tmp_path.glob("shard-*.bin"))[: finished(tmp_path)]}
-    assert len(kept) == 10
+    remaining = {path: path.stat() for path in sorted(tmp_path.glob("shard-*.bin"))[: finished(tmp_path)]}
+    assert len(remaining) == 10
     assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
     assert contents(tmp_path) == undisturbed
-    for path, stat in kept.items():
+    for path, stat in remaining.items():
         now = path.stat()
         assert (now.st_ino, now.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns), f"{path.name} was written again"
 
@@ -206,8 +206,8 @@ def test_ctrl_c_is_130_and_leaves_finished_shards_only(
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err == "interrupted: finished shards are kept, the same command goes on from there\n"
-    whole = {f"shard-{number:05}.bin" for number in range(5)}
-    assert set(contents(tmp_path)) == {*whole, "index.json", ".lock"}, "no unfinished file stays"
+    complete = {f"shard-{number:05}.bin" for number in range(5)}
+    assert set(contents(tmp_path)) == {*complete, "index.json", ".lock"}, "no unfinished file stays"
     assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
     assert contents(tmp_path) == undisturbed
     assert f"(5 kept, {finished(tmp_path) - 5} made); " in capsys.readouterr().out
@@ -223,8 +223,8 @@ def test_a_swallowed_ctrl_c_ends_it_at_the_next_block(
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    def swallowing(*given: Any) -> None:
-        add(*given)
+    def swallowing(*arguments: Any) -> None:
+        add(*arguments)
         blocks.append(finished(tmp_path))
         if len(blocks) == 2:
             Buffer()
@@ -294,7 +294,7 @@ def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "statement"),
     [
         (("--workers", "0"), "--workers 0: must be at least 1"),
         (("--shard-tokens", "0"), "--shard-tokens 0: must be at least 1"),
@@ -313,16 +313,16 @@ def test_bad_input(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     options: tuple[str, ...],
-    said: str,
+    statement: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("not a folder")
-    assert said in refused(capsys, "--corpus", str(corpus_file), "--out", "shards", *options)
+    assert statement in refused(capsys, "--corpus", str(corpus_file), "--out", "shards", *options)
     assert not (tmp_path / "shards").exists(), "nothing is made for a command that cannot work"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "statement"),
     [
         (("--corpus", "other.txt"), "of corpus small.txt (SHA-256 "),
         (("--preset", "other"), "of tokenizer"),
@@ -337,7 +337,7 @@ def test_folder_of_other_shards(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     options: tuple[str, ...],
-    said: str,
+    statement: str,
 ) -> None:
     from reference_trainer.lm.model import PRESETS, ModelConfig
 
@@ -349,7 +349,7 @@ def test_folder_of_other_shards(
     before = contents(tmp_path / "shards")
     message = refused(capsys, *command, *options)
     assert message.startswith("error: shards holds other shards, ")
-    assert said in message
+    assert statement in message
     assert message.endswith(": name another folder, or remove its index.json and shard-*.bin\n")
     assert contents(tmp_path / "shards") == before
 

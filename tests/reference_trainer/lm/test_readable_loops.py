@@ -83,7 +83,7 @@ def test_as_found_is_the_pipeline_without_fixes(device: HostDevice, text: Text) 
     expected_losses, expected = with_pipeline(device, text, Plan(), 4)
     losses, predictions = zip(*loop(as_found.train, device, text, 4), strict=True)
     assert list(losses) == expected_losses
-    assert all(np.array_equal(ids, other) for ids, other in zip(predictions, expected, strict=True))
+    assert all(np.array_equal(ids, another) for ids, another in zip(predictions, expected, strict=True))
     assert len({ids for chunk in predictions for ids in chunk}) > 10, "the model predicts more than one token"
 
 
@@ -97,7 +97,7 @@ def test_fixed_is_the_pipeline_with_every_fix(device: HostDevice, text: Text) ->
             predictions.append(device.download(prediction)[: len(expected[number])])
     assert [loss for loss in losses if loss is not None] == expected_losses
     assert len(expected_losses) == 2
-    assert all(np.array_equal(ids, other) for ids, other in zip(predictions, expected, strict=True))
+    assert all(np.array_equal(ids, another) for ids, another in zip(predictions, expected, strict=True))
 
 
 def test_illness_and_cure_compute_the_same(device: HostDevice, text: Text) -> None:

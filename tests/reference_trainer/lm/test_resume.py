@@ -36,10 +36,10 @@ ENDLESS = 1_000_000
 
 def step_of(settings: Settings) -> int:
     """Of the checkpoint that is there."""
-    place = checkpoint_folder(prepare(replace(settings, resume=True, max_chunks=None)), settings.checkpoint)
-    place.close()
-    assert place.begun is not None
-    return place.begun.step
+    position = checkpoint_folder(prepare(replace(settings, resume=True, max_chunks=None)), settings.checkpoint)
+    position.close()
+    assert position.begun is not None
+    return position.begun.step
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
@@ -82,10 +82,10 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(corpus_file: Path, tmp_path: P
         assert (process.returncode, err) == (-9, "")
     else:
         assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
-        said = (
+        message = (
             rf"interrupted after step (\d+); metrics in {tmp_path}/cut.json, checkpoint of step {at} in {tmp_path}/it\n"
         )
-        found = re.fullmatch(said, err)
+        found = re.fullmatch(message, err)
         assert found, err
         rows = curve(tmp_path / "cut.json")
         assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
@@ -104,8 +104,8 @@ def test_an_interrupt_while_a_checkpoint_is_handed_over(
     """The writer has it, and the training has not noted that yet: what is said is what is there."""
     submit = snapshots.ThreadPoolExecutor.submit
 
-    def interrupted(*given: Any) -> Any:
-        submit(*given)
+    def interrupted(*arguments: Any) -> Any:
+        submit(*arguments)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(snapshots.ThreadPoolExecutor, "submit", interrupted)
@@ -119,7 +119,7 @@ def test_an_interrupt_while_the_last_checkpoint_is_written(
     corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is written all the same, and said."""
-    end, kept = snapshots.Snapshots._end, f"metrics in {tmp_path}/it.json, checkpoint of step 7 in {tmp_path}/it"
+    end, remaining = snapshots.Snapshots._end, f"metrics in {tmp_path}/it.json, checkpoint of step 7 in {tmp_path}/it"
 
     def interrupted(self: snapshots.Snapshots) -> str:
         if self._writing is None:
@@ -130,7 +130,7 @@ def test_an_interrupt_while_the_last_checkpoint_is_written(
     settings = learner(corpus_file, max_chunks=7, checkpoint=tmp_path / "it", metrics=tmp_path / "it.json")
     with monkeypatch.context() as patch:
         patch.setattr(snapshots.Snapshots, "_end", interrupted)
-        with pytest.raises(KeyboardInterrupt, match=f"^interrupted after step 7; {re.escape(kept)}$"):
+        with pytest.raises(KeyboardInterrupt, match=f"^interrupted after step 7; {re.escape(remaining)}$"):
             train(settings)
     assert len(curve(tmp_path / "it.json")) == step_of(settings) == 7
 
@@ -146,9 +146,9 @@ def test_an_interrupt_in_the_warm_up_says_which_checkpoint_stays(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    said = f"^interrupted in the warm-up; checkpoint of step 5 in {re.escape(str(tmp_path))}/it$"
+    message = f"^interrupted in the warm-up; checkpoint of step 5 in {re.escape(str(tmp_path))}/it$"
     monkeypatch.setattr(LearnChunk, "collect", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=said):
+    with pytest.raises(KeyboardInterrupt, match=message):
         train(replace(settings, resume=True, max_chunks=9))
     assert step_of(settings) == 5
     assert (tmp_path / "it.json").read_text() == "of more steps"
@@ -198,13 +198,13 @@ def test_what_cannot_be_gone_on_from_is_one_line(corpus_file: Path, tmp_path: Pa
     assert f"{tmp_path / 'it'} holds a checkpoint: go on with --resume" in refused(settings)
     assert "--max-chunks 10: the checkpoint in" in refused(replace(resume, max_chunks=10))
     (tmp_path / "other.txt").write_text(small_text[::-1])
-    for change, said in (
+    for change, message in (
         ({"lr": 0.5}, "of another optimizer (rate 0.01, not 0.5)"),
         ({"seed": 1}, "of another seed (0, not 1)"),
         ({"tokens_per_chunk": 299}, "of another tokens per chunk (300, not 299)"),
         ({"corpus": tmp_path / "other.txt"}, "of another corpus sha256"),
     ):
-        assert said in refused(replace(resume, **change)), change
+        assert message in refused(replace(resume, **change)), change
     content = (tmp_path / "it" / FILE).read_bytes()
     (tmp_path / "it" / FILE).write_bytes(content[:-1])
     assert "damaged, or cut short" in refused(resume)
@@ -225,17 +225,17 @@ def test_two_runs_do_not_share_a_folder(corpus_file: Path, tmp_path: Path) -> No
         "print('held', flush=True); sys.stdin.read()"
     )
     (tmp_path / "it").mkdir()
-    other = subprocess.Popen(
+    another = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path / "it" / ".lock")],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert other.stdout is not None
-    assert other.stdout.readline() == "held\n"
+    assert another.stdout is not None
+    assert another.stdout.readline() == "held\n"
     settings = learner(corpus_file, max_chunks=1, checkpoint=tmp_path / "it")
     try:
         assert "another run writes there" in refused(settings)
     finally:
-        other.communicate("")
+        another.communicate("")
     train(settings)
 
 
@@ -243,11 +243,11 @@ def full_once(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
     """The disk is full at that write; each write is done before the next step. Gets the steps that were tried."""
     write, start, tries = snapshots.write, snapshots.Snapshots._write, []
 
-    def full(folder: Path, *rest: Any) -> None:
-        tries.append(rest[1].step)
+    def full(folder: Path, *remainder: Any) -> None:
+        tries.append(remainder[1].step)
         if len(tries) == number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(folder, *rest)
+        write(folder, *remainder)
 
     def to_its_end(self: snapshots.Snapshots) -> None:
         start(self)
@@ -264,10 +264,10 @@ def test_a_fault_that_only_the_last_write_meets_is_said(
 ) -> None:
     """The last checkpoint replaces the one that was not written: the run is good, and the fault is no secret."""
     settings = learner(corpus_file, max_chunks=12, checkpoint=tmp_path / "it", checkpoint_every=10)
-    tries, said = full_once(monkeypatch, 1), []
-    train(settings, said.append)
+    tries, message = full_once(monkeypatch, 1), []
+    train(settings, message.append)
     assert tries == [10, 12]
-    (fault,) = [line for line in said if "was not written" in line]
+    (fault,) = [line for line in message if "was not written" in line]
     assert "step 10 was not written: No space left on device; there is none before it" in fault
     assert step_of(settings) == 12
 
@@ -278,11 +278,11 @@ def test_a_full_disk_is_said_and_the_training_goes_on(
     settings = learner(corpus_file, max_chunks=60, checkpoint=tmp_path / "it", checkpoint_every=10)
     expected = learned(replace(settings, checkpoint=None, checkpoint_every=None), tmp_path / "without.json")
     tries = full_once(monkeypatch, 2)
-    said: list[str] = []
-    train(replace(settings, metrics=tmp_path / "with.json"), said.append)
+    message: list[str] = []
+    train(replace(settings, metrics=tmp_path / "with.json"), message.append)
     assert curve(tmp_path / "with.json") == expected
     assert tries == [10, 20, 30, 40, 50, 60]
-    (fault,) = [line for line in said if "was not written" in line]
+    (fault,) = [line for line in message if "was not written" in line]
     assert "step 20 was not written: No space left on device; that of step 10 stays" in fault
     assert step_of(settings) == 60
 
@@ -290,12 +290,12 @@ def test_a_full_disk_is_said_and_the_training_goes_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(snapshots, "write", full)
-    again = replace(settings, checkpoint=tmp_path / "other", checkpoint_every=1000, metrics=tmp_path / "kept.json")
+    second = replace(settings, checkpoint=tmp_path / "other", checkpoint_every=1000, metrics=tmp_path / "kept.json")
     with pytest.raises(NotWrittenError) as caught:
-        train(again)
+        train(second)
     assert caught.value.summary.chunks == 60
     (tmp_path / "other").rename(tmp_path / "before")
-    assert "step 60 was not written: No space left on device; there is none before it" in refused(again)
+    assert "step 60 was not written: No space left on device; there is none before it" in refused(second)
     assert curve(tmp_path / "kept.json") == expected, "the run's metrics are there all the same"
 
 
@@ -334,11 +334,11 @@ def test_while_one_is_written_the_steps_go_on(
     """A writer that is held up until twenty steps later: none waits for it, and no further snapshot is taken."""
     write, steps, written, go_on = snapshots.write, [0], [], threading.Event()
 
-    def held_up(folder: Path, *rest: Any) -> None:
+    def held_up(folder: Path, *remainder: Any) -> None:
         assert threading.current_thread() is not threading.main_thread()
         assert go_on.wait(30), "the steps wait for the writer"
-        written.append(rest[1].step)
-        write(folder, *rest)
+        written.append(remainder[1].step)
+        write(folder, *remainder)
 
     def count(*_: Any, **__: Any) -> None:
         steps[0] += 1

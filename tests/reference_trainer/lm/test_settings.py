@@ -12,7 +12,7 @@ from reference_trainer.lm.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"tokens_per_chunk": 0}, "--tokens-per-chunk 0: must be at least 1"),
         ({"samples_per_chunk": -3}, "--samples-per-chunk -3: must be at least 1"),
@@ -38,10 +38,10 @@ from reference_trainer.lm.settings import Settings
         ),
     ],
 )
-def test_what_is_refused(values: dict[str, Any], said: str) -> None:
+def test_what_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainerError) as caught:
         Settings(**values)
-    assert (str(caught.value).removesuffix(" DIR"), caught.value.exit_code) == (said.removesuffix(" DIR"), 2)
+    assert (str(caught.value).removesuffix(" DIR"), caught.value.exit_code) == (message.removesuffix(" DIR"), 2)
 
 
 def test_the_least_that_is_allowed() -> None:
@@ -53,6 +53,15 @@ def test_the_least_that_is_allowed() -> None:
 def test_which_options_are_for_learning() -> None:
     """Those that were given, zeros too, in the words of the command line."""
     assert Settings(tokens_per_chunk=7, metrics=Path("it"), max_chunks=3).learning_options() == []
-    given = {"lr": 0.1, "warmup_steps": 0, "total_steps": 1, "weight_decay": 0, "clip_norm": 1.0, "evaluate_every": 0}
+    arguments = {
+        "lr": 0.1,
+        "warmup_steps": 0,
+        "total_steps": 1,
+        "weight_decay": 0,
+        "clip_norm": 1.0,
+        "evaluate_every": 0,
+    }
     where = {"checkpoint": Path("it"), "checkpoint_every": 3, "resume": True}
-    assert Settings(**given, **where).learning_options() == [f"--{name.replace('_', '-')}" for name in (*given, *where)]
+    assert Settings(**arguments, **where).learning_options() == [
+        f"--{name.replace('_', '-')}" for name in (*arguments, *where)
+    ]

@@ -79,11 +79,11 @@ def outcome(source: Source, index: int) -> np.ndarray | str:
         return str(error)
 
 
-def same(expected: Source, seen: Source, indices: range) -> int:
+def same(expected: Source, observed: Source, indices: range) -> int:
     """Hold every chunk against the text's; how many were refused by both alike."""
     refused = 0
     for index in indices:
-        text, read = outcome(expected, index), outcome(seen, index)
+        text, read = outcome(expected, index), outcome(observed, index)
         if isinstance(text, str):
             assert read == text
             refused += 1
@@ -108,11 +108,11 @@ def test_chunks_are_those_of_the_text(
 ) -> None:
     index = write(tmp_path, corpus, tokenizer, tokens, samples, shard)
     expected = Chunks(corpus, tokenizer, tokens, samples, batch=True)
-    seen = opened(tmp_path, corpus, tokenizer, tokens, samples)
+    observed = opened(tmp_path, corpus, tokenizer, tokens, samples)
     assert len(index.shards) == 1 if shard == SHARD_TOKENS else len(index.shards) > 10, "also over the edges of shards"
     epoch = -(-index.samples // samples)
-    assert not same(expected, seen, range(epoch + 3)), "over the end of the text too"
-    assert not same(expected, seen, range(10**9, 10**9 + 3))
+    assert not same(expected, observed, range(epoch + 3)), "over the end of the text too"
+    assert not same(expected, observed, range(10**9, 10**9 + 3))
 
 
 def test_chunk_of_one_token(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -135,9 +135,9 @@ def test_bytes_of_an_id_go_by_the_vocabulary(tmp_path: Path, corpus: Corpus, voc
     letters = Letters(vocabulary)
     index = write(tmp_path, corpus, letters, shard=9_999)
     assert index.dtype == json.loads((tmp_path / "index.json").read_text())["dtype"] == dtype
-    seen = opened(tmp_path, corpus, letters)
-    same(Chunks(corpus, letters, TOKENS, SAMPLES, batch=True), seen, range(200))  # type: ignore[arg-type]
-    assert max(seen.ids(number).max() for number in range(20)) > vocabulary - 100
+    observed = opened(tmp_path, corpus, letters)
+    same(Chunks(corpus, letters, TOKENS, SAMPLES, batch=True), observed, range(200))  # type: ignore[arg-type]
+    assert max(observed.ids(number).max() for number in range(20)) > vocabulary - 100
 
 
 def test_samples_without_a_token(tmp_path: Path) -> None:
@@ -164,12 +164,12 @@ def test_worker_that_fails_is_one_line(tmp_path: Path, workers: int) -> None:
             return super().encode_arrays(texts)
 
     corpus = Corpus("failing", "abcd " * 200_000 + "xxxx " * 200_000, "4" * 64, 1)
-    said = r"samples \d+ to \d+: their tokenizing worker failed: RuntimeError: no more memory$"
-    with pytest.raises(TrainerError, match=said):
+    statement = r"samples \d+ to \d+: their tokenizing worker failed: RuntimeError: no more memory$"
+    with pytest.raises(TrainerError, match=statement):
         write(tmp_path, corpus, Failing(200), shard=50_000, workers=workers)
-    kept = read_index(tmp_path)
-    assert kept.shards
-    assert not kept.complete
+    remaining = read_index(tmp_path)
+    assert remaining.shards
+    assert not remaining.complete
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -219,12 +219,12 @@ def changed(**fields: object) -> Callable[[Path], None]:
     return change
 
 
-def flip(name: str, place: float) -> Callable[[Path], None]:
+def flip(name: str, position: float) -> Callable[[Path], None]:
     """A bit that turned over, at this share of the file."""
 
     def change(directory: Path) -> None:
         content = bytearray((directory / name).read_bytes())
-        content[int(place * (len(content) - 1))] ^= 1
+        content[int(position * (len(content) - 1))] ^= 1
         (directory / name).write_bytes(content)
 
     return change
@@ -255,7 +255,7 @@ def fewer_tokens(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "file", "said", "cure"),
+    ("damage", "file", "statement", "cure"),
     [
         (lambda d: (d / "index.json").unlink(), "index.json", "does not exist", "make the shards with"),
         (lambda d: (d / "shard-00001.bin").unlink(), "shard-00001.bin", "is missing", "again"),
@@ -297,7 +297,7 @@ def test_refused_in_one_line(
     tokenizer: Tokenizer,
     damage: Callable[[Path], None],
     file: str,
-    said: str,
+    statement: str,
     cure: str,
 ) -> None:
     write(tmp_path, corpus, tokenizer, shard=9_000)
@@ -309,10 +309,10 @@ def test_refused_in_one_line(
     assert caught.value.exit_code == USAGE
     assert "\n" not in message
     assert str(tmp_path / file) in message
-    assert said in message
+    assert statement in message
     assert cure in message
     assert f"remove {tmp_path}" not in message
-    assert said != NOT_OURS or "remove" not in message
+    assert statement != NOT_OURS or "remove" not in message
 
 
 def test_no_folder(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
@@ -324,10 +324,10 @@ def test_no_folder(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None
 
 def test_too_few_samples_for_a_chunk(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
     index = write(tmp_path, corpus, tokenizer)
-    most = index.samples
-    opened(tmp_path, corpus, tokenizer, samples_per_chunk=most).ids(3)
-    with pytest.raises(TrainerError, match=rf"{most} samples, too few for a chunk of {most + 1}"):
-        opened(tmp_path, corpus, tokenizer, samples_per_chunk=most + 1)
+    largest = index.samples
+    opened(tmp_path, corpus, tokenizer, samples_per_chunk=largest).ids(3)
+    with pytest.raises(TrainerError, match=rf"{largest} samples, too few for a chunk of {largest + 1}"):
+        opened(tmp_path, corpus, tokenizer, samples_per_chunk=largest + 1)
 
 
 # ---------------------------------------------------------------- made when need be
@@ -368,10 +368,10 @@ def test_cache_mends_itself(
     made = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
     index, content = read_index(made), (made / "shard-00000.bin").read_bytes()
     damage(made)
-    told = (made / "index.json").exists()
+    reported = (made / "index.json").exists()
     with caplog.at_level(logging.WARNING):
         assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == made
-    assert ("making cached shards again: " in caplog.text) == told
+    assert ("making cached shards again: " in caplog.text) == reported
     assert (read_index(made), (made / "shard-00000.bin").read_bytes()) == (index, content)
 
 

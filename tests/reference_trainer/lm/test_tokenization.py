@@ -57,8 +57,8 @@ def test_all_ways_but_theirs_give_the_same_ids(case: Case) -> None:
             ids = [source.ids(index) for index in range(3)]
         finally:
             source.close()
-        assert all(one.dtype == np.int32 for one in ids), name
-        same = all(np.array_equal(one, other) for one, other in zip(ids, expected, strict=True))
+        assert all(item.dtype == np.int32 for item in ids), name
+        same = all(np.array_equal(item, another) for item, another in zip(ids, expected, strict=True))
         assert same == way.same == (name in OURS), name
     assert {name: way.threads for name, way in found.items() if way.threads > 1} == {
         "threaded batch": 2,
@@ -79,8 +79,8 @@ def test_their_model_has_the_same_size_and_reads_the_whole_text(case: Case) -> N
     texts = [text for index in range(10) for text in case.chunks(batch=True).texts(index)]
     model = huggingface.train(texts, 200, threads=2)
     assert model.get_vocab_size() == 200
-    one, batch = (huggingface.HuggingFaceChunks(model, lambda index: texts, batch=how) for how in (False, True))
-    ids = one.ids(0)
+    item, batch = (huggingface.HuggingFaceChunks(model, lambda index: texts, batch=how) for how in (False, True))
+    ids = item.ids(0)
     assert np.array_equal(ids, batch.ids(0))
     read = model.decode(ids.tolist()).replace("\u2581", " ")
     assert "".join(read.split()) == "".join("".join(texts).split())
@@ -141,8 +141,8 @@ def test_other_ids_are_reported(case: Case, quick: None) -> None:
 
 def test_figures_by_hand() -> None:
     first = [Round(2.0, 2.0, 10, 100), Round(1.0, 1.0, 10, 100), Round(4.0, 4.0, 10, 100)]
-    other = [Round(1.0, 2.0, 10, 100), Round(0.25, 1.0, 10, 100), Round(4.0, 4.0, 10, 100)]
-    found = summary(other, first)
+    another = [Round(1.0, 2.0, 10, 100), Round(0.25, 1.0, 10, 100), Round(4.0, 4.0, 10, 100)]
+    found = summary(another, first)
     assert (found.samples_per_s.median, found.samples_per_s.low, found.samples_per_s.high) == (10, 2.5, 40)
     assert found.tokens_per_s.median == 100
     assert (found.ms_per_sample.median, found.cpu_ms_per_sample.median) == (100, 200)
@@ -196,8 +196,8 @@ def test_the_table(corpus_file: Path, quick: None, without_theirs: None, capsys:
 def test_their_rows(corpus_file: Path, quick: None, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers")
     assert main(arguments(corpus_file, "--json")) == 0
-    *_, one, batch = json.loads(capsys.readouterr().out)["ways"]
-    for way in (one, batch):
+    *_, item, batch = json.loads(capsys.readouterr().out)["ways"]
+    for way in (item, batch):
         assert way["measured"]["tokens_per_s"]["median"] > way["measured"]["samples_per_s"]["median"]
         assert not way["same_ids"]
 
@@ -217,7 +217,7 @@ def test_of_a_long_corpus_the_beginning_is_measured(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--corpus", "missing.txt"), "corpus missing.txt does not exist"),
         (("--preset", "nope"), "unknown preset 'nope': choose one of tiny, small, base"),
@@ -231,12 +231,12 @@ def test_of_a_long_corpus_the_beginning_is_measured(
     ],
 )
 def test_bad_input_is_one_line(
-    corpus_file: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], said: str
+    corpus_file: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], message: str
 ) -> None:
     assert main(arguments(corpus_file, *more)) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1), printed
-    assert said in printed.err
+    assert message in printed.err
 
 
 def test_ctrl_c_is_one_line(

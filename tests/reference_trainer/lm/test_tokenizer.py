@@ -105,10 +105,10 @@ def test_key_holds_all_that_the_model_depends_on(monkeypatch: pytest.MonkeyPatch
 def test_damaged_cache_is_trained_again(
     tmp_path: Path, tokenizer: Tokenizer, cache: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    (whole,) = cache.glob("*.model")
-    content = whole.read_bytes()
+    (complete,) = cache.glob("*.model")
+    content = complete.read_bytes()
     flipped = content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
-    path = tmp_path / whole.name
+    path = tmp_path / complete.name
     path.write_bytes({"cut": content[:-7], "flipped": flipped, "empty": b""}[damage])
     with caplog.at_level(logging.WARNING):
         assert train_or_load(corpus_of(TEXT), VOCABULARY, tmp_path).fingerprint == tokenizer.fingerprint

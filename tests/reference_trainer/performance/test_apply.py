@@ -82,11 +82,11 @@ def test_on_a_cpu_the_rest_is_let_through(switches: dict[str, Any]) -> None:
 
 
 def test_precision() -> None:
-    one = torch.ones(2, 2)
+    item = torch.ones(2, 2)
     with autocast(PerformanceConfig()):
-        assert (one @ one).dtype == torch.float32
+        assert (item @ item).dtype == torch.float32
     with autocast(PerformanceConfig(precision="bf16"), "cpu"):
-        assert (one @ one).dtype == torch.bfloat16
+        assert (item @ item).dtype == torch.bfloat16
     with pytest.raises(TrainerError, match="fp16 needs a GPU"):
         autocast(PerformanceConfig(precision="fp16"), "cpu")
 

@@ -13,7 +13,7 @@ from reference_trainer.performance import PerformanceConfig, add_options, from_o
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"max_load": 0}, "max_load is 0, it must be a share, above 0 and at most 1"),
         ({"max_load": 1.01}, "max_load is 1.01"),
@@ -33,10 +33,10 @@ from reference_trainer.performance import PerformanceConfig, add_options, from_o
         ({"tf32": True, "precision": "bf16"}, "tf32 is of fp32 products, precision is bf16"),
     ],
 )
-def test_what_is_refused(values: dict[str, Any], said: str) -> None:
+def test_what_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(TrainerError) as caught:
         PerformanceConfig(**values)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("performance: ")
     assert ("\n" in str(caught.value), caught.value.exit_code) == (False, 2)
 
@@ -58,7 +58,7 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "there is no section [performance] in it"),
         ("performance = 3\n", "there is no section [performance] in it"),
@@ -67,10 +67,10 @@ def test_a_file(tmp_path: Path) -> None:
         ("[performance\n", "performance.toml: Expected"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(TrainerError) as caught:
         PerformanceConfig.load(written(tmp_path, text))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -83,10 +83,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         PerformanceConfig.load(binary)
 
 
-def asked(*words: str) -> PerformanceConfig:
+def asked(*arguments: str) -> PerformanceConfig:
     parser = argparse.ArgumentParser()
     add_options(parser)
-    return from_options(parser.parse_args(words))
+    return from_options(parser.parse_args(arguments))
 
 
 def test_options_alone() -> None:

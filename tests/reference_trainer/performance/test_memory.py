@@ -70,11 +70,11 @@ def test_a_system_that_does_not_say(tmp_path: Path) -> None:
 @linux
 def test_of_this_process() -> None:
     before = get_memory_stats().allocated
-    held = np.ones(64 * MB, np.uint8)
+    blocked = np.ones(64 * MB, np.uint8)
     after = get_memory_stats()
     assert before is not None
     assert after.allocated is not None
-    assert after.allocated - before > 0.9 * held.nbytes
+    assert after.allocated - before > 0.9 * blocked.nbytes
     assert after.peak is not None
     assert after.peak >= after.allocated - MB
     assert after.total is not None

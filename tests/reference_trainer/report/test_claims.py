@@ -15,9 +15,9 @@ from tests.report.test_build import of_kind
 BATCH = ("Tokenization of 8 samples in one batch", "")
 
 
-def cells(subject: Comparison) -> dict[tuple[str, str], blocks.Cell]:
+def cells(report_input: Comparison) -> dict[tuple[str, str], blocks.Cell]:
     """(what, side) -> measured."""
-    [table] = of_kind(subject, "claims", blocks.Table)
+    [table] = of_kind(report_input, "claims", blocks.Table)
     return {(row[0].text, row[0].note): row[2] for row in table.rows}
 
 
@@ -49,9 +49,9 @@ def test_tokenization_in_one_call_comes_from_the_row_of_batch_tokenize() -> None
 def test_what_was_not_measured_is_no_zero() -> None:
     empty = replace(samples.empty_comparison(), extensions={"ladder": ladders.ladder()})
     assert all(cell.missing and not cell.text for cell in cells(empty).values())
-    subject = ladders.with_ladder()
-    for side in (replace(subject.sides[0], detail=None), replace(subject.sides[0], runs=(), detail=None)):
-        assert cells(replace(subject, sides=(side, subject.sides[1])))[BATCH].missing
+    report_input = ladders.with_ladder()
+    for side in (replace(report_input.sides[0], detail=None), replace(report_input.sides[0], runs=(), detail=None)):
+        assert cells(replace(report_input, sides=(side, report_input.sides[1])))[BATCH].missing
 
 
 def test_the_claims_agree_with_each_other() -> None:

@@ -35,9 +35,9 @@ def test_it_passes_options_on_and_writes_nothing_unless_asked(
     monkeypatch.chdir(tmp_path)
     assert main(["diagnose-tokenization"]) == 0
     options = {"corpus": "a.txt", "vocabulary": 300, "samples": 4, "sample-chars": 500, "seconds": 2.5, "workers": 3}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    assert main(["diagnose-tokenization", *words]) == 0
-    assert asked == [[], words]
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    assert main(["diagnose-tokenization", *arguments]) == 0
+    assert asked == [[], arguments]
     assert not list(tmp_path.iterdir())
     printed = capsys.readouterr()
     assert "Fastest here: pre-tokenized" in printed.out
@@ -61,17 +61,17 @@ def test_nothing_is_overwritten_nor_measured_in_vain(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--corpus", "missing.txt"), "error: corpus missing.txt does not exist\n"),
         (("--preset", "nope"), "error: unknown preset 'nope': choose one of tiny, small, base\n"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_program(
-    capfd: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+    capfd: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
 ) -> None:
     assert main(["diagnose-tokenization", *options]) == 2
-    assert capfd.readouterr() == ("", said)
+    assert capfd.readouterr() == ("", message)
 
 
 @pytest.mark.usefixtures("importable")
@@ -103,10 +103,10 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setenv("COLUMNS", "160")
     corpus, out = tmp_path / "small.txt", tmp_path / "figures.json"
     corpus.write_text("\n\n".join(topics[key] for key in sorted(topics))[:60_000], encoding="utf-8")
-    words = ("--seconds", "0.01", "--sample-chars", "100", "--workers", "2", "--out", str(out))
-    assert main(["diagnose-tokenization", "--corpus", str(corpus), *words]) == 0
+    arguments = ("--seconds", "0.01", "--sample-chars", "100", "--workers", "2", "--out", str(out))
+    assert main(["diagnose-tokenization", "--corpus", str(corpus), *arguments]) == 0
     document = json.loads(out.read_text())
-    shown = capsys.readouterr().out
-    assert "small.txt · 256 tokens · chunks of 8 samples of 100 characters" in shown
+    displayed = capsys.readouterr().out
+    assert "small.txt · 256 tokens · chunks of 8 samples of 100 characters" in displayed
     rates = {way["name"]: way["measured"]["samples_per_s"]["median"] for way in document["ways"] if way["measured"]}
     assert {"sequential", "batch", "parallel", "pre-tokenized"} <= rates.keys()

@@ -34,7 +34,7 @@ def entries(*changed: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "statement"),
     [
         ({"fixed": ["parallel", "batch"]}, "parallel comes before batch, which it requires"),
         ({"fixed": ["embed"]}, "embed comes before async, which it requires"),
@@ -60,12 +60,12 @@ def entries(*changed: dict[str, Any]) -> list[dict[str, Any]]:
         ({"sweep": ["many"]}, "ValueError: invalid literal"),
     ],
 )
-def test_a_list_that_contradicts_itself_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+def test_a_list_that_contradicts_itself_is_refused_in_one_line(changes: dict[str, Any], statement: str) -> None:
     with pytest.raises(ProfilerError) as caught:
         fix_list(**changes)
     message = str(caught.value)
     assert message.startswith("the trainer's list of fixes (--list-fixes) is wrong: ")
-    assert said in message
+    assert statement in message
     assert "\n" not in message
 
 

@@ -19,8 +19,8 @@ ALIKE = 0.01
 
 
 def row(found: Ladder, kind: str, fix: str) -> LadderRow:
-    [one] = [row for row in found.rows if (row.kind, row.fix) == (kind, fix)]
-    return one
+    [item] = [row for row in found.rows if (row.kind, row.fix) == (kind, fix)]
+    return item
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +42,19 @@ def found() -> Ladder:
     ],
 )
 def test_a_gain_is_over_the_right_row(found: Ladder, kind: str, fix: str, gain: float, total: float) -> None:
-    one = row(found, kind, fix)
-    assert one.gain.value == pytest.approx(gain, rel=ALIKE)
-    assert one.total.value == pytest.approx(total, rel=ALIKE)
-    assert one.gain.n == 3
+    item = row(found, kind, fix)
+    assert item.gain.value == pytest.approx(gain, rel=ALIKE)
+    assert item.total.value == pytest.approx(total, rel=ALIKE)
+    assert item.gain.n == 3
 
 
 def test_ratios_are_paired_by_round() -> None:
     # every round doubles or triples all speeds; medians and unpaired ratios would spread by as much
-    one = row(made_up(GAINS), "without", "embed")
-    assert one.gain.low is not None
-    assert one.gain.high is not None
-    assert one.gain.high / one.gain.low < 1.02
-    assert (one.measures["tokens_per_s"].high or 0) / (one.measures["tokens_per_s"].low or 1) > 2.5
+    item = row(made_up(GAINS), "without", "embed")
+    assert item.gain.low is not None
+    assert item.gain.high is not None
+    assert item.gain.high / item.gain.low < 1.02
+    assert (item.measures["tokens_per_s"].high or 0) / (item.measures["tokens_per_s"].low or 1) > 2.5
 
 
 def test_no_effect_is_recognisable(found: Ladder) -> None:
@@ -66,29 +66,29 @@ def test_no_effect_is_recognisable(found: Ladder) -> None:
 
 
 def test_the_baseline_is_held_against_itself(found: Ladder) -> None:
-    sizes = [one for one in found.rows if one.kind == "chunk size"]
-    for one in (found.rows[0], sizes[-1]):
-        assert (one.gain.value, one.gain.low, one.gain.high) == (1, 1, 1)
-        assert (one.gain.reason, one.gain.different) == (ITSELF, False)
-    assert [one.tokens_per_chunk for one in sizes] == [750, 3000]
+    sizes = [item for item in found.rows if item.kind == "chunk size"]
+    for item in (found.rows[0], sizes[-1]):
+        assert (item.gain.value, item.gain.low, item.gain.high) == (1, 1, 1)
+        assert (item.gain.reason, item.gain.different) == (ITSELF, False)
+    assert [item.tokens_per_chunk for item in sizes] == [750, 3000]
     assert sizes[0].gain.value == pytest.approx(1, rel=ALIKE), "another chunk size is compared all the same"
 
 
 def test_other_work_has_no_ratio(found: Ladder) -> None:
-    one = row(found, "work", "learn")
-    for ratio in (one.gain, one.total):
+    item = row(found, "work", "learn")
+    for ratio in (item.gain, item.total):
         assert (ratio.value, ratio.reason) == (None, DIFFERENT_WORK)
-    assert one.measures["tokens_per_s"].value == pytest.approx(2 * 1000 * 1.1 * 8 * 0.5, rel=ALIKE)
+    assert item.measures["tokens_per_s"].value == pytest.approx(2 * 1000 * 1.1 * 8 * 0.5, rel=ALIKE)
 
 
 def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
     plan = plan_ladder(fix_list())
     programs = speeds(plan, GAINS)
-    other = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
-    programs["without parallel"] = replace(programs["without parallel"], light=other)
-    one = row(measure_ladder(plan.rows, programs), "without", "parallel")
-    assert (one.gain.value, describe(one.gain.reason)) == (None, "not comparable: corpus: b against not stated")
-    assert describe(one.total.reason) == "not comparable: corpus: not stated against b"
+    another = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
+    programs["without parallel"] = replace(programs["without parallel"], light=another)
+    item = row(measure_ladder(plan.rows, programs), "without", "parallel")
+    assert (item.gain.value, describe(item.gain.reason)) == (None, "not comparable: corpus: b against not stated")
+    assert describe(item.total.reason) == "not comparable: corpus: not stated against b"
     forced = row(measure_ladder(plan.rows, programs, anyway=True), "without", "parallel")
     assert forced.gain.value is not None
 
@@ -96,18 +96,18 @@ def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
 def test_chunk_sizes_may_differ_in_their_size_only() -> None:
     plan = plan_ladder(fix_list())
     programs = speeds(plan, GAINS)
-    other = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
-    programs["750 tokens a chunk"] = replace(programs["750 tokens a chunk"], light=other)
-    sizes = [one for one in measure_ladder(plan.rows, programs).rows if one.kind == "chunk size"]
+    another = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
+    programs["750 tokens a chunk"] = replace(programs["750 tokens a chunk"], light=another)
+    sizes = [item for item in measure_ladder(plan.rows, programs).rows if item.kind == "chunk size"]
     assert describe(sizes[0].gain.reason) == "not comparable: preset: not stated against base"
 
 
 def test_measures_are_over_the_runs_and_the_last_run_is_kept(found: Ladder) -> None:
-    one = row(found, "alone", "async")
-    speed = one.measures["tokens_per_s"]
+    item = row(found, "alone", "async")
+    speed = item.measures["tokens_per_s"]
     assert (speed.value, speed.n) == (pytest.approx(8000, rel=ALIKE), 3)
-    assert one.analysis is not None
-    assert one.analysis.measures["tokens_per_s"].value == pytest.approx(12000, rel=ALIKE)
+    assert item.analysis is not None
+    assert item.analysis.measures["tokens_per_s"].value == pytest.approx(12000, rel=ALIKE)
 
 
 def test_rows_that_differ_on_purpose_leave_the_sides_comparable(found: Ladder) -> None:
@@ -131,17 +131,17 @@ def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
     # the first run of a round is four times too slow by turns, the second by the other turns
     hiccups = [1, 0.25, 1], [0.25, 1, 0.25]
     rates = [run.measures["tokens_per_s"].value or 0 for run in fixed.light]
-    light, again = (
+    light, repeated = (
         tuple(light_run(rate * factor, tokens_per_chunk=3000) for rate, factor in zip(rates, factors, strict=True))
         for factors in hiccups
     )
-    programs["fixed"] = replace(fixed, light=light, again=again)
-    one = row(measure_ladder(plan.rows, programs), "without", "async")
-    assert one.gain.value == pytest.approx(6.4 / 2, rel=ALIKE)
-    assert (one.gain.n, one.gain.different) == (3, True)
-    assert one.gain.high is not None
-    assert one.gain.low is not None
-    assert one.gain.high / one.gain.low < 1.02, "each round has one hiccup in two runs, so rounds agree"
+    programs["fixed"] = replace(fixed, light=light, again=repeated)
+    item = row(measure_ladder(plan.rows, programs), "without", "async")
+    assert item.gain.value == pytest.approx(6.4 / 2, rel=ALIKE)
+    assert (item.gain.n, item.gain.different) == (3, True)
+    assert item.gain.high is not None
+    assert item.gain.low is not None
+    assert item.gain.high / item.gain.low < 1.02, "each round has one hiccup in two runs, so rounds agree"
     last = [row for row in measure_ladder(plan.rows, programs).rows if row.kind == "cumulative"][-1]
     assert last.measures["tokens_per_s"].n == 6
 
@@ -171,7 +171,7 @@ def test_the_method_says_rounds_and_chance(found: Ladder) -> None:
     assert "correlated" in second
     assert "left out together with them" in third
     pairs = distinct_pairs()
-    gains = sum(one.gain.low is not None and one.kind != "baseline" for one in found.rows) - 1  # the default size
+    gains = sum(item.gain.low is not None and item.kind != "baseline" for item in found.rows) - 1  # the default size
     assert pairs < gains, "rows of the same two programs count once"
     assert f"One in twenty of the {pairs} intervals, each of two different programs, excludes 1" in fourth
     cut_off = tuple(made_up(GAINS, rounds=1, interrupted=True).method_sentences())
@@ -184,6 +184,6 @@ def test_what_was_not_recorded_is_no_ratio() -> None:
     programs = {label: replace(side, light=()) for label, side in speeds(plan, GAINS).items()}
     found = measure_ladder(plan.rows, programs, unavailable=plan.unavailable)
     assert found.rounds == 0
-    assert {one.gain.value for one in found.rows} == {None}
-    assert all(one.gain.reason and one.analysis is None for one in found.rows)
+    assert {item.gain.value for item in found.rows} == {None}
+    assert all(item.gain.reason and item.analysis is None for item in found.rows)
     assert found.unavailable == (("graph", "no CUDA here"),)

@@ -27,15 +27,15 @@ def test_it_is_strict_and_every_null_has_its_reason() -> None:
 def test_rows_are_those_of_the_ladder() -> None:
     document = compare_json(SUBJECT)["ladder"]
     assert [row["label"] for row in document["rows"]] == [row.label for row in LADDER.rows]
-    [one] = [row for row in document["rows"] if (row["kind"], row["fix"]) == ("without", "async")]
+    [item] = [row for row in document["rows"] if (row["kind"], row["fix"]) == ("without", "async")]
     [same] = [row for row in LADDER.rows if (row.kind, row.fix) == ("without", "async")]
-    assert one["also"] == ["embed", "prefetch"]
-    assert one["against"] == "fixed"
-    assert one["gain"] == {
+    assert item["also"] == ["embed", "prefetch"]
+    assert item["against"] == "fixed"
+    assert item["gain"] == {
         "value": same.gain.value, "low": same.gain.low, "high": same.gain.high, "n": 3, "different": True, "reason": "",
     }  # fmt: skip
-    assert one["tokens_per_s"] == same.measures["tokens_per_s"].value
-    assert one["ranges"]["tokens_per_s"]["n"] == 3
+    assert item["tokens_per_s"] == same.measures["tokens_per_s"].value
+    assert item["ranges"]["tokens_per_s"]["n"] == 3
     assert document["unavailable"] == [{"fix": "graph", "reason": "no CUDA here"}]
     assert (document["rounds"], document["interrupted"]) == (3, False)
 

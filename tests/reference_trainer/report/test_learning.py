@@ -42,8 +42,8 @@ def test_many_held_out_values_are_a_line_without_dots() -> None:
     often = ladders.learner()
     loss = next(series for series in often.series if series.name == "loss")
     dense = replace(often, series=(*without(often, "heldout_loss").series, replace(loss, name="heldout_loss")))
-    for subject, dots in ((often, [False, True]), (dense, [False, False])):
-        curves = of_kind(subject, "learning", blocks.Lines)[0].panels[0].curves
+    for report_input, dots in ((often, [False, True]), (dense, [False, False])):
+        curves = of_kind(report_input, "learning", blocks.Lines)[0].panels[0].curves
         assert [bool(curve.high) for curve in curves] == dots
 
 
@@ -59,24 +59,26 @@ def test_without_held_out_text_or_any_curve() -> None:
 
 def test_held_out_values_in_the_table_are_those_that_the_run_ended_with() -> None:
     """As the program stated them where it did; not the mean over its evaluations."""
-    subject = ladders.learner()
+    report_input = ladders.learner()
 
     def held_out_loss(analysis: Analysis) -> str:
         rows = {row[0].text: row for row in of_kind(analysis, "learning", blocks.Table)[0].rows}
         return rows["Loss, held-out text"][1].text
 
-    assert held_out_loss(subject) == "2.00"
-    stated = replace(subject, info=replace(subject.info, facts={**subject.info.facts, "heldout_loss": 1.75}))
+    assert held_out_loss(report_input) == "2.00"
+    stated = replace(
+        report_input, info=replace(report_input.info, facts={**report_input.info.facts, "heldout_loss": 1.75})
+    )
     assert held_out_loss(stated) == "1.75"
-    assert held_out_loss(without(subject, "heldout_loss")) == "2.30", "the measure, where there is no curve"
+    assert held_out_loss(without(report_input, "heldout_loss")) == "2.30", "the measure, where there is no curve"
 
 
 def test_two_sides_have_a_ratio_of_their_last_held_out_values() -> None:
     comparison = samples.comparison()
     series = [Series("heldout_loss", "1", (0.0, 1.0), (4.0, last)) for last in (3.0, 2.0)]
     sides = tuple(
-        replace(side, runs=tuple(replace(run, series=(one,)) for run in side.runs))
-        for side, one in zip(comparison.sides, series, strict=True)
+        replace(side, runs=tuple(replace(run, series=(item,)) for run in side.runs))
+        for side, item in zip(comparison.sides, series, strict=True)
     )
     rows = of_kind(replace(comparison, sides=sides), "learning", blocks.Table)[0].rows
     assert [cell.text for row in rows if row[0].text == "Loss, held-out text" for cell in row[1:]] == [
@@ -87,10 +89,10 @@ def test_two_sides_have_a_ratio_of_their_last_held_out_values() -> None:
 
 
 def test_loss_is_no_utilisation_and_sides_that_do_not_learn_have_seconds() -> None:
-    section = next(one for one in build_report(ladders.learner()).sections if one.key == "utilisation")
+    section = next(item for item in build_report(ladders.learner()).sections if item.key == "utilisation")
     assert not [block for block in section.blocks if isinstance(block, blocks.Lines)]
     comparison = samples.comparison()
     runs = tuple(replace(run, series=ladders.stuck()) for run in comparison.sides[0].runs)
-    subject = replace(comparison, sides=(replace(comparison.sides[0], runs=runs), comparison.sides[1]))
-    assert [plot.x_label for plot in of_kind(subject, "learning", blocks.Lines)] == ["seconds", "seconds"]
-    assert not of_kind(subject, "learning", blocks.Text)
+    report_input = replace(comparison, sides=(replace(comparison.sides[0], runs=runs), comparison.sides[1]))
+    assert [plot.x_label for plot in of_kind(report_input, "learning", blocks.Lines)] == ["seconds", "seconds"]
+    assert not of_kind(report_input, "learning", blocks.Text)

@@ -35,7 +35,7 @@ def test_the_document_is_what_it_printed_for_the_options(stand_in) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "message"),
     [
         ("print('error: no such text', file=sys.stderr); sys.exit(2)", Exit.USAGE, "no such text"),
         ("sys.exit(130)", Exit.INTERRUPTED, "interrupted; nothing was measured"),
@@ -54,11 +54,11 @@ def test_the_document_is_what_it_printed_for_the_options(stand_in) -> None:
         ("print('{}')", Exit.TARGET_FAILED, "the measurement of tokenization did not print tokenization/1"),
     ],
 )
-def test_how_it_fails_is_one_line(stand_in, text: str, code: Exit, said: str) -> None:
+def test_how_it_fails_is_one_line(stand_in, text: str, code: Exit, message: str) -> None:
     stand_in(f"import os, sys\n{text}")
     with pytest.raises(ProfilerError) as caught:
         measure_tokenization([])
-    assert (str(caught.value), caught.value.exit_code) == (said, code)
+    assert (str(caught.value), caught.value.exit_code) == (message, code)
 
 
 HEEDS = "lambda *_: (open('heeded', 'w').close(), sys.exit(130))"
@@ -84,14 +84,14 @@ def test_ctrl_c_is_passed_on_and_a_program_that_does_not_heed_it_is_killed(
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    other = threading.Thread(target=interrupt)
-    other.start()
+    another = threading.Thread(target=interrupt)
+    another.start()
     try:
         with pytest.raises(ProfilerError) as caught:
             measure_tokenization([])
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
-        other.join()
+        another.join()
         signal.signal(signal.SIGINT, before)
     assert (str(caught.value), caught.value.exit_code) == ("interrupted; nothing was measured", Exit.INTERRUPTED)
     assert (tmp_path / "heeded").exists() == heeded

@@ -50,11 +50,11 @@ def test_table_and_plots_hold_every_size_once() -> None:
     """A size that is as-found's own shares its row."""
     ladder = ladders.ladder()
     repeated = replace(ladder.rows[0], kind="chunk size", label="3,000 tokens a chunk")
-    subject = ladders.with_ladder(replace(ladder, rows=(*ladder.rows, repeated)))
-    [table] = of_kind(subject, "quick-fix", blocks.Table)
+    report_input = ladders.with_ladder(replace(ladder, rows=(*ladder.rows, repeated)))
+    [table] = of_kind(report_input, "quick-fix", blocks.Table)
     assert [row[0].text for row in table.rows] == ["3,000", "1,500", "750", "375", "187"]
     assert table.rows[0][3].text == "baseline"
-    plots = of_kind(subject, "quick-fix", blocks.Lines)
+    plots = of_kind(report_input, "quick-fix", blocks.Lines)
     assert [plot.y_label for plot in plots] == ["ms", "tokens/s"]
     for plot in plots:
         curve = plot.panels[0].curves[0]

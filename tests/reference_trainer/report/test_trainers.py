@@ -72,10 +72,10 @@ def list_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> Bun
 
 def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     listing = f"import sys; print({json.dumps(document())!r} if '--list-fixes' in sys.argv else 'nothing')"
-    trainer, given = list_with(monkeypatch, tmp_path, listing), {"device": "host", "seconds": "0.5"}
-    experiment = trainer.ladder(given, 1)
+    trainer, arguments = list_with(monkeypatch, tmp_path, listing), {"device": "host", "seconds": "0.5"}
+    experiment = trainer.ladder(arguments, 1)
     plan, programs = plan_ladder(read_fixes(json.dumps(document()))), experiment.programs
-    assert programs[:2] == trainer.pair(given, 1).programs, "the sides are those of the plain comparison"
+    assert programs[:2] == trainer.pair(arguments, 1).programs, "the sides are those of the plain comparison"
     [floor] = [task for task in experiment.tasks if task.kind == "floor"]
     assert [program.label for program in programs] == [program.label for program in plan.programs]
     by_label = {program.label: program for program in programs}
@@ -90,7 +90,7 @@ def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "code"),
+    ("text", "message", "code"),
     [
         ("raise SystemExit('error: no device x')", "it exited with 1: error: no device x", Exit.TARGET_FAILED),
         ("import sys; sys.exit(print('error: no cuda', file=sys.stderr) or 2)", "no cuda", Exit.USAGE),
@@ -99,12 +99,12 @@ def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_trainer_that_does_not_list_its_fixes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str, code: Exit
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str, code: Exit
 ) -> None:
     trainer = list_with(monkeypatch, tmp_path, text)
     with pytest.raises(ProfilerError) as caught:
         trainer.ladder({}, 1)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.exit_code == code
 
 

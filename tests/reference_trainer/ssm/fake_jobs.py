@@ -193,7 +193,7 @@ def picky(task: int, slot: WorkerSlot) -> object:
 class Unsendable(Exception):  # noqa: N818
     """Cannot be made again from its arguments."""
 
-    def __init__(self, one: int, two: int) -> None:
+    def __init__(self, item: int, two: int) -> None:
         super().__init__("unsendable")
 
 

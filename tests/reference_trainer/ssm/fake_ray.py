@@ -71,10 +71,10 @@ class FakeRay:
 
     def remote(self, **options: float) -> Callable[[type], Any]:
         def decorated(kind: type) -> Any:
-            def made(*given: object) -> _Handle:
+            def made(*arguments: object) -> _Handle:
                 self.asked.append(options)
                 self._free -= 1
-                return _Handle(kind(*given) if self._free >= 0 else None)
+                return _Handle(kind(*arguments) if self._free >= 0 else None)
 
             return SimpleNamespace(remote=made)
 
@@ -83,9 +83,9 @@ class FakeRay:
     def wait(
         self, references: Sequence[Reference], *, num_returns: int, timeout: float | None = None
     ) -> tuple[list[Reference], list[Reference]]:
-        done = [one for one in references if one.done][:num_returns]
+        done = [item for item in references if item.done][:num_returns]
         assert timeout is not None or len(done) == num_returns, "this would wait for ever"
-        return done, [one for one in references if one not in done]
+        return done, [item for item in references if item not in done]
 
     def get(self, reference: Reference) -> Any:
         assert reference.done, "this would wait for ever"
@@ -106,16 +106,16 @@ class _Handle:
         self._dead = False
 
     def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=lambda *given: self._call(name, given))
+        return SimpleNamespace(remote=lambda *arguments: self._call(name, arguments))
 
-    def _call(self, name: str, given: Sequence[Any]) -> Reference:
+    def _call(self, name: str, arguments: Sequence[Any]) -> Reference:
         reference = Reference(done=self.actor is not None)
         if self.actor is None:
             return reference
         try:
             if self._dead:
                 raise Killed
-            reference.value = getattr(self.actor, name)(*given)
+            reference.value = getattr(self.actor, name)(*arguments)
         except Killed:
             self._dead = True
             reference.error = RayError("dead")

@@ -95,13 +95,13 @@ def _adam(lr: float) -> Callable[[Array], Array]:
 
 def check(case: Case, job: Job, settings: Settings) -> Fit:
     """The first guess that is good enough, else the best."""
-    best, kept = inf, None
+    best, remaining = inf, None
     for number in range(settings.max_guesses):
         student = _student(guesses(job, number, 1, device_data=False, device=CPU))
         loss = case.loss(*student)
         if loss < best:
-            best, kept = loss, student
+            best, remaining = loss, student
         if loss < settings.gnc_loss:
             break
-    assert kept is not None
-    return Fit(best, case.distance(*kept), best < settings.gnc_loss, guesses=number + 1)
+    assert remaining is not None
+    return Fit(best, case.distance(*remaining), best < settings.gnc_loss, guesses=number + 1)

@@ -33,9 +33,9 @@ def agree(work: Callable[[], tuple[torch.Tensor, ...]], tolerance: float) -> Non
     """What the CUDA kernels give, against what the host's do."""
     expected = work()
     with as_on_a_gpu():
-        given = work()
-    for one, other in zip(given, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+        arguments = work()
+    for item, another in zip(arguments, expected, strict=True):
+        torch.testing.assert_close(item, another, atol=tolerance, rtol=tolerance)
 
 
 def normals(columns: int) -> tuple[torch.Tensor, ...]:
@@ -51,13 +51,13 @@ def students(dim: int) -> tuple[torch.Tensor, ...]:
 
 
 def response(shape: tuple[int, int, int, int], sets: int) -> tuple[torch.Tensor, ...]:
-    given, inputs = case(shape, sets=sets)
-    return tuple(map(torch.from_numpy, found(given, inputs, forward.SCAN)))
+    arguments, inputs = case(shape, sets=sets)
+    return tuple(map(torch.from_numpy, found(arguments, inputs, forward.SCAN)))
 
 
 def epoch() -> tuple[torch.Tensor, ...]:
-    given, inputs = case((4, 2, 19, 5), sets=2)
-    parameters = torch.stack((given.a, given.b, given.c)).detach()
+    arguments, inputs = case((4, 2, 19, 5), sets=2)
+    parameters = torch.stack((arguments.a, arguments.b, arguments.c)).detach()
     return forward.losses_and_gradient(parameters, inputs, torch.ones(4, 2), forward.SCAN)
 
 

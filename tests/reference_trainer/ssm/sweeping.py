@@ -14,8 +14,8 @@ from reference_trainer.ssm.sweep import sweep
 from tests.reference_trainer.ssm import fake_jobs
 
 
-def main(folder: Path, work: str, *given: str) -> int:
-    values = {name: ast.literal_eval(value) for name, _, value in (one.partition("=") for one in given)}
+def main(folder: Path, work: str, *arguments: str) -> int:
+    values = {name: ast.literal_eval(value) for name, _, value in (item.partition("=") for item in arguments)}
     if room := values.pop("room", None):  # as of a disk that is full then: a part is written, then an error comes
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     settings = Settings(results=folder / "results", device="cpu", **values)

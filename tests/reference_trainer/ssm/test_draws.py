@@ -55,7 +55,7 @@ def test_a_guess_is_the_same_however_it_is_drawn(device_data: bool) -> None:
         of_job = Students(*(values[5 * row : 5 * row + 5] for values in parts(together).values()))
         same(draws.guesses(job, first, 5, device_data=device_data, device=CPU), of_job)
         alone = [draws.guesses(job, first + n, 1, device_data=device_data, device=CPU) for n in range(5)]
-        same(Students(*(torch.cat([getattr(one, name) for one in alone]) for name in "abc")), of_job)
+        same(Students(*(torch.cat([getattr(item, name) for item in alone]) for name in "abc")), of_job)
 
 
 @both
@@ -68,8 +68,8 @@ def test_a_student_to_begin_with_is_the_same_alone(device_data: bool) -> None:
 
 @both
 def test_one_first_number_stands_for_all(device_data: bool) -> None:
-    one, each = (draws.guesses_of(JOBS, first, 2, device_data=device_data, device=CPU) for first in (4, [4, 4, 4]))
-    same(one, each)
+    item, each = (draws.guesses_of(JOBS, first, 2, device_data=device_data, device=CPU) for first in (4, [4, 4, 4]))
+    same(item, each)
 
 
 def test_streams_do_not_meet() -> None:
@@ -78,8 +78,8 @@ def test_streams_do_not_meet() -> None:
         draws.Stream(seed, kind, rank, dim) for seed in (0, 1) for kind in range(4) for rank in (0, 1) for dim in (0, 1)
     ]
     assert len({stream.key for stream in streams}) == len(streams)
-    words = np.concatenate([draws.words(stream, 0, 8) for stream in streams])
-    assert len(np.unique(words)) == len(words)
+    arguments = np.concatenate([draws.words(stream, 0, 8) for stream in streams])
+    assert len(np.unique(arguments)) == len(arguments)
 
 
 def test_inputs_are_those_of_the_seed() -> None:
@@ -126,7 +126,7 @@ def test_guesses_have_responses_of_norm_1() -> None:
 
 
 def test_gradient_descent_begins_smaller_than_a_guess() -> None:
-    whole, small = (draws.initial(JOBS, scale, device_data=True, device=CPU) for scale in (1.0, 0.25))
-    torch.testing.assert_close(small.a, whole.a, atol=0, rtol=0)
-    torch.testing.assert_close(small.b, 0.25 * whole.b)
-    torch.testing.assert_close(small.c, 0.25 * whole.c)
+    complete, small = (draws.initial(JOBS, scale, device_data=True, device=CPU) for scale in (1.0, 0.25))
+    torch.testing.assert_close(small.a, complete.a, atol=0, rtol=0)
+    torch.testing.assert_close(small.b, 0.25 * complete.b)
+    torch.testing.assert_close(small.c, 0.25 * complete.c)

@@ -55,8 +55,8 @@ def same(way: dict[Job, Outcome], found: dict[Job, Outcome]) -> None:
         ours, theirs = way[job].fit, outcome.fit
         assert (ours.fitted, ours.epochs, ours.guesses) == (theirs.fitted, theirs.epochs, theirs.guesses), job.name
         for name in ("train_loss", "generalization_loss"):
-            one, other = getattr(ours, name), getattr(theirs, name)
-            assert math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE), (job.name, name, one, other)
+            item, another = getattr(ours, name), getattr(theirs, name)
+            assert math.isclose(item, another, rel_tol=RELATIVE, abs_tol=ABSOLUTE), (job.name, name, item, another)
         assert way[job].points == outcome.points
 
 

@@ -55,7 +55,9 @@ def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool)
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
     asked = []
     run = forward.respond
-    monkeypatch.setattr(forward, "respond", lambda *given, **named: [asked.append(given[2]), run(*given, **named)][1])
+    monkeypatch.setattr(
+        forward, "respond", lambda *arguments, **options: [asked.append(arguments[2]), run(*arguments, **options)][1]
+    )
     state = torch.get_rng_state()
     assert fastest.fastest((2, 2, 8, 4), CPU, backward=backward) in CURED
     ways = [forward.POWERS, forward.FFT] if backward else [forward.SCAN, forward.POWERS, forward.FFT]
@@ -103,7 +105,7 @@ def test_agreement_is_of_whole_products(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     inside: list[bool] = []
-    seen: list[bool] = []
+    observed: list[bool] = []
 
     @contextmanager
     def whole(_: torch.device) -> Iterator[None]:
@@ -114,9 +116,11 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
     run = fastest._pass
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
     monkeypatch.setattr(fastest, "_whole_products", whole)
-    monkeypatch.setattr(fastest, "_pass", lambda *given, **named: [seen.append(bool(inside)), run(*given, **named)][1])
+    monkeypatch.setattr(
+        fastest, "_pass", lambda *arguments, **options: [observed.append(bool(inside)), run(*arguments, **options)][1]
+    )
     times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=False, rounds=2)
-    assert seen == [True] * 2 + [False] * 4
+    assert observed == [True] * 2 + [False] * 4
     assert [len(memory_use) for memory_use in times.values()] == [2, 2]
 
 

@@ -70,9 +70,9 @@ def test_an_epoch_at_once(shape: tuple[int, int, int, int], sets: int, way: str)
     parameters = torch.stack((students.a, students.b, students.c)).detach().requires_grad_()
     targets = torch.from_numpy(np.random.default_rng(2).standard_normal(shape[:2]))
     expected = squared_errors(students, inputs, targets)
-    given = forward.losses_and_gradient(parameters, inputs, targets, way)
-    assert not any(values.requires_grad for values in given)
-    for values, wanted in zip(given, expected, strict=True):
+    arguments = forward.losses_and_gradient(parameters, inputs, targets, way)
+    assert not any(values.requires_grad for values in arguments)
+    for values, wanted in zip(arguments, expected, strict=True):
         assert values.shape == wanted.shape
         assert np.abs(values.numpy() - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
@@ -146,7 +146,7 @@ def test_as_found_outputs_are_read_out_once(monkeypatch: pytest.MonkeyPatch) -> 
     """And responses at all times."""
     reads = []
     read = forward._read_out
-    monkeypatch.setattr(forward, "_read_out", lambda *given: [reads.append(1), read(*given)][1])
+    monkeypatch.setattr(forward, "_read_out", lambda *arguments: [reads.append(1), read(*arguments)][1])
     students, inputs = case((2, 3, 9, 4))
     forward.respond(students, inputs, forward.LOOP, outputs_only=True)
     assert len(reads) == 1

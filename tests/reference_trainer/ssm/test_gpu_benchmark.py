@@ -37,6 +37,6 @@ def test_it_runs_on_a_cpu_too() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     [pair] = found["pairs"]
-    assert {one["done"] for one in pair.values()} == {4}
+    assert {item["done"] for item in pair.values()} == {4}
     assert pair["as-found"]["points"] == pair["fixed"]["points"] > 0
     assert found["times_faster"]["value"] > 0

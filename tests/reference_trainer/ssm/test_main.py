@@ -26,11 +26,11 @@ QUICK = ("--device", "cpu", "--num-seeds", "2", "--teacher-ranks", "1", "--stude
 def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """No fits: this is of the words around them."""
     usual = sweep.sweep
-    monkeypatch.setattr(sweep, "sweep", lambda *given, **named: usual(*given, **{"work": fake_jobs.work, **named}))
+    monkeypatch.setattr(sweep, "sweep", lambda *inputs, **kw: usual(*inputs, **{"work": fake_jobs.work, **kw}))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
         (("--variant", "fixed", "--fixes", "flat-sweep"), "--variant means nothing beside --fixes: leave one out"),
@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("mine\n")
@@ -85,7 +85,7 @@ def test_bad_input_is_one_line(
     err = capsys.readouterr().err
     assert err.count("\n") == 1, err
     assert err.startswith("error: ")
-    assert said in err
+    assert message in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "wrong.toml"]
 
 
@@ -96,8 +96,8 @@ def test_results_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixt
     before = results.read_bytes()
     capsys.readouterr()
     assert main([*QUICK, option, str(results)]) == 2
-    said = f"error: {option} {results}: there are results of a sweep in it (--results): name another\n"
-    assert capsys.readouterr().err == said
+    message = f"error: {option} {results}: there are results of a sweep in it (--results): name another\n"
+    assert capsys.readouterr().err == message
     assert results.read_bytes() == before
 
 
@@ -109,12 +109,12 @@ def test_what_is_no_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Settings] = []
-    monkeypatch.setattr(command, "_sweep", lambda settings, *_: seen.append(settings) or 0)
-    words = "--gd --no-gnc --sequence-length 9 --measurements 3 --epochs 5 --lr 0.5 --fixes flat-sweep,,flat-sweep"
-    assert main([*QUICK, *words.split(), "--engine", "pool", "--workers", "3", "--first-seed", "4"]) == 0
+    observed: list[Settings] = []
+    monkeypatch.setattr(command, "_sweep", lambda settings, *_: observed.append(settings) or 0)
+    parts = "--gd --no-gnc --sequence-length 9 --measurements 3 --epochs 5 --lr 0.5 --fixes flat-sweep,,flat-sweep"
+    assert main([*QUICK, *parts.split(), "--engine", "pool", "--workers", "3", "--first-seed", "4"]) == 0
     assert main(["--device", "cpu"]) == 0
-    assert seen[0] == Settings(
+    assert observed[0] == Settings(
         device="cpu",
         num_seeds=2,
         first_seed=4,
@@ -129,11 +129,11 @@ def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         engine="pool",
         workers=3,
     )
-    assert seen[1] == Settings(device="cpu")
+    assert observed[1] == Settings(device="cpu")
 
 
 @pytest.mark.parametrize(
-    ("words", "methods"),
+    ("parts", "methods"),
     [
         ("", (GD, GNC)),
         ("--gd", (GD,)),
@@ -143,8 +143,8 @@ def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--gd --gnc", (GD, GNC)),
     ],
 )
-def test_a_method_that_is_named_alone_is_the_only_one(words: str, methods: tuple[str, ...]) -> None:
-    assert command._settings(command._parser().parse_args(words.split())).methods == methods
+def test_a_method_that_is_named_alone_is_the_only_one(parts: str, methods: tuple[str, ...]) -> None:
+    assert command._settings(command._parser().parse_args(parts.split())).methods == methods
 
 
 def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_failures_are_exit_code_1(
 ) -> None:
     fails = fake_jobs.always_failing
     usual = sweep.sweep
-    monkeypatch.setattr(sweep, "sweep", lambda *given, **named: usual(*given, **named, work=fails))
+    monkeypatch.setattr(sweep, "sweep", lambda *inputs, **kw: usual(*inputs, **kw, work=fails))
     assert main([*QUICK, "--num-seeds", "6", "--result", str(tmp_path / "r.json")]) == 1
     printed = capsys.readouterr()
     assert "24 jobs: 0 done, 24 failed, 24 retried; success rate 0.0%" in printed.out
@@ -212,18 +212,20 @@ def test_help_and_the_list_load_no_heavy_library() -> None:
 def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        optimization, "run", lambda settings, cured, device, result, config: seen.append((cured, device, result)) or 0
+        optimization,
+        "run",
+        lambda settings, cured, device, result, config: seen.append((cured, device, result)) or 0,
     )
     assert main([*QUICK, "--test-optimizations", "--result", str(tmp_path / "r.json")]) == 0
     assert main([*QUICK, "--test-optimizations", "--fixes", "quiet-logging"]) == 0
-    [(cured, device, result), (named, _, none)] = seen
+    [(cured, device, result), (kw, _, none)] = seen
     assert cured.flat
     assert cured.device_data
-    assert named == Plan(quiet=True)
+    assert kw == Plan(quiet=True)
     assert (device, result, none) == ("cpu", tmp_path / "r.json", None)
 
 
-@pytest.mark.parametrize("words", ["--variant fixed", "--results r", "--workers 2", "--engine pool --fixes flat-sweep"])
-def test_options_that_mean_nothing_to_the_optimisation_test(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*QUICK, "--test-optimizations", *words.split()]) == 2
+@pytest.mark.parametrize("parts", ["--variant fixed", "--results r", "--workers 2", "--engine pool --fixes flat-sweep"])
+def test_options_that_mean_nothing_to_the_optimisation_test(parts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--test-optimizations", *parts.split()]) == 2
     assert re.match(r"error: --(variant|results|workers|engine)\b.*\n\Z", capsys.readouterr().err)

@@ -67,10 +67,10 @@ def fits(method: str, plan: Plan, settings: Settings = SMALL, device: str = "cpu
 
 
 def same(found: list[Fit], expected: list[Fit]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert (one.fitted, one.epochs, one.guesses) == (other.fitted, other.epochs, other.guesses)
-        assert one.train_loss == pytest.approx(other.train_loss, rel=CLOSE, abs=LOST)
-        assert one.generalization_loss == pytest.approx(other.generalization_loss, rel=CLOSE, abs=LOST)
+    for item, another in zip(found, expected, strict=True):
+        assert (item.fitted, item.epochs, item.guesses) == (another.fitted, another.epochs, another.guesses)
+        assert item.train_loss == pytest.approx(another.train_loss, rel=CLOSE, abs=LOST)
+        assert item.generalization_loss == pytest.approx(another.generalization_loss, rel=CLOSE, abs=LOST)
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +140,16 @@ def test_what_fits_at_once(plan: Plan) -> None:
 @pytest.mark.parametrize("quiet", [False, True])
 def test_reports_are_the_same_in_every_way(method: str, quiet: bool, tmp_path: Path) -> None:
     """The same jobs report at the same updates or guesses, the same values but for rounding."""
-    seen = []
+    observed = []
     for name, plan in (("found", Plan(quiet=quiet)), ("cured", replace(ALL, quiet=quiet))):
         settings = replace(SMALL, log=tmp_path / name)
         fits(method, plan, settings)
-        seen.append(sorted(_reports(tmp_path / name)))
-    found, cured = seen
+        observed.append(sorted(_reports(tmp_path / name)))
+    found, cured = observed
     assert len(found) > 5
     assert [line[:2] for line in found] == [line[:2] for line in cured]
-    for (*_, one), (*_, other) in zip(found, cured, strict=True):
-        assert one == pytest.approx(other, rel=10 * CLOSE, abs=1e-3)
+    for (*_, item), (*_, another) in zip(found, cured, strict=True):
+        assert item == pytest.approx(another, rel=10 * CLOSE, abs=1e-3)
 
 
 def _reports(path: Path) -> Iterable[tuple[str, int, list[float]]]:
@@ -157,8 +157,8 @@ def _reports(path: Path) -> Iterable[tuple[str, int, list[float]]]:
     for line in path.read_text().splitlines():
         head, _, values = line.partition(":")
         name, number = head.split()
-        words = values.replace("[", " ").replace("]", " ").replace(",", " ").split()
-        yield name, int(number), [float(word) for word in words if word[0] in "-0123456789"]
+        arguments = values.replace("[", " ").replace("]", " ").replace(",", " ").split()
+        yield name, int(number), [float(word) for word in arguments if word[0] in "-0123456789"]
 
 
 def test_quiet_reports_are_short_and_rare(tmp_path: Path) -> None:

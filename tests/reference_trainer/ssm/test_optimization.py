@@ -77,7 +77,7 @@ def test_table_fits_a_terminal() -> None:
     console.print(table(document))
     text = console.export_text()
     assert "…" not in text
-    for words in (
+    for parts in (
         "0.046 (0.046 to 0.046)",
         "95.4%",
         "30% to 50%",
@@ -86,7 +86,7 @@ def test_table_fits_a_terminal() -> None:
         "21.00 MiB",
         "336 (336 to 336)",
     ):
-        assert words in text
+        assert parts in text
 
 
 @pytest.mark.usefixtures("quick")
@@ -123,12 +123,12 @@ def test_memory_of_a_side() -> None:
 
     assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu", {}) >= 0
     with Peak(torch.device("cpu")) as peak:
-        held = torch.ones(32 << 20)
+        blocked = torch.ones(32 << 20)
     assert peak.bytes > 100 << 20
-    assert len(held)
-    with Peak(torch.device("cpu")) as again:
+    assert len(blocked)
+    with Peak(torch.device("cpu")) as second:
         pass
-    assert again.bytes < 32 << 20
+    assert second.bytes < 32 << 20
 
 
 def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         fastest,
         "_measure",
-        lambda shape, *given, **named: [asked.append(shape.dim), measure(shape, *given, **named)][1],
+        lambda shape, *arguments, **by_name: [asked.append(shape.dim), measure(shape, *arguments, **by_name)][1],
     )
     settings = replace(SMALL, student_dims=(8,))
     memory_of(settings, CURED, "cpu", {})

@@ -25,8 +25,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
     """As if these were in the machine."""
     there: list[Device] = []
     monkeypatch.setattr(cuda_probe, "unavailable", lambda: "")
-    monkeypatch.setattr(placement, "_gpus", lambda name: [one.name for one in there if name in (one.name, "cuda")])
-    monkeypatch.setattr(placement, "look", lambda name: next(one for one in there if one.name == name))
+    monkeypatch.setattr(placement, "_gpus", lambda name: [item.name for item in there if name in (item.name, "cuda")])
+    monkeypatch.setattr(placement, "look", lambda name: next(item for item in there if item.name == name))
     return there
 
 

@@ -64,9 +64,9 @@ def test_workers_after_the_first_know_what_it_learned(tmp_path: Path) -> None:
         assert len({result[0] for _, result in engine.run(fake_jobs.process, range(20))}) == 2
     before, *others = (tmp_path / "learned").read_text().splitlines()
     assert before == "()"
-    [told] = set(others)
+    [reported] = set(others)
     assert len(others) == 3, "the second, and the two that came in the place of both"
-    assert told in {f"({process},)" for process in processes}
+    assert reported in {f"({process},)" for process in processes}
 
 
 def test_a_machine_without_room_for_a_worker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +104,8 @@ def test_a_failure_is_one_line() -> None:
 def test_workers_are_processes_of_one_thread_each() -> None:
     with started() as engine:
         found = [result for _, result in engine.run(fake_jobs.process, range(20))]
-    assert {found[0][1:]} == {("cpu", "1", 1)} == {one[1:] for one in found}
-    processes = {one[0] for one in found}
+    assert {found[0][1:]} == {("cpu", "1", 1)} == {item[1:] for item in found}
+    processes = {item[0] for item in found}
     assert len(processes) == 2
     assert os.getpid() not in processes
     assert all(map(fake_jobs.gone, processes))
@@ -136,7 +136,7 @@ def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "said"),
+    ("prepare", "message"),
     [
         (
             fake_jobs.dead,
@@ -145,38 +145,38 @@ def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
         (fake_jobs.unlucky, "the workers cannot be used: RuntimeError: no kernel"),
     ],
 )
-def test_workers_that_cannot_be_started(prepare: Prepare, said: str) -> None:
+def test_workers_that_cannot_be_started(prepare: Prepare, message: str) -> None:
     with pytest.raises(TrainerError) as caught, started(prepare=prepare):
         raise AssertionError
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path: Path) -> None:
-    one = Placement(TWO.devices, workers=1)
+    item = Placement(TWO.devices, workers=1)
     with closing(open_engine("pool")) as engine:
-        engine.start(one, partial(fake_jobs.dead_later, tmp_path))
+        engine.start(item, partial(fake_jobs.dead_later, tmp_path))
         found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
     assert found[0] == 0
     assert {found[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
 
 
 def test_a_new_worker_whose_first_work_fails_gets_no_task(tmp_path: Path) -> None:
-    one = Placement(TWO.devices, workers=1)
+    item = Placement(TWO.devices, workers=1)
     with closing(open_engine("pool")) as engine:
-        engine.start(one, partial(fake_jobs.unlucky_later, tmp_path, (2, 3)))
+        engine.start(item, partial(fake_jobs.unlucky_later, tmp_path, (2, 3)))
         work = partial(fake_jobs.prepared_only, tmp_path, partial(fake_jobs.dying, tmp_path))
         assert dict(engine.run(work, (0, 1, 3))) == {0: 0, 1: 1, 3: 3}, "the third start in a row is right"
         assert engine.redone == 1, "a task that none had begun is not done again"
 
 
 def test_new_workers_whose_first_work_fails_leave_their_tasks_as_failures(tmp_path: Path) -> None:
-    one = Placement(TWO.devices, workers=1)
+    item = Placement(TWO.devices, workers=1)
     with closing(open_engine("pool")) as engine:
-        engine.start(one, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
+        engine.start(item, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
         found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
     assert found[0] == 0
-    said = "no worker could be started: the workers cannot be used: RuntimeError: "
-    assert {found[task].reason for task in (1, 2)} == {f"{said}no kernel"}
+    message = "no worker could be started: the workers cannot be used: RuntimeError: "
+    assert {found[task].reason for task in (1, 2)} == {f"{message}no kernel"}
     assert (tmp_path / "starts").read_text().count("\n") == 4, "three of them were tried"
 
 

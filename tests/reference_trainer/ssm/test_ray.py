@@ -148,10 +148,10 @@ def test_ctrl_c_at_any_moment_is_one_line(seconds: int) -> None:
     ) as program:
         time.sleep(seconds)
         program.send_signal(signal.SIGINT)
-        _, said = program.communicate(timeout=120)
-    assert program.returncode == 130, said
-    assert "interrupted" in said.splitlines()[-1]
-    assert "Traceback" not in said
+        _, message = program.communicate(timeout=120)
+    assert program.returncode == 130, message
+    assert "interrupted" in message.splitlines()[-1]
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("says", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

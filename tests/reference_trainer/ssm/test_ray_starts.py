@@ -78,8 +78,8 @@ def test_whatever_ray_raises_is_one_line(opened: Opened, monkeypatch: pytest.Mon
         raise Exception("The current node timed out during startup.\nSee its logs.")
 
     monkeypatch.setattr(ray, "init", init)
-    said = r"^engine ray: no cluster could be reached: The current node timed out during startup\. See its logs\.$"
-    with pytest.raises(TrainerError, match=said):
+    message = r"^engine ray: no cluster could be reached: The current node timed out during startup\. See its logs\.$"
+    with pytest.raises(TrainerError, match=message):
         engine.find_devices("cpu", PerformanceConfig(), 1)
     engine.close()
 
@@ -90,8 +90,8 @@ def test_a_cluster_that_lost_all_its_room_ends_the_tasks(opened: Opened, tmp_pat
     tasks = engine.run(partial(killing, tmp_path), (0, 1, 3))
     assert next(tasks) == (0, 0)
     ray.lose_room()
-    said = "no worker could be started: no node of the cluster had room for a new one within 120 s"
-    assert {result.reason for _, result in tasks} == {said}
+    message = "no worker could be started: no node of the cluster had room for a new one within 120 s"
+    assert {result.reason for _, result in tasks} == {message}
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_actors_whose_first_work_fails_leave_their_tasks_as_failures(opened: Ope
     start(engine, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
     found = dict(engine.run(partial(killing, tmp_path), (0, 1, 3)))
     assert found[0] == 0
-    said = "no worker could be started: the workers cannot be used: RuntimeError: "
-    assert {found[task].reason for task in (1, 3)} == {f"{said}no kernel"}
+    message = "no worker could be started: the workers cannot be used: RuntimeError: "
+    assert {found[task].reason for task in (1, 3)} == {f"{message}no kernel"}
     assert ray.killed == len(ray.asked) == 4
 
 

@@ -46,10 +46,10 @@ def refused(path: Path, **changed: object) -> str:
 def test_outcomes_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "results"
     content = written(path)
-    again = opened(path)
-    assert again.done == {job: outcome(job) for job in JOBS}
-    assert again.note == ""
-    again.close()
+    repeated = opened(path)
+    assert repeated.done == {job: outcome(job) for job in JOBS}
+    assert repeated.note == ""
+    repeated.close()
     assert path.read_bytes() == content
     rows = [json.loads(line) for line in content.splitlines()[1:]]
     assert {row["variant"] for row in rows} == {"as-found"}
@@ -65,9 +65,9 @@ def test_losses_that_json_has_no_word_for(tmp_path: Path) -> None:
     text = (tmp_path / "results").read_text()
     assert "NaN" not in text
     assert "Infinity" not in text
-    again = opened(tmp_path / "results")
-    fit = again.done[JOBS[0]].fit
-    again.close()
+    repeated = opened(tmp_path / "results")
+    fit = repeated.done[JOBS[0]].fit
+    repeated.close()
     assert math.isnan(fit.train_loss)
     assert fit.generalization_loss == math.inf
 
@@ -98,13 +98,13 @@ def test_a_file_that_was_cut_anywhere_is_gone_on_from(tmp_path: Path) -> None:
     for size in range(ends[3] + 1):
         path.write_bytes(content[:size])
         file = opened(path)
-        whole = sum(end <= size for end in ends)
+        complete = sum(end <= size for end in ends)
         at_end = size + 1 in ends  # only the end of the line is missing
-        assert len(file.done) == max(0, whole - 1 + (at_end and whole > 0)), size
+        assert len(file.done) == max(0, complete - 1 + (at_end and complete > 0)), size
         torn = size not in (0, *ends) and not at_end
         assert bool(file.note) == (torn and size > ends[0]), size
-        rest = [job for job in JOBS if job not in file.done]
-        file.add([outcome(job) for job in rest], "as-found")
+        remainder = [job for job in JOBS if job not in file.done]
+        file.add([outcome(job) for job in remainder], "as-found")
         file.close()
         assert path.read_bytes() == content, size
 
@@ -139,8 +139,8 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, damage: bytes) 
     lines = written(path).splitlines()
     lines[3] = damage
     path.write_bytes(b"\n".join(lines) + b"\n")
-    said = f"--results {path}: line 4 is damaged: remove it (its job is done again), or name another file"
-    assert refused(path) == said
+    message = f"--results {path}: line 4 is damaged: remove it (its job is done again), or name another file"
+    assert refused(path) == message
 
 
 @pytest.mark.parametrize("field", ["train_loss", "generalization_loss", "fitted", "epochs", "guesses", "memory_bytes"])
@@ -158,7 +158,7 @@ def test_a_value_that_is_missing_or_none(tmp_path: Path, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"epochs": 7}, f"its results are of --epochs {Settings().epochs}, this sweep has 7: name another file"),
         ({"sequence_length": 7}, "its results are of --sequence-length 24, this sweep has 7"),
@@ -166,9 +166,9 @@ def test_a_value_that_is_missing_or_none(tmp_path: Path, field: str) -> None:
         ({"gnc_loss": 0.5}, f"its results are of --gnc-loss {Settings().gnc_loss}, this sweep has 0.5"),
     ],
 )
-def test_results_of_other_settings_are_refused(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+def test_results_of_other_settings_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     written(tmp_path / "results")
-    assert said in refused(tmp_path / "results", **changed)
+    assert message in refused(tmp_path / "results", **changed)
 
 
 def test_a_sweep_may_grow_and_be_done_in_another_way(tmp_path: Path) -> None:
@@ -207,33 +207,33 @@ def test_a_second_writer_is_refused_and_may_write_afterwards(tmp_path: Path) -> 
 @pytest.mark.parametrize("room", [0, 1, 70, 10_000])
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     """A part is written, then an error comes."""
-    path, write, left = tmp_path / "results", os.write, [room]
+    path, write, remaining = tmp_path / "results", os.write, [room]
     file = opened(path)
     file.add([outcome(JOBS[0])], "as-found")
     before = path.read_bytes()
 
     def short(number: int, data: bytes) -> int:
-        part = data[: min(left[0], 60)]
+        part = data[: min(remaining[0], 60)]
         if not part:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        left[0] -= len(part)
+        remaining[0] -= len(part)
         return write(number, part)
 
     monkeypatch.setattr(result_file.os, "write", short)
     if room < 1000:
-        said = f"--results {path}: No space left on device; what is in it is whole; make room and start again"
+        message = f"--results {path}: No space left on device; what is in it is whole; make room and start again"
         with pytest.raises(TrainerError) as caught:
             file.add([outcome(job) for job in JOBS[1:3]], "as-found")
-        assert str(caught.value) == said
+        assert str(caught.value) == message
         assert path.read_bytes() == before
     else:  # in parts, but whole
         file.add([outcome(job) for job in JOBS[1:3]], "as-found")
     monkeypatch.undo()
     file.add([outcome(JOBS[3])], "as-found")
     file.close()
-    again = opened(path)
-    assert [*again.done] == ([JOBS[0], JOBS[3]] if room < 1000 else JOBS[:4])
-    again.close()
+    repeated = opened(path)
+    assert [*repeated.done] == ([JOBS[0], JOBS[3]] if room < 1000 else JOBS[:4])
+    repeated.close()
 
 
 def test_an_interrupt_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

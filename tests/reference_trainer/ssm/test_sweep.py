@@ -116,7 +116,7 @@ def test_finished_combinations_are_steps_of_the_process(
     monkeypatch.setattr(marks, "open_step", lambda: steps.append("open"))
     monkeypatch.setattr(marks, "step", lambda tokens=0, warmup=False: steps.append(tokens))
     facts: dict[str, Any] = {}
-    monkeypatch.setattr(marks, "describe", lambda **given: facts.update(given))
+    monkeypatch.setattr(marks, "describe", lambda **arguments: facts.update(arguments))
     sweep(small(fixes=fixes), work=fake_jobs.work)
     assert steps == ["open", *[3 * 8, 3 * 32] * 4]
     assert (facts["device"], facts["variant"]) == ("cpu", "+".join(fixes) or "as-found")
@@ -142,16 +142,16 @@ def test_a_combination_whose_job_is_given_up_is_a_step_all_the_same(
 def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     """By these a comparison refuses sides that do other work; the ways of doing it are no such facts."""
     facts: list[dict[str, Any]] = []
-    monkeypatch.setattr(marks, "describe", lambda **given: facts.append(given))
+    monkeypatch.setattr(marks, "describe", lambda **arguments: facts.append(arguments))
     monkeypatch.setattr(group_work, "apply", lambda *_, **__: None)  # a CPU has no such products
     sweep(small(), PerformanceConfig(tf32=True), work=fake_jobs.work)
     for changed in ({}, {"epochs": 300}, {"max_guesses": 7}, {"measurements": 5}, {"first_seed": 1}, WAYS["flat"]):
         sweep(small(**changed), work=fake_jobs.work)
-    assert [one["dtype"] for one in facts[:2]] == ["float32 with TF32 products", "float32"]
+    assert [item["dtype"] for item in facts[:2]] == ["float32 with TF32 products", "float32"]
     work = ("dtype", "methods", "seeds", "teacher_ranks", "student_dims", "sequence_length", "measurements", "budget")
-    said = [tuple(one[name] for name in work) for one in facts]
-    assert len(set(said)) == 6
-    assert said[-1] == said[1]
+    message = [tuple(item[name] for name in work) for item in facts]
+    assert len(set(message)) == 6
+    assert message[-1] == message[1]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -159,10 +159,10 @@ def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.Monke
 def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tmp_path: Path) -> None:
     """Others of its group are done."""
     settings = small(results=tmp_path / "results", student_dims=(8,), gnc=False, **WAYS[way])
-    said: list[str] = []
-    found = sweep(settings, progress=said.append, work=partial(fake_jobs.failing, tmp_path, times))
+    message: list[str] = []
+    found = sweep(settings, progress=message.append, work=partial(fake_jobs.failing, tmp_path, times))
     bad = [job for job in settings.jobs() if job.rank == BAD_RANK]
-    lines = "\n".join(said)
+    lines = "\n".join(message)
     assert found.retried == 3
     assert "failed, ValueError: no luck with gd-r13-d8-s0: tried once more" in lines
     if times == 1 and not (settings.fixes and "batched-seeds" in settings.fixes):
@@ -181,8 +181,8 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
         assert len(traces) == 3
         assert all("in failing\n" in trace for trace in traces)
         assert set(outcomes(settings)) == set(settings.jobs()) - set(bad)
-    again = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
-    assert (again.done, again.failures) == (6, {}), "and a later sweep does them"
+    second = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert (second.done, second.failures) == (6, {}), "and a later sweep does them"
     assert outcomes(settings) == expected(settings)
 
 
@@ -226,9 +226,9 @@ def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> 
     settings = small(results=tmp_path / "results")
     sweep(settings, work=partial(fake_jobs.counted, tmp_path))
     (tmp_path / "calls").unlink()
-    again = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    second = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
     assert calls(tmp_path) == []
-    assert (again.done, again.kept, again.success_rate, again.jobs_per_s) == (24, 24, None, None)
+    assert (second.done, second.kept, second.success_rate, second.jobs_per_s) == (24, 24, None, None)
     grown = small(results=tmp_path / "results", num_seeds=4, **WAYS["flat and batched"])
     sweep(grown, work=partial(fake_jobs.counted, tmp_path))
     assert sorted(calls(tmp_path)) == sorted(job.name for job in grown.jobs() if job.seed == 3)
@@ -319,8 +319,8 @@ def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: si
         assert process.returncode == -9
     else:
         assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
-        said = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command goes on from there\n"
-        assert err == said
+        message = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command goes on from there\n"
+        assert err == message
     done = calls(tmp_path)
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
@@ -365,8 +365,10 @@ def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) ->
 def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
     process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
     _, err = process.communicate(timeout=120)
-    said = f"error: --results {tmp_path}/results: File too large; what is in it is whole; make room and start again\n"
-    assert (process.returncode, err) == (2, said)
+    message = (
+        f"error: --results {tmp_path}/results: File too large; what is in it is whole; make room and start again\n"
+    )
+    assert (process.returncode, err) == (2, message)
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
     assert 2 <= len(before) < 16
