@@ -58,7 +58,7 @@ def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:
     }
 
 
-def row(kind: str, fix: str, worth: Ratio, total: float, **other: Any) -> LadderRow:
+def row(kind: str, fix: str, worth: Ratio, total: float, **another: Any) -> LadderRow:
     """A row of a ladder."""
     labels = {"cumulative": f"+ {fix}", "without": f"without {fix}", "alone": f"alone {fix}"}
     removes, rule = CURES[fix][:2] if fix in CURES else ("", "")
@@ -74,7 +74,7 @@ def row(kind: str, fix: str, worth: Ratio, total: float, **other: Any) -> Ladder
             "against": against,
             "total": gain(total),
             **fields,
-            **other,
+            **another,
         }
     )
 
@@ -84,12 +84,12 @@ def learner(steps: int = 240, rate: float = 31.0) -> Analysis:
     points = range(steps)
     loss = [1.9 + 3.6 * math.exp(-i / 40) + 0.05 * math.sin(9.7 * i) for i in points]
     accuracy = [0.31 * (1 - math.exp(-i / 55)) + 0.01 * math.sin(7.1 * i) for i in points]
-    held = [i for i in points if i % 24 == 0]
+    blocked = [i for i in points if i % 24 == 0]
     series = [
         ("loss", points, [max(0.0, value) for value in loss]),
         ("accuracy", points, [max(0.0, value) for value in accuracy]),
-        ("heldout_loss", held, [1.98 + 3.56 * math.exp(-i / 42) for i in held]),
-        ("heldout_accuracy", held, [0.29 * (1 - math.exp(-i / 58)) for i in held]),
+        ("heldout_loss", blocked, [1.98 + 3.56 * math.exp(-i / 42) for i in blocked]),
+        ("heldout_accuracy", blocked, [0.29 * (1 - math.exp(-i / 58)) for i in blocked]),
     ]
     facts = {
         "work": "learning",
@@ -149,7 +149,7 @@ def ladder() -> Ladder:
     full = climbed[-1].total.value or 1.0
     rows = [base, *climbed]
     for name, (*_, on_top) in CURES.items():
-        needing = tuple(other for other, needs in NEEDS.items() if name in needs)
+        needing = tuple(another for another, needs in NEEDS.items() if name in needs)
         rows.append(row("without", name, gain(on_top), full / on_top, also=needing))
     for name, (*_, alone, _added, _on_top) in CURES.items():
         rows.append(row("alone", name, gain(alone), alone, also=NEEDS.get(name, ())))
@@ -218,16 +218,16 @@ def with_gains(kind: str, **gains: Ratio) -> Ladder:
     """The made-up ladder with other gains in rows of one kind: a fix's name with _ for -, t375 for a chunk size."""
     ladder_ = ladder()
     rows = []
-    for one in ladder_.rows:
-        name = f"t{one.tokens_per_chunk}" if one.kind == "chunk size" else one.fix.replace("-", "_")
-        rows.append(replace(one, gain=gains[name]) if one.kind == kind and name in gains else one)
+    for item in ladder_.rows:
+        name = f"t{item.tokens_per_chunk}" if item.kind == "chunk size" else item.fix.replace("-", "_")
+        rows.append(replace(item, gain=gains[name]) if item.kind == kind and name in gains else item)
     return replace(ladder_, rows=tuple(rows))
 
 
 def one_round() -> Comparison:
     """No gain has an interval."""
     single = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason=note("one pair: no interval"))
-    rows = (one if one.kind in ("baseline", "work") else replace(one, gain=single) for one in ladder().rows)
+    rows = (item if item.kind in ("baseline", "work") else replace(item, gain=single) for item in ladder().rows)
     return with_ladder(Ladder(tuple(rows), rounds=1, interrupted=True))
 
 
@@ -235,11 +235,11 @@ def without_effect() -> Comparison:
     """No fix can be told from no effect; one is slower; chunk sizes spread widely."""
     gains = {name.replace("-", "_"): gain(1.001) for name in CURES}
     rows = [
-        *(one for one in with_gains("without", **{**gains, "async": gain(0.5)}).rows if one.kind != "chunk size"),
+        *(item for item in with_gains("without", **{**gains, "async": gain(0.5)}).rows if item.kind != "chunk size"),
         *(
-            one
-            for one in with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6)).rows
-            if one.kind == "chunk size"
+            item
+            for item in with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6)).rows
+            if item.kind == "chunk size"
         ),
     ]
     return with_ladder(replace(ladder(), rows=tuple(rows)))
@@ -249,17 +249,17 @@ def unmeasured() -> Comparison:
     """Rows that were not measured, each with the reason."""
     missing = none("the program failed")
     rows = tuple(
-        replace(one, gain=missing, total=missing)
-        if one.kind == "chunk size" or (one.kind, one.fix) in {("cumulative", "async"), ("without", "prefetch")}
-        else one
-        for one in ladder().rows
+        replace(item, gain=missing, total=missing)
+        if item.kind == "chunk size" or (item.kind, item.fix) in {("cumulative", "async"), ("without", "prefetch")}
+        else item
+        for item in ladder().rows
     )
     return with_ladder(replace(ladder(), rows=rows))
 
 
 def partial() -> Comparison:
     """Rows of two kinds only, and an as-found that does not state its chunk size."""
-    rows = [one for one in ladder().rows if one.kind in {"baseline", "alone"}]
+    rows = [item for item in ladder().rows if item.kind in {"baseline", "alone"}]
     return with_ladder(replace(ladder(), rows=(replace(rows[0], tokens_per_chunk=None), *rows[1:])))
 
 
