@@ -31,7 +31,7 @@ BATCH_TOKENIZE_S: Final = 0.0453
 SAMPLE_TOKENIZE_S: Final = 0.0057
 """The same, a sample."""
 HOPED_GAIN: Final = 300.0
-"""Tokens a second, cured over as found."""
+"""Ratio of tokens a second, fixed over as found."""
 HOPED_CPU: Final = (0.10, 0.15)
 HOPED_DEVICE_BUSY: Final = (0.85, 0.90)
 CAUSE: Final = "named as a cause"
@@ -63,12 +63,12 @@ def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None or not report_input.sides or not is_language_model(report_input):
         return ()
-    found, fixed = report_input.sides[0], report_input.sides[-1]
+    as_found, fixed = report_input.sides[0], report_input.sides[-1]
     rows = (
-        *_speed(report_input, found, fixed),
-        *_use(found, fixed),
-        *_pattern(found, fixed),
-        *_tokenize(ladder, found, fixed),
+        *_speed(report_input, as_found, fixed),
+        *_use(as_found, fixed),
+        *_pattern(as_found, fixed),
+        *_tokenize(ladder, as_found, fixed),
     )
     return tuple(ClaimRow(*row) for row in rows)
 
@@ -79,20 +79,20 @@ def is_language_model(report_input: ReportInput) -> bool:
     return not sides or sides[0].info.facts.get("trainer", _MODULE) == _MODULE
 
 
-def _speed(report_input: ReportInput, found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    measured = measure_cell(found.measure("tokens_per_s"), spread=True)
-    yield "Tokens a second", found.label, f"{count(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
+def _speed(report_input: ReportInput, as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
+    measured = measure_cell(as_found.measure("tokens_per_s"), spread=True)
+    yield "Tokens a second", as_found.label, f"{count(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
     gain = ratio_cell(report_input.ratio(fixed.label, "tokens_per_s"))
     yield "Tokens a second over as-found", fixed.label, f"{count(HOPED_GAIN)}{TIMES}, hoped for", gain
 
 
-def _use(found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
+def _use(as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """CPU of the host and time in which the device was busy."""
     title = "CPU of the host's threads"
-    yield title, found.label, f"{_whole(AS_FOUND_CPU)} of the machine", _cpu(found)
+    yield title, as_found.label, f"{_whole(AS_FOUND_CPU)} of the machine", _cpu(as_found)
     yield title, fixed.label, f"{_span(HOPED_CPU)}, hoped for", _cpu(fixed)
-    busy = [measure_cell(view.measure("device_utilization"), share=True) for view in (found, fixed)]
-    yield "Device busy", found.label, _whole(AS_FOUND_DEVICE_BUSY), busy[0]
+    busy = [measure_cell(view.measure("device_utilization"), share=True) for view in (as_found, fixed)]
+    yield "Device busy", as_found.label, _whole(AS_FOUND_DEVICE_BUSY), busy[0]
     yield "Device busy", fixed.label, f"{_span(HOPED_DEVICE_BUSY)}, hoped for", busy[1]
 
 
@@ -104,17 +104,17 @@ def _cpu(view: ReportSide) -> Cell:
     return Cell(f"{100 * measured.value:.0f}", "%", sort=measured.value, note=note)
 
 
-def _pattern(found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
+def _pattern(as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """What a chunk asks of the device."""
     claimed = f"{count(SYNCS_PER_CHUNK)}, one after every token"
-    yield "Syncs a chunk", found.label, claimed, _beside(found, fixed, ("syncs_per_step",))
-    yield "Copies a chunk", found.label, THOUSANDS, _beside(found, fixed, _COPIES)
-    yield "Allocations a chunk", found.label, THOUSANDS, _beside(found, fixed, ("allocations_per_step",))
+    yield "Syncs a chunk", as_found.label, claimed, _beside(as_found, fixed, ("syncs_per_step",))
+    yield "Copies a chunk", as_found.label, THOUSANDS, _beside(as_found, fixed, _COPIES)
+    yield "Allocations a chunk", as_found.label, THOUSANDS, _beside(as_found, fixed, ("allocations_per_step",))
 
 
-def _beside(found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cell:
-    """The sum of counters as found, with that of the cured side below."""
-    counted, reason = _sum(found, names)
+def _beside(as_found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cell:
+    """The sum of counters as found, with that of the fixed side below."""
+    counted, reason = _sum(as_found, names)
     if counted is None:
         return missing_cell(reason)
     after, _ = _sum(fixed, names)
@@ -125,16 +125,16 @@ def _beside(found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cel
 def _sum(view: ReportSide, names: tuple[str, ...]) -> tuple[float | None, Notice | None]:
     """Sum of those of `names` that were counted; None with the reason where the first was not."""
     measures = [view.measure(name) for name in names]
-    known = [one.value for one in measures if one.value is not None]
-    return (None, measures[0].reason) if measures[0].value is None else (sum(known), None)
+    values = [measure.value for measure in measures if measure.value is not None]
+    return (None, measures[0].reason) if measures[0].value is None else (sum(values), None)
 
 
-def _tokenize(ladder: Ladder, found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
+def _tokenize(ladder: Ladder, as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
     """Share and time of tokenization, which is the category input of the breakdown."""
     title = "Tokenization (input), share of the host's time"
-    yield title, found.label, CAUSE, _input_share(found)
+    yield title, as_found.label, CAUSE, _input_share(as_found)
     yield title, fixed.label, "not claimed", _input_share(fixed)
-    batch, single = _batched(ladder), _sample_time(found.detailed, found)
+    batch, single = _batched(ladder), _sample_time(as_found.detailed, as_found)
     for what, claimed, samples in (
         (f"Tokenization of {BATCH_SAMPLES} samples in one batch", BATCH_TOKENIZE_S, BATCH_SAMPLES),
         ("The same, a sample", SAMPLE_TOKENIZE_S, 1),
@@ -155,16 +155,18 @@ def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
 def _input_share(view: ReportSide) -> Cell:
     parts = view.detailed.breakdown
     total = sum(part.value for part in parts.values() if part.value is not None)
-    own = parts.get("input")
-    if own is None or own.value is None or not total:
-        return missing_cell(own.reason if own is not None and own.reason else view.why_no_breakdown())
-    return Cell(percent(own.value / total).removesuffix("%"), "%", sort=own.value / total, note="breakdown pass")
+    part = parts.get("input")
+    if part is None or part.value is None or not total:
+        return missing_cell(part.reason if part is not None and part.reason else view.why_no_breakdown())
+    return Cell(percent(part.value / total).removesuffix("%"), "%", sort=part.value / total, note="breakdown pass")
 
 
 def _batched(ladder: Ladder) -> Measure | None:
     """Seconds of input a sample in one call a chunk; None where no row of that has a breakdown."""
     rows = (row.analysis for row in ladder.rows if row.fixes == ("batch-tokenize",) and row.analysis)
-    return next((_sample_time(one, None) for one in rows if (p := one.breakdown.get("input")) and p.value), None)
+    return next(
+        (_sample_time(analysis, None) for analysis in rows if (p := analysis.breakdown.get("input")) and p.value), None
+    )
 
 
 def _sample_time(analysis: Analysis, view: ReportSide | None) -> Measure:

@@ -90,7 +90,7 @@ class LadderRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
+class FixEffects:
     """One fix of the full set, with its three effects."""
 
     fix: str
@@ -131,14 +131,14 @@ class Ladder:
         """Rows of these kinds, in their order."""
         return tuple(row for row in self.rows if row.kind in kinds)
 
-    def cures(self) -> tuple[Cure, ...]:
+    def effects(self) -> tuple[FixEffects, ...]:
         """Every fix of the full set, in the order of the ladder."""
         kinds = ("alone", "cumulative", "without")
         rows = self.of_kind(*kinds)
         by_effect = {(row.fix, row.kind): row for row in rows}
         first = {row.fix: row for row in reversed(rows)}
         return tuple(
-            Cure(fix, first[fix].removes, first[fix].rule, *(by_effect.get((fix, kind)) for kind in kinds))
+            FixEffects(fix, first[fix].removes, first[fix].rule, *(by_effect.get((fix, kind)) for kind in kinds))
             for fix in dict.fromkeys(row.fix for row in rows)
         )
 

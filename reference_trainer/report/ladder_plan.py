@@ -155,7 +155,7 @@ def _faults_of_full_set(listed: FixList, by_name: Mapping[str, ListedFix]) -> It
         yield "its full set names a fix twice"
     for number, name in enumerate(listed.fixed):
         if name not in by_name or by_name[name].kind != "cure" or not by_name[name].available:
-            yield f"its full set has {name!r}, which is no cure that can run here"
+            yield f"its full set has {name!r}, which is no fix that can run here"
             return
         for related in by_name[name].requires:
             if related not in listed.fixed[:number]:
@@ -185,7 +185,7 @@ class Program:
     warm: bool = False
     """Run once before anything is measured."""
     optional: bool = False
-    """Its row is no cure: where it cannot run, the others are measured all the same."""
+    """Its row is no fix of the full set: where it cannot run, the others are measured all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What each cure gives: alone, on top of those before it, and on top of all others; and which of them carried it."""
+"""What each fix gives: alone, on top of those before it, and on top of all others; and which of them carried it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
 from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.text import NO_REASON, describe
-from reference_trainer.report.ladder import Cure, Ladder, LadderRow, comparison_ladder, gain, listed
+from reference_trainer.report.ladder import FixEffects, Ladder, LadderRow, comparison_ladder, gain, listed
 from reference_trainer.report.ladder_json import ladder_json
 
-TITLE = "The ladder of cures"
+TITLE = "The ladder of fixes"
 _CARRIERS = 3
-"""Cures that the first sentence names as carrying the gain."""
+"""Fixes that the first sentence names as carrying the gain."""
 _COLUMNS = (
-    Column("Cure"),
+    Column("Fix"),
     Column("Alone", number=True),
     Column("On top of those before it", number=True),
     Column("On top of all others", number=True),
@@ -39,8 +39,8 @@ _COLUMNS = (
 )
 _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
-    "without this cure. What a cure needs came along with it, and what needs it was left out with it. "
-    "Rules, which are to find what a cure removes in any program, are planned: none is written yet."
+    "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
+    "Rules, which are to find what a fix removes in any program, are planned: none is written yet."
 )
 
 
@@ -49,18 +49,18 @@ def build(report_input: ReportInput) -> Section | None:
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None:
         return None
-    found = ladder.cures()
+    effects = ladder.effects()
     warning = _interrupted(ladder)
-    if not found:
-        reason = "no round was complete" if ladder.interrupted else "the ladder has no row of a cure"
+    if not effects:
+        reason = "no round was complete" if ladder.interrupted else "the ladder has no row of a fix"
         return Section(
-            "ladder", TITLE, (*warning, NotMeasured("what each cure gives", reason), *_rest(report_input, ladder))
+            "ladder", TITLE, (*warning, NotMeasured("what each fix gives", reason), *_rest(report_input, ladder))
         )
     speed = report_input.rate_phrase("tokens_per_s")
-    sentence = Text(said(found, ladder.rounds, speed))
+    sentence = Text(said(effects, ladder.rounds, speed))
     falls = waterfall(report_input, ladder)
     table = Table(
-        "What each cure gives", _COLUMNS, tuple(_row(cure) for cure in found), _NOTE.format(speed.capitalize())
+        "What each fix gives", _COLUMNS, tuple(_row(fix) for fix in effects), _NOTE.format(speed.capitalize())
     )
     first: tuple[Block, ...] = (*warning, sentence, falls)
     return Section("ladder", TITLE, (*first, table, *_rest(report_input, ladder)), brief=first)
@@ -74,54 +74,56 @@ def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
     return (Callout(f"Interrupted: {rounds} of the ladder {were} complete, fewer than asked for.", "warning", "Doubt"),)
 
 
-def said(found: tuple[Cure, ...], rounds: int, speed: str = "tokens a second") -> str:
+def said(effects: tuple[FixEffects, ...], rounds: int, speed: str = "tokens a second") -> str:
     """What the ladder shows: the effects of leaving out, then what was seen to slow down where it was added."""
-    return _left_out(found, rounds, speed) + _slower(found)
+    return _left_out(effects, rounds, speed) + _slower(effects)
 
 
-def _left_out(found: tuple[Cure, ...], rounds: int, speed: str) -> str:
-    """Which cures carried the gain by what their leaving out costs, and which could not be told from no effect."""
-    known = sorted((c for c in found if c.on_top.value is not None), key=lambda cure: -(cure.on_top.value or 0.0))
-    if not known:
-        return f"What each cure gives on top of the others was not measured: {_reason(found)}."
-    sure = [cure for cure in known if cure.on_top.low is not None]
-    carriers = [cure for cure in known if _clear(cure, faster=True)][:_CARRIERS]
-    same = [cure.fix for cure in sure if not cure.on_top.different]
+def _left_out(effects: tuple[FixEffects, ...], rounds: int, speed: str) -> str:
+    """Which fixes carried the gain by what their leaving out costs, and which could not be told from no effect."""
+    measured = sorted(
+        (fix for fix in effects if fix.on_top.value is not None), key=lambda fix: -(fix.on_top.value or 0.0)
+    )
+    if not measured:
+        return f"What each fix gives on top of the others was not measured: {_reason(effects)}."
+    with_interval = [fix for fix in measured if fix.on_top.low is not None]
+    carriers = [fix for fix in measured if _clear(fix, faster=True)][:_CARRIERS]
+    same = [fix.fix for fix in with_interval if not fix.on_top.different]
     if carriers:
         parts = [f"Left out one at a time, {_effect(carriers[0])} costs most {speed}" + _then(carriers[1:])]
-    elif not sure:
-        largest = listed(_effect(cure) for cure in known[:_CARRIERS])
-        few = "one round" if rounds == 1 else "so few rounds"
-        return f"With {few} no effect can be told from chance; left out one at a time, the largest: {largest}."
-    elif len(same) == len(found):
+    elif not with_interval:
+        largest = listed(_effect(fix) for fix in measured[:_CARRIERS])
+        few_rounds = "one round" if rounds == 1 else "so few rounds"
+        return f"With {few_rounds} no effect can be told from chance; left out one at a time, the largest: {largest}."
+    elif len(same) == len(effects):
         return (
-            f"Left out one at a time, none of the {len(same)} cures could be told from no effect on this machine, "
+            f"Left out one at a time, none of the {len(same)} fixes could be told from no effect on this machine, "
             f"with {rounds} rounds."
         )
     else:
-        parts = ["Left out one at a time, no cure was seen to give anything"]
+        parts = ["Left out one at a time, no fix was seen to give anything"]
     if same:
         parts.append(f"{listed(same)} could not be told from no effect on this machine")
-    worse = [cure for cure in known if _clear(cure, faster=False)]
+    worse = [fix for fix in measured if _clear(fix, faster=False)]
     if worse:
-        parts.append(f"the full set is slower with {listed(f'{c.fix} ({_times(c)})' for c in worse)}")
-    absent = [cure.fix for cure in found if cure.on_top.value is None]
+        parts.append(f"the full set is slower with {listed(f'{fix.fix} ({_times(fix)})' for fix in worse)}")
+    absent = [fix.fix for fix in effects if fix.on_top.value is None]
     if absent:
         parts.append(f"not measured: {listed(absent)}")
     return "; ".join(parts) + "."
 
 
-def _slower(found: tuple[Cure, ...]) -> str:
-    """Cures whose interval lies below 1 on top of those before them, or alone over as-found."""
-    places = (
-        ("where it was added", [(cure.fix, cure.added) for cure in found]),
-        ("alone, over as-found", [(cure.fix, cure.alone) for cure in found]),
+def _slower(effects: tuple[FixEffects, ...]) -> str:
+    """Fixes whose interval lies below 1 on top of those before them, or alone over as-found."""
+    columns = (
+        ("where it was added", [(fix.fix, fix.added) for fix in effects]),
+        ("alone, over as-found", [(fix.fix, fix.alone) for fix in effects]),
     )
     parts = []
-    for where, rows in places:
-        seen = [(fix, ratio) for fix, row in rows if (ratio := gain(row)).high is not None and ratio.high < 1]
-        if seen:
-            parts.append(f"slower {where}: " + listed(f"{fix} ({_interval(ratio)})" for fix, ratio in seen))
+    for where, rows in columns:
+        slower = [(fix, ratio) for fix, row in rows if (ratio := gain(row)).high is not None and ratio.high < 1]
+        if slower:
+            parts.append(f"slower {where}: " + listed(f"{fix} ({_interval(ratio)})" for fix, ratio in slower))
     return f" S{parts[0][1:]}{''.join(f'; {part}' for part in parts[1:])}." if parts else ""
 
 
@@ -130,46 +132,46 @@ def _interval(ratio: Ratio) -> str:
     return f"{ratio_text(ratio.value or 0.0)}, 95% {ends}"
 
 
-def _then(cures_after: list[Cure]) -> str:
-    return f", then {listed(map(_effect, cures_after))}" if cures_after else ""
+def _then(later: list[FixEffects]) -> str:
+    return f", then {listed(map(_effect, later))}" if later else ""
 
 
-def _clear(cure: Cure, *, faster: bool) -> bool:
-    value = cure.on_top.value
-    return cure.on_top.different and value is not None and (value > 1) == faster
+def _clear(fix: FixEffects, *, faster: bool) -> bool:
+    value = fix.on_top.value
+    return fix.on_top.different and value is not None and (value > 1) == faster
 
 
-def _effect(cure: Cure) -> str:
-    """A cure, how many had to go with it, and what the set gains by them."""
-    also = len(cure.without.also) if cure.without else 0
+def _effect(fix: FixEffects) -> str:
+    """A fix, how many had to go with it, and what the set gains by them."""
+    also = len(fix.without.also) if fix.without else 0
     others = f", with the {'one' if also == 1 else also} that need{'s' * (also == 1)} it" if also else ""
-    return f"{cure.fix} ({_times(cure)}{others})"
+    return f"{fix.fix} ({_times(fix)}{others})"
 
 
-def _times(cure: Cure) -> str:
-    return ratio_text(cure.on_top.value or 0.0)
+def _times(fix: FixEffects) -> str:
+    return ratio_text(fix.on_top.value or 0.0)
 
 
-def _reason(found: tuple[Cure, ...]) -> str:
-    return next((describe(cure.on_top.reason) for cure in found if cure.on_top.reason), NO_REASON)
+def _reason(effects: tuple[FixEffects, ...]) -> str:
+    return next((describe(fix.on_top.reason) for fix in effects if fix.on_top.reason), NO_REASON)
 
 
-def _row(cure: Cure) -> tuple[Cell, ...]:
+def _row(fix: FixEffects) -> tuple[Cell, ...]:
     together = []
-    if cure.alone and cure.alone.also:
-        together.append(f"alone: {listed(cure.alone.also)}")
-    if cure.without and cure.without.also:
-        together.append(f"left out: {listed(cure.without.also)}")
+    if fix.alone and fix.alone.also:
+        together.append(f"alone: {listed(fix.alone.also)}")
+    if fix.without and fix.without.also:
+        together.append(f"left out: {listed(fix.without.also)}")
     return (
-        Cell(cure.fix, note=_removes(cure.removes), strong=True),
-        *(ratio_cell(gain(row)) for row in (cure.alone, cure.added, cure.without)),
+        Cell(fix.fix, note=_removes(fix.removes), strong=True),
+        *(ratio_cell(gain(row)) for row in (fix.alone, fix.added, fix.without)),
         Cell("; ".join(together)),
-        Cell(cure.rule),
+        Cell(fix.rule),
     )
 
 
 def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:
-    """Rows that are no like-for-like ratio, and cures that cannot run here."""
+    """Rows that are no like-for-like ratio, and fixes that cannot run here."""
     blocks: list[Block] = []
     others = ladder.of_kind("instead", "work")
     if others:
@@ -194,8 +196,8 @@ def _why(row: LadderRow, speed: str) -> str:
     """Why no ratio of a row is like for like."""
     if row.kind == "work":
         return f"{describe(row.gain.reason) or 'does other work'}; its {speed} are held against nothing"
-    place = f"in place of {listed(row.also)}; " if row.also else ""
-    return f"{place}what was done before the run began is in none of its steps"
+    replaced = f"in place of {listed(row.also)}; " if row.also else ""
+    return f"{replaced}what was done before the run began is in none of its steps"
 
 
 def _other(row: LadderRow) -> tuple[Cell, ...]:
@@ -210,7 +212,7 @@ def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasu
     start = base.measure("tokens_per_s") if base else None
     if base is None or start is None or not start.value:
         reason = describe(start.reason) if start else "the ladder has no row of as-found"
-        return NotMeasured("the waterfall of the cures", reason or "as-found did no work that it counted")
+        return NotMeasured("the waterfall of the fixes", reason or "as-found did no work that it counted")
     cell = measure_cell(start, spread=True)
     stairs = [
         Stair(
@@ -230,13 +232,13 @@ def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasu
         stairs.append(_whole(report_input, climbed[-1].total, len(climbed), start.value))
     rounds = f"{ladder.rounds} interleaved round{'s' * (ladder.rounds != 1)}"
     note = (
-        f"Measured on {on_device(report_input)} in {rounds}. Each bar is one more cure over those before it. Levels "
+        f"Measured on {on_device(report_input)} in {rounds}. Each bar is one more fix over those before it. Levels "
         f"are the median of {base.label} times the factors, not medians of their own; "
         "the thin lines are 95% intervals, without a cap where they go on. The axis is logarithmic: "
         "equal lengths are equal factors."
     )
-    words = report_input.rate_phrase("tokens_per_s").capitalize()
-    return Waterfall(f"{words}, one cure after the other", start.unit, tuple(stairs), note)
+    rate_name = report_input.rate_phrase("tokens_per_s").capitalize()
+    return Waterfall(f"{rate_name}, one fix after the other", start.unit, tuple(stairs), note)
 
 
 def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
@@ -264,26 +266,26 @@ def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
         level = end
 
 
-def _kind(found: Ratio) -> str:
-    if found.low is None or found.value is None:
+def _kind(gain: Ratio) -> str:
+    if gain.low is None or gain.value is None:
         return "unknown"
-    if not found.different:
+    if not gain.different:
         return "same"
-    return "gain" if found.value > 1 else "loss"
+    return "gain" if gain.value > 1 else "loss"
 
 
 def _whole(report_input: ReportInput, total: Ratio, count: int, base: float) -> Stair:
     cell = ratio_cell(total)
     label = report_input.sides[-1].label if len(report_input.sides) > 1 else "all of them"
     end, low, high = (base * value if value else None for value in (total.value, total.low, total.high))
-    note = f"all {count} cures" if count > 1 else "the one cure"
+    note = f"all {count} fixes" if count > 1 else "the one fix"
     return Stair(label, base, end, low, high, cell.text + cell.unit, cell.interval, "total", note, cell.note)
 
 
 def on_device(report_input: ReportInput) -> str:
     """The device in a sentence."""
-    named = report_input.devices
-    return f"the {named}" if named == HOST_DEVICE else named
+    names = report_input.devices
+    return f"the {names}" if names == HOST_DEVICE else names
 
 
 PLUGIN = SectionPlugin("ladder", TITLE, 22, build, ladder_json)

@@ -40,13 +40,13 @@ class Curves:
 
     def series(self, name: str) -> Series | None:
         """The series of that name, if it has two points or more."""
-        found = (one for one in self.analysis.series if one.name == name and len(one.times) > 1)
-        return next(found, None)
+        matches = (run for run in self.analysis.series if run.name == name and len(run.times) > 1)
+        return next(matches, None)
 
     def ends(self, name: str) -> tuple[float, float] | None:
         """First and last value of a series."""
-        found = self.series(name)
-        return (found.values[0], found.values[-1]) if found else None
+        series = self.series(name)
+        return (series.values[0], series.values[-1]) if series else None
 
     def fact(self, name: str) -> float | None:
         """A positive number that the program said of itself."""
@@ -65,58 +65,58 @@ def learner_of(report_input: ReportInput) -> Curves | None:
     """The learning row of a ladder."""
     ladder = comparison_ladder(report_input.comparison)
     rows = ladder.of_kind("work") if ladder else ()
-    found = (Curves(row.label, "s2", row.analysis) for row in rows if row.fix == LEARN and row.analysis)
-    return next((one for one in found if one.series("loss") or one.series("heldout_loss")), None)
+    matches = (Curves(row.label, "s2", row.analysis) for row in rows if row.fix == LEARN and row.analysis)
+    return next((run for run in matches if run.series("loss") or run.series("heldout_loss")), None)
 
 
 def learning_blocks(learner: Curves, stuck: Curves | None) -> tuple[Block, ...]:
     """What was learned in words; losses of two kinds, each on its own axes; accuracies on common ones."""
-    both = (learner, *((stuck,) if stuck else ()))
-    plots = (lines(both, "loss"), lines(both, "accuracy"))
+    pair = (learner, *((stuck,) if stuck else ()))
+    plots = (lines(pair, "loss"), lines(pair, "accuracy"))
     return (Text(said(learner, stuck)), *(plot for plot in plots if plot.panels))
 
 
 def lines(several: tuple[Curves, ...], name: str) -> Lines:
     """One panel for each run that has a series of `name`; on the same axes, unless the losses are of two kinds."""
-    learns = {one.learns for one in several}
+    learns = {run.learns for run in several}
     mixed = not is_share(name) and len(learns) > 1
-    in_steps = True in learns and all(one.steps_per_s for one in several)
-    panels = tuple(panel for one in several if (panel := _panel(one, name, mixed=mixed, in_steps=in_steps)).curves)
+    in_steps = True in learns and all(run.steps_per_s for run in several)
+    panels = tuple(panel for run in several if (panel := _panel(run, name, mixed=mixed, in_steps=in_steps)).curves)
     note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
     x_label = "steps" if in_steps else "seconds"
     unit = "" if mixed or not several else _unit(several[0], name)
     return Lines(label(name), x_label, unit, panels, note=note, separate_x=in_steps, separate_y=mixed)
 
 
-def _unit(one: Curves, name: str) -> str:
-    return "%" if is_share(name) else "nats" if one.learns else ""
+def _unit(run: Curves, name: str) -> str:
+    return "%" if is_share(name) else "nats" if run.learns else ""
 
 
-def _panel(one: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
+def _panel(run: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
     scale = 100.0 if is_share(name) else 1.0
-    rate = (one.steps_per_s or 1.0) if in_steps else 1.0
-    held_out = one.series(f"heldout_{name}")
-    named = ("training text", "floor") if held_out else (one.label, one.tone)
+    rate = (run.steps_per_s or 1.0) if in_steps else 1.0
+    held_out = run.series(f"heldout_{name}")
+    style = ("training text", "floor") if held_out else (run.label, run.tone)
     curves = []
-    for series, title, tone in ((one.series(name), *named), (held_out, "held-out text", _HELD_OUT_TONE)):
+    for series, title, tone in ((run.series(name), *style), (held_out, "held-out text", _HELD_OUT_TONE)):
         if series is not None:
             values = tuple(scale * value for value in series.values)
             times = tuple(rate * time for time in series.times)
             single = series is held_out and len(values) <= _MOST_DOTS
             ends = (values, values) if single else ((), ())
             curves.append(Curve(title, tone, times, values, *ends))
-    kind = "cross-entropy" if one.learns else "share of wrong predictions (0/1 loss)"
-    title = f"{one.label}: {kind}" if mixed else one.label
-    levels = _levels(one, name) if one.learns else ()
-    return Panel(title, tuple(curves), levels, "nats" if mixed and one.learns else "")
+    kind = "cross-entropy" if run.learns else "share of wrong predictions (0/1 loss)"
+    title = f"{run.label}: {kind}" if mixed else run.label
+    levels = _levels(run, name) if run.learns else ()
+    return Panel(title, tuple(curves), levels, "nats" if mixed and run.learns else "")
 
 
-def _levels(one: Curves, name: str) -> tuple[Level, ...]:
+def _levels(run: Curves, name: str) -> tuple[Level, ...]:
     """What a model that has learned nothing, and one that only counts pairs, would reach."""
-    bigram = one.fact(f"bigram_{name}")
+    bigram = run.fact(f"bigram_{name}")
     if is_share(name):
         return (Level("bigram counts", 100 * bigram, percent(bigram)),) if bigram else ()
-    vocabulary = one.fact("vocabulary")
+    vocabulary = run.fact("vocabulary")
     levels = (Level("ln V", math.log(vocabulary), count(math.log(vocabulary))),) if vocabulary else ()
     return levels + ((Level("bigram counts", bigram, count(bigram)),) if bigram else ())
 
@@ -173,8 +173,8 @@ def build(report_input: ReportInput) -> Section | None:
     """
     sides = report_input.sides
     learner = learner_of(report_input)
-    known = any(view.measure(name).value is not None for view in sides for name in _NAMES)
-    if learner is None and not known:
+    has_values = any(view.measure(name).value is not None for view in sides for name in _NAMES)
+    if learner is None and not has_values:
         if report_input.comparison is None:
             return None
         reason = describe(sides[0].measure("loss").reason) or "the program reports no loss"
@@ -186,7 +186,7 @@ def build(report_input: ReportInput) -> Section | None:
     elif report_input.comparison is None and drawn and drawn[0].learns:
         blocks.append(Text(said(drawn[0], None)))
     note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
-    if known:
+    if has_values:
         table = compare_table(
             report_input,
             _names(sides),
@@ -208,8 +208,8 @@ def _names(sides: tuple[ReportSide, ...]) -> tuple[str, ...]:
 
 def _curves(view: ReportSide) -> Curves | None:
     """Of the first run of a side that has a curve of its loss or accuracy."""
-    found = (Curves(view.label, view.tone, run) for run in (*view.runs, view.detailed))
-    return next((one for one in found if any(map(one.series, (*_NAMES, *HELD_OUT)))), None)
+    matches = (Curves(view.label, view.tone, run) for run in (*view.runs, view.detailed))
+    return next((run for run in matches if any(map(run.series, (*_NAMES, *HELD_OUT)))), None)
 
 
 PLUGIN = SectionPlugin("learning", TITLE, 90, build)

@@ -50,26 +50,26 @@ def build(report_input: ReportInput) -> Section | None:
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None or not is_language_model(report_input):
         return None
-    found = sizes(ladder, report_input)
-    if not any(not size.is_default for size in found):
+    all_sizes = sizes(ladder, report_input)
+    if not any(not size.is_default for size in all_sizes):
         reason = "no round was complete" if ladder.interrupted else "the ladder has no row of another chunk size"
         return Section("quick-fix", TITLE, (NotMeasured("smaller chunks", reason),))
-    sentence = Text(said(found))
-    plots = tuple((title, (plot,)) for title, plot in _plots(found))
-    blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(found, report_input.devices)]
+    sentence = Text(said(all_sizes))
+    plots = tuple((title, (plot,)) for title, plot in _plots(all_sizes))
+    blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(all_sizes, report_input.devices)]
     return Section("quick-fix", TITLE, tuple(blocks), brief=(sentence,))
 
 
 def sizes(ladder: Ladder, report_input: ReportInput) -> tuple[Size, ...]:
     """As-found's own size and those of the sweep, the largest first."""
-    found, base = {}, ladder.baseline
-    own = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(report_input)
+    all_sizes, base = {}, ladder.baseline
+    default_tokens = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(report_input)
     for row in ladder.of_kind("chunk size"):
         if row.tokens_per_chunk:
-            found[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
-    if base is not None and own:
-        found[own] = Size(own, base, is_default=True)
-    return tuple(sorted(found.values(), key=lambda size: -size.tokens))
+            all_sizes[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
+    if base is not None and default_tokens:
+        all_sizes[default_tokens] = Size(default_tokens, base, is_default=True)
+    return tuple(sorted(all_sizes.values(), key=lambda size: -size.tokens))
 
 
 def _stated(report_input: ReportInput) -> int | None:
@@ -78,19 +78,21 @@ def _stated(report_input: ReportInput) -> int | None:
     return stated if isinstance(stated, int) and stated > 0 else None
 
 
-def said(found: tuple[Size, ...]) -> str:
+def said(all_sizes: tuple[Size, ...]) -> str:
     """What the smallest chunk changes; whether tokens a second moved at any size, by the intervals alone."""
-    return f"{_time_said(found)} {_speed_said([size for size in found if not size.is_default])}"
+    return f"{_time_said(all_sizes)} {_speed_said([size for size in all_sizes if not size.is_default])}"
 
 
-def _time_said(found: tuple[Size, ...]) -> str:
-    least, default = found[-1], next((size for size in found if size.is_default), None)
-    if default is None or default is least or not default.time.value or not least.time.value:
-        return f"Chunks of {listed_sizes(found)} tokens were tried."
-    took, before = (phrase(size.time.value or 0.0, "s") for size in (least, default))
-    part, share = (ratio_of(a, b) for a, b in ((least.tokens, default.tokens), (least.time.value, default.time.value)))
+def _time_said(all_sizes: tuple[Size, ...]) -> str:
+    smallest, default = all_sizes[-1], next((size for size in all_sizes if size.is_default), None)
+    if default is None or default is smallest or not default.time.value or not smallest.time.value:
+        return f"Chunks of {listed_sizes(all_sizes)} tokens were tried."
+    took, before = (phrase(size.time.value or 0.0, "s") for size in (smallest, default))
+    part, share = (
+        ratio_of(a, b) for a, b in ((smallest.tokens, default.tokens), (smallest.time.value, default.time.value))
+    )
     return (
-        f"A chunk of {least.tokens:,} tokens instead of {default.tokens:,} takes {took} instead of {before}: "
+        f"A chunk of {smallest.tokens:,} tokens instead of {default.tokens:,} takes {took} instead of {before}: "
         f"{share} the time for {part} the tokens."
     )
 
@@ -100,21 +102,21 @@ def ratio_of(after: float, before: float) -> str:
     return f"1/{count(before / after)}" if after < before else ratio_text(after / before)
 
 
-def listed_sizes(found: tuple[Size, ...]) -> str:
+def listed_sizes(all_sizes: tuple[Size, ...]) -> str:
     """Sizes in words."""
-    return ", ".join(f"{size.tokens:,}" for size in found)
+    return ", ".join(f"{size.tokens:,}" for size in all_sizes)
 
 
 def _speed_said(tried: list[Size]) -> str:
-    known = [(size, value) for size in tried if (value := size.row.gain.value) is not None]
-    if not known:
+    measured = [(size, value) for size in tried if (value := size.row.gain.value) is not None]
+    if not measured:
         reason = next((describe(size.row.gain.reason) for size in tried if size.row.gain.reason), NO_REASON)
         return f"What becomes of tokens a second was not measured: {reason}."
-    moved = [(size, value) for size, value in known if size.row.gain.different]
-    still = [(size, value) for size, value in known if not size.row.gain.different]
+    moved = [(size, value) for size, value in measured if size.row.gain.different]
+    still = [(size, value) for size, value in measured if not size.row.gain.different]
     if not moved and any(size.row.gain.low is None for size, _ in still):
         chance = "one round has no interval that could tell a change from chance"
-        return f"Tokens a second come to {_span(known)}; {chance}."
+        return f"Tokens a second come to {_span(measured)}; {chance}."
     narrow = [(size, value) for size, value in still if _narrow(size.row.gain)]
     wide = [(size, value) for size, value in still if not _narrow(size.row.gain)]
     parts = []
@@ -122,23 +124,23 @@ def _speed_said(tried: list[Size]) -> str:
         at = ", ".join(f"{ratio_text(value)} at {size.tokens:,}" for size, value in moved)
         parts.append(f"Tokens a second do change: {at} tokens a chunk")
     if narrow:
-        parts.append(_same_said(narrow, every=len(narrow) == len(known), first=not moved))
+        parts.append(_same_said(narrow, every=len(narrow) == len(measured), first=not moved))
     if wide:
-        parts.append(_wide_said(wide, every=len(wide) == len(known)))
+        parts.append(_wide_said(wide, every=len(wide) == len(measured)))
     return "; ".join(parts) + "."
 
 
-def _narrow(found: Ratio) -> bool:
+def _narrow(gain: Ratio) -> bool:
     """Whether an interval leaves room for small changes only."""
-    return found.low is not None and found.high is not None and found.low >= 1 / _NARROW and found.high <= _NARROW
+    return gain.low is not None and gain.high is not None and gain.low >= 1 / _NARROW and gain.high <= _NARROW
 
 
 def _same_said(narrow: list[tuple[Size, float]], *, every: bool, first: bool) -> str:
     where = "any size" if every else listed(f"{size.tokens:,}" for size, _ in narrow)
-    seen = f"no difference was seen at {where} ({_span(narrow)}, intervals within 10%)"
+    unchanged = f"no difference was seen at {where} ({_span(narrow)}, intervals within 10%)"
     if not first:
-        return seen
-    return f"In tokens a second {seen}: progress shows sooner, training is no faster{'' if every else ' there'}"
+        return unchanged
+    return f"In tokens a second {unchanged}: progress shows sooner, training is no faster{'' if every else ' there'}"
 
 
 def _wide_said(wide: list[tuple[Size, float]], *, every: bool) -> str:
@@ -150,36 +152,38 @@ def _wide_said(wide: list[tuple[Size, float]], *, every: bool) -> str:
     return f"at {where} the runs spread too widely to say ({ends})"
 
 
-def _ends(found: Ratio) -> str:
-    if found.low is None:
-        return describe(found.reason) or "no interval"
-    return "95% " + " to ".join(factor(end)[0] for end in (found.low, found.high) if end is not None)
+def _ends(gain: Ratio) -> str:
+    if gain.low is None:
+        return describe(gain.reason) or "no interval"
+    return "95% " + " to ".join(factor(end)[0] for end in (gain.low, gain.high) if end is not None)
 
 
 def _span(several: list[tuple[Size, float]]) -> str:
     """The least and the largest ratio, or the one that all read as."""
     values = [value for _, value in several]
-    least, most = ratio_text(min(values)), ratio_text(max(values))
-    return least if least == most else f"{least} to {most}"
+    smallest, largest = ratio_text(min(values)), ratio_text(max(values))
+    return smallest if smallest == largest else f"{smallest} to {largest}"
 
 
-def _plots(found: tuple[Size, ...]) -> list[tuple[str, Lines]]:
+def _plots(all_sizes: tuple[Size, ...]) -> list[tuple[str, Lines]]:
     plots = []
     for title, unit, name in (("Time of a chunk", "s", "step_time"), ("Tokens a second", "tokens/s", "tokens_per_s")):
-        measures = [(size.tokens, own) for size in found if (own := size.row.measure(name)).value is not None]
+        measures = [
+            (size.tokens, measure) for size in all_sizes if (measure := size.row.measure(name)).value is not None
+        ]
         if len(measures) > 1:
-            scale, shown = _scale(max(m.value or 0.0 for _, m in measures), unit)
+            scale, displayed = _scale(max(m.value or 0.0 for _, m in measures), unit)
             x, y, low, high = zip(*sorted(_point(tokens, m, scale) for tokens, m in measures), strict=True)
             curve = Curve(title, "s1", x, y, low, high)
             caption = "Median, with the lowest and the highest run"
-            plots.append((title, Lines(caption, "tokens a chunk", shown, (Panel("", (curve,)),))))
+            plots.append((title, Lines(caption, "tokens a chunk", displayed, (Panel("", (curve,)),))))
     return plots
 
 
-def _point(tokens: int, found: Measure, scale: float) -> tuple[float, float, float, float]:
+def _point(tokens: int, measure: Measure, scale: float) -> tuple[float, float, float, float]:
     """Size, median and both ends of its range; the median itself where there is no range."""
-    value = found.value or 0.0
-    low, high = (value if end is None else end for end in (found.low, found.high))
+    value = measure.value or 0.0
+    low, high = (value if end is None else end for end in (measure.low, measure.high))
     return float(tokens), scale * value, scale * low, scale * high
 
 
@@ -187,11 +191,11 @@ def _scale(largest: float, unit: str) -> tuple[float, str]:
     """What to multiply by, and the unit after that; axes of tokens/s shorten their numbers themselves."""
     if unit != "s" or not 0 < largest < 60:
         return 1.0, unit
-    shown = quantity(largest, unit)[1]
-    return _PER_SECOND[shown], shown
+    displayed = quantity(largest, unit)[1]
+    return _PER_SECOND[displayed], displayed
 
 
-def _table(found: tuple[Size, ...], device: str) -> Table:
+def _table(all_sizes: tuple[Size, ...], device: str) -> Table:
     rows = tuple(
         (
             Cell(f"{size.tokens:,}", sort=size.tokens, note="as found" if size.is_default else ""),
@@ -199,7 +203,7 @@ def _table(found: tuple[Size, ...], device: str) -> Table:
             measure_cell(size.speed, spread=True, bare=True),
             Cell("baseline", sort=1.0) if size.is_default else ratio_cell(size.row.gain),
         )
-        for size in found
+        for size in all_sizes
     )
     note = "Medians with the lowest and the highest run; ratios over as-found with 95% intervals."
     return Table(f"As-found with other chunk sizes, {device}", _COLUMNS, rows, note)

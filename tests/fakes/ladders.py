@@ -20,7 +20,7 @@ def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Five cures of which two stand on others, an alternative, other work, and one that cannot run here."""
+    """Five fixes of which two stand on others, an alternative, other work, and one that cannot run here."""
     fixes = [
         fix("batch"),
         fix("parallel", requires=["batch"]),

@@ -1,4 +1,4 @@
-"""Made-up ladders of cures for the tests of the report: nothing in here was measured."""
+"""Made-up ladders of fixes for the tests of the report: nothing in here was measured."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _sweep() -> tuple[LadderRow, ...]:
 
 
 def ladder() -> Ladder:
-    """Twelve cures, one alternative, one row of other work, a sweep of chunk sizes, one cure that cannot run here."""
+    """Twelve fixes, one alternative, one row of other work, a sweep of chunk sizes, one fix that cannot run here."""
     base = row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=(), tokens_per_chunk=3000)
     climbed = _climb()
     full = climbed[-1].total.value or 1.0
