@@ -40,9 +40,9 @@ class ExportCommand:
         from profiler.run.load import load
 
         if args.threads and args.format != "collapsed":
-            raise ProfilerError(f"--threads: format {args.format} has its threads apart as it is")
-        given: Path = args.directory
-        directory = given.parent if given.name == tables.MANIFEST else given
+            raise ProfilerError(f"--threads: format {args.format} separates its threads already")
+        path: Path = args.directory
+        directory = path.parent if path.name == tables.MANIFEST else path
         run = load(directory)
         if args.format == "perfetto":
             chunks = _timeline(run, directory, args)
@@ -60,7 +60,7 @@ class ExportCommand:
 
 
 def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[str]:
-    """With the operators of torch's trace, where there is one; where they are, and what was left out, on stderr."""
+    """The timeline with the operators of torch's trace, where there is one; prints their time and what is left out."""
     from profiler.core import units
     from profiler.report.export import perfetto
     from profiler.run.filter import filter_run, filter_trace
@@ -77,8 +77,8 @@ def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[s
         begin, end = int(traced.operators["begin"].min()), int(traced.operators["end"].max())
         span = " to ".join(units.seconds((when - run.info.begin) / 1e9) for when in (begin, end))
         print(f"torch operators: from {span} of the timeline", file=sys.stderr)
-    for one in left_out:
-        print(f"left out: {one.describe()}", file=sys.stderr)
+    for part in left_out:
+        print(f"left out: {part.describe()}", file=sys.stderr)
     if left_out:
         files = [name for name in traced.files if args.pid is None or pid_of(name.partition("/")[0]) in args.pid]
         print(f"the whole trace: {', '.join(f'{directory}/{name}' for name in files)}", file=sys.stderr)

@@ -90,7 +90,7 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     assert main.site is not None
     assert (main.site.function, main.source_line) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
-    assert main.gil > 0, "how much, is the machine's to say: where it is busy, the sampler comes late"
+    assert main.gil > 0, "how much depends on how busy the machine is"
     held = run.gil_stacks[run.gil_stacks["pid"] == process.pid]
     assert (held["tid"] == process.pid).mean() > 0.5, "adding up needs the GIL, and the other thread waits for a line"
     assert {"process.cpu", "process.rss", "thread.cpu_s"} <= set(run.names)
@@ -120,7 +120,7 @@ def test_without_the_permission_the_host_is_sampled_all_the_same(
     assert thread_activities(run) == ()
 
 
-def test_what_cannot_be_attached_to_is_refused_in_one_line() -> None:
+def test_refusals() -> None:
     command = ["/bin/sh", "-c", "echo ready; read line"]
     shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert shell.stdout is not None
@@ -186,7 +186,7 @@ def test_the_permission_that_is_missing_is_named(
         assert word in found
 
 
-def test_a_rank_is_told_by_its_launcher(tmp_path: Path) -> None:
+def test_the_rank_comes_from_the_environment(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", "print('up', flush=True); input()"],
         stdin=subprocess.PIPE,

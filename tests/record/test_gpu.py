@@ -73,19 +73,24 @@ def test_a_lost_gpu_ends_the_collector_and_is_said(tmp_path: Path, nvml: FakeNvm
     assert len(load(tmp_path / "run").samples) == status.records > 0
 
 
-def test_without_a_driver(nvml: FakeNvml) -> None:
-    nvml.driver = False
-    assert GpuCollector().available() == "no NVIDIA driver found (NVML Shared Library Not Found)"
-
-
-def test_without_a_gpu(nvml: FakeNvml) -> None:
-    nvml.gpus = 0
-    assert GpuCollector().available() == "the NVIDIA driver shows no GPU"
-
-
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "cannot be imported" in (GpuCollector().available() or "")
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("driver", "no NVIDIA driver found"),
+        ("gpus", "the NVIDIA driver shows no GPU"),
+        ("pynvml", "cannot be imported"),
+    ],
+)
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, missing: str, reason: str) -> None:
+    module = None if missing == "pynvml" else FakeNvml(driver=missing != "driver", gpus=0)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    assert reason in (GpuCollector().available() or "")
+    reader = GpuReader()
+    uses, note = reader.read([1], uses_cuda=True)
+    assert uses == reader.all() == ()
+    assert note.startswith("no GPU here: ")
+    assert reason in note
+    reader.close()
 
 
 # ---------------------------------------------------------------- one reading at a time
@@ -125,16 +130,6 @@ def test_what_a_gpu_does_not_tell_is_none(busy: FakeNvml) -> None:
     found, _ = GpuReader().read([100], uses_cuda=True)
     assert found[0].utilization is None
     assert found[0].memory_used == 1 << 30
-
-
-def test_no_gpu_to_read(busy: FakeNvml) -> None:
-    busy.driver = False
-    gpus = GpuReader()
-    assert gpus.read([1], uses_cuda=True) == (
-        (),
-        "no GPU here: no NVIDIA driver found (NVML Shared Library Not Found)",
-    )
-    gpus.close()
 
 
 @pytest.mark.parametrize(

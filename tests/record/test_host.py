@@ -1,4 +1,4 @@
-"""The host collector on a real child: its CPU, its threads told apart, its end; and its names and units."""
+"""The host collector on a real child: processes, threads, the end of the child, its own cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler.core.procfs import descendants, thread_ids, thread_times
 from profiler.core.samples import SAMPLE_NAMES, THREAD_NAME
 from profiler.record.collector import Context, Sampler
 from profiler.record.collectors import host
-from profiler.record.collectors.host import _SLOW_EVERY, HostCollector, HostReader
+from profiler.record.collectors.host import _SLOW_EVERY, HostReader
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo, RunSpec
@@ -96,7 +96,7 @@ def test_processes_threads_and_machine(tmp_path: Path) -> None:
     assert all(0 <= value <= 1 for value in utilisation), utilisation
 
 
-def test_light_reads_threads_seldom(tmp_path: Path) -> None:
+def test_level_light_reads_threads_with_every_fifth_sample(tmp_path: Path) -> None:
     run, pid, spinner, _ = sample(tmp_path / "run", "light", _SLOW_EVERY)
     assert len(values(run, "process.cpu_s", pid)) == _SLOW_EVERY + 1
     assert len(values(run, "thread.cpu_s", pid, spinner)) == 2
@@ -124,22 +124,16 @@ def test_samples_that_cost_much_come_less_often(tmp_path: Path, monkeypatch: pyt
     assert taken == [5, 0, 0, 0, 5, 0, 0, 0, 5, 0], "7 ms of CPU each, and 2% of a core"
 
 
-def test_the_collector_is_available_and_knows_nothing_before() -> None:
-    collector = HostCollector()
-    assert collector.available() is None
-    assert collector.describe() == {}
-
-
-def test_a_sampler_that_dies_says_why() -> None:
-    ticks = []
+def test_the_error_of_a_sampler_is_its_status() -> None:
     died = threading.Event()
+    results = iter([2, 2])
 
     def tick() -> int:
-        ticks.append(1)
-        if len(ticks) == 3:
+        try:
+            return next(results)
+        except StopIteration:
             died.set()
-            raise RuntimeError("the\nsensor broke")
-        return 2
+            raise RuntimeError("the\nsensor broke") from None
 
     sampler = Sampler("x", 0.0001, tick)
     assert died.wait(30)
