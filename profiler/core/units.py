@@ -1,10 +1,10 @@
-"""Values with units, as people read them: 12.3 ms, 1.2 MB, 48.3×, 21.4k tokens/s, 61%. Three significant digits.
+"""Values with units for people, with three significant digits: 12.3 ms, 1.2 MB, 48.3×, 21.4k tokens/s, 61%.
 
 The units that a `Measure` may have:
 
     s  ns  bytes  cores  steps  tokens/s  steps/s  x (a ratio)  1 (a plain number or a share of 1)
 
-each also per step (`1/step`, `bytes/step`, `ns/step`), which prints as the unit before the stroke.
+each also per step (`1/step`, `bytes/step`, `ns/step`), which is printed as the unit before the slash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RATE: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 NOT_MEASURED: Final = "not measured"
 TIMES: Final = "×"
-"""Behind a ratio."""
+"""After a ratio."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -38,8 +38,8 @@ def significant(value: float, digits: int = 3) -> str:
 def seconds(value: float) -> str:
     """12.3 ms, 1.50 s, 850 ns; from a minute on in minutes: 2 min 05 s."""
     if abs(value) >= 60:
-        minutes, rest = divmod(round(abs(value)), 60)
-        return f"{'-' if value < 0 else ''}{minutes:,} min {rest:02d} s"
+        minutes, remaining = divmod(round(abs(value)), 60)
+        return f"{'-' if value < 0 else ''}{minutes:,} min {remaining:02d} s"
     return "0 s" if value == 0 else _scaled(value, _TIME, " ")
 
 
@@ -54,13 +54,13 @@ def ratio(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share of 1 as a percentage: 61%, 4.2%, 0.31%; 100% and 0% only when it is so to two digits."""
+    """A share of 1 as a percentage with two significant digits: 61%, 4.2%, 0.31%."""
     percent = value * 100
     return (f"{percent:.0f}" if abs(percent) >= 9.95 else significant(percent, 2)) + "%"
 
 
 def count(value: float) -> str:
-    """A count or a mean of counts: 6,000 in full when whole, else 0.333 or 12,346."""
+    """A count or a mean of counts: integers in full, such as 6,000, others as 0.333 or 12,346."""
     if math.isfinite(value) and (float(value).is_integer() or abs(value) >= 1000):
         return f"{round(value):,}"
     return significant(value)
@@ -78,7 +78,7 @@ def rate(value: float, unit: str) -> str:
 
 
 def plain(value: float, unit: str) -> str:
-    """Any other unit, as it is: 1.20 cores."""
+    """A value with any other unit: 1.20 cores."""
     return f"{significant(value)} {unit}".rstrip()
 
 

@@ -78,7 +78,7 @@ def lines(block: Lines, name: str) -> tuple[str, ...]:
 
 def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
     """Both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
-    curves = [curve for one in ((panel,) if block.separate_x else block.panels) for curve in one.curves]
+    curves = [curve for item in ((panel,) if block.separate_x else block.panels) for curve in item.curves]
     x_max = max((max(curve.x) for curve in curves if curve.x), default=1.0) or 1.0
     y_max = block.y_max or 1.05 * block.y_limit(panel) or 1.0
     if block.numbered:

@@ -108,8 +108,8 @@ def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:
             letters = max(map(len, (f"{cell.text} {cell.unit}", cell.interval, cell.note)))
             width = max(width, (12 if cell.missing else letters) * _LETTER)
         else:
-            least = _TEXT if not first else _NAME_WITH_NOTE if cell.note else _NAME
-            width = max(width, least, _longest_word(cell.text) * _LETTER)
+            minimum = _TEXT if not first else _NAME_WITH_NOTE if cell.note else _NAME
+            width = max(width, minimum, _longest_word(cell.text) * _LETTER)
     return width + (0 if first else _PADDING)
 
 

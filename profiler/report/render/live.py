@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.core.live import TRAINING, WORKER, GpuUse, Snapshot, StepUse, ThreadUse
+from profiler.core.live import TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse
 from profiler.core.metrics import counter_unit, find_counter
 from profiler.core.units import NOT_MEASURED, rate, seconds, share, size, value
 from profiler.report.render.drawing import bar
@@ -214,9 +214,28 @@ def _counter(name: str, amount: float) -> str:
     return f"{noun} {value(amount, counter_unit(name))}"
 
 
+_GPU_KEYS: Final = {
+    "memory_used": "memory_used_bytes",
+    "memory_total": "memory_bytes",
+    "power": "power_w",
+    "power_limit": "power_limit_w",
+    "throttle": "throttled_by",
+}
+_PROCESS_KEYS: Final = {"cpu": "cpu_cores", "rss": "rss_bytes"}
+_STEP_KEYS: Final = {
+    "step": "source",
+    "rate": "steps_per_s",
+    "step_time": "step_time_s",
+    "window": "window_s",
+    "since_last": "since_last_s",
+    "counters": "per_step",
+}
+"""Field -> key with its unit, where they differ."""
+
+
 def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
     """The keys of docs/json.md, "monitor": base units, null with its reason for what was not measured."""
-    watched = snapshot.watched
+    watched, steps = snapshot.watched, snapshot.steps
     return {
         "schema": SCHEMA,
         "time": snapshot.time,
@@ -231,50 +250,15 @@ def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
         "cpu_cores": snapshot.cpu,
         "cores": snapshot.cores,
         "rss_bytes": snapshot.rss,
-        "steps": _steps_json(snapshot.steps) if snapshot.steps else None,
-        "gpus": [
-            {
-                "index": gpu.index,
-                "name": gpu.name,
-                "utilization": gpu.utilization,
-                "memory_used_bytes": gpu.memory_used,
-                "memory_bytes": gpu.memory_total,
-                "power_w": gpu.power,
-                "power_limit_w": gpu.power_limit,
-                "throttled_by": None if gpu.throttle is None else list(gpu.throttle),
-            }
-            for gpu in snapshot.gpus
-        ],
-        "processes": [
-            {
-                "pid": process.pid,
-                "parent": process.parent,
-                "name": process.name,
-                "role": process.role or None,
-                "state": process.state,
-                "cpu_cores": process.cpu,
-                "rss_bytes": process.rss,
-                "threads": process.threads,
-            }
-            for process in snapshot.processes
-        ],
-        "threads": [{**asdict(thread), "role": thread.role or None} for thread in snapshot.threads],
+        "steps": _renamed(steps, _STEP_KEYS) | {"source": step_text(steps.step)} if steps else None,
+        "gpus": [_renamed(gpu, _GPU_KEYS) for gpu in snapshot.gpus],
+        "processes": [_renamed(process, _PROCESS_KEYS) for process in snapshot.processes],
+        "threads": [_renamed(thread, {}) for thread in snapshot.threads],
         "not_measured": dict(snapshot.unknown),
     }
 
 
-def _steps_json(steps: StepUse) -> dict[str, Any]:
-    return {
-        "source": step_text(steps.step),
-        "steps_per_s": steps.rate,
-        "step_time_s": steps.step_time,
-        "count": steps.count,
-        "window_s": steps.window,
-        "since_last_s": steps.since_last,
-        "tokens_per_s": steps.tokens_per_s,
-        "per_step": dict(steps.counters),
-        "parts": dict(steps.parts),
-        "pid": steps.pid,
-        "tid": steps.tid,
-        "ranks": steps.ranks,
-    }
+def _renamed(item: GpuUse | ProcessUse | StepUse | ThreadUse, keys: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of `item` under their keys; an empty role is null."""
+    values = {field.name: getattr(item, field.name) for field in fields(item)}
+    return {keys.get(name, name): None if name == "role" and not value else value for name, value in values.items()}

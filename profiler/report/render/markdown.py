@@ -1,4 +1,4 @@
-"""Renders a Report as GitHub-flavoured Markdown: the same tables, bars and curves as tables too."""
+"""Renders a Report as GitHub-flavoured Markdown; bars and curves become tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def render(report: b.Report) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that stays text: no markup, no HTML, no link, no end of a table's cell."""
+    """Text without markup, HTML, links or the end of a table's cell."""
     safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     safe = re.sub(r"([\\`*_\[\]|~$#!])", r"\\\1", safe)
     # a bare address would become a link
@@ -85,14 +85,14 @@ def _grid(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[
 
 def _bars(block: b.StackedBars, _: int) -> str:
     head = ["Part"]
-    for one in block.bars:
-        head += [f"{one.label}, {one.text}", ""]
+    for item in block.bars:
+        head += [f"{item.label}, {item.text}", ""]
     rows = []
     for label, _tone in block.legend():
         row = [label]
-        for one in block.bars:
-            found = next((segment for segment in one.segments if segment.label == label), None)
-            row += [found.text, bar(found.value / block.scale(one), _BAR)] if found else ["", ""]
+        for item in block.bars:
+            segment = next((segment for segment in item.segments if segment.label == label), None)
+            row += [segment.text, bar(segment.value / block.scale(item), _BAR)] if segment else ["", ""]
         rows.append(row)
     grid = _grid(head, rows, [False, *([True, False] * len(block.bars))])
     return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
@@ -161,7 +161,7 @@ def _group(block: b.Group, level: int) -> str:
     parts = []
     for title, inner in block.columns:
         parts.append(f"{'#' * level} {escape(title)}")
-        parts.extend(draw(one, level + 1) for one in inner)
+        parts.extend(draw(item, level + 1) for item in inner)
     return "\n\n".join(part for part in parts if part)
 
 

@@ -54,8 +54,8 @@ def _group_by_reason(gaps: Iterable[Missing]) -> Iterable[str]:
     for reason, items in sorted(groups.items(), key=lambda group: len(group[1]) > _COUNTED_FROM):
         same = len({item.topic for item in items}) == 1 and items[0].topic is not Topic.MEASURE
         names = ", ".join([_name(items[0]), *(item.item if same else _name(item) for item in items[1:])])
-        many = len(items) > _COUNTED_FROM
-        yield f"{f'{len(items)} measures not measured ({names})' if many else f'{names}: not measured'}: {reason}"
+        counted = len(items) > _COUNTED_FROM
+        yield f"{f'{len(items)} measures not measured ({names})' if counted else f'{names}: not measured'}: {reason}"
 
 
 def _name(gap: Missing) -> str:
