@@ -9,7 +9,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.check.speed import interleave as rounds
 from tests.check.speed.programs import ROOT
-from tests.commands.checked import STEPPING, train
+from tests.commands.check_programs import STEPPING, train
 
 
 @pytest.fixture

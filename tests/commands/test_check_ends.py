@@ -19,7 +19,7 @@ from profiler.check.modes import finish
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
-from tests.commands.checked import committed, git, quoted, said, train
+from tests.commands.check_programs import check_report, git, make_repository, train, train_command
 
 CRASHES = """
 import os, sys, time
@@ -55,7 +55,7 @@ def test_reports_that_cannot_be_written_cost_a_line(
         "not all reports were written: cannot write it: No space left on device",
         "the summary of the job was not written: cannot write it: No space left on device",
     ]
-    assert said()["state"] == "FAIL", "the record is written where its page cannot be"
+    assert check_report()["state"] == "FAIL", "the record is written where its page cannot be"
 
 
 @pytest.mark.parametrize("what", ["check.json", "history"])
@@ -80,7 +80,7 @@ def test_a_reader_who_is_gone_changes_no_verdict(baseline: list[str]) -> None:
     process.stdout.close()
     assert process.communicate()[1] is not None
     assert process.returncode == 0
-    assert said()["state"] == "PASS"
+    assert check_report()["state"] == "PASS"
 
 
 def test_rounds_before_a_crash_are_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +127,7 @@ def below(process: subprocess.Popen[str], number: int) -> list[int]:
     ],
 )
 def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, number: signal.Signals, code: int) -> None:
-    committed("train.py")
+    make_repository("train.py")
     process = started("--against", "HEAD", "--out", "out", "--", *train())
     until_it_says(process, "round 2")
     programs = below(process, 3)
@@ -136,16 +136,16 @@ def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, numb
     assert process.returncode == code
     assert not [pid for pid in programs if is_alive(pid)]
     assert len(git("worktree", "list").splitlines()) == 1
-    assert said()["state"] == "INCONCLUSIVE"
+    assert check_report()["state"] == "INCONCLUSIVE"
 
 
 def test_an_interrupt_before_anything_was_measured_says_nothing_of_counters(here: Path) -> None:
-    process = started("--before", quoted(), "--after", quoted(), "--limit", "syncs=1", "--out", "out")
+    process = started("--before", train_command(), "--after", train_command(), "--limit", "syncs=1", "--out", "out")
     until_it_says(process, "round 1")
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode == 130
-    found = said()
+    found = check_report()
     assert (found["state"], found["counters"], found["notes"]) == ("INCONCLUSIVE", None, [])
 
 
@@ -166,7 +166,7 @@ def test_a_signal_while_the_revision_is_made_ready_removes_it(here: Path) -> Non
     os.mkfifo(gate)
     Path(".gitattributes").write_text("*.bin filter=held\n")
     Path("data.bin").write_text("data")
-    committed("train.py", ".gitattributes", "data.bin")
+    make_repository("train.py", ".gitattributes", "data.bin")
     git("config", "filter.held.smudge", f"touch {marker}; cat {gate}")
     process = started("--against", "HEAD", "--out", "out", "--", *train())
     until = time.monotonic() + 120

@@ -55,8 +55,8 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     (here / "train.py").write_text(TRAIN.replace("        pass", "        total += loss.item()"))
     capsys.readouterr()
     assert main([*words, *command]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"rose by 1 per step at train.py:{LINE}" in said, said
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"rose by 1 per step at train.py:{LINE}" in output, output
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest
         assert main(["run", "--out", out, "--", sys.executable, "train.py", "0"]) == 0
     capsys.readouterr()
     assert main(["check", "a", "b"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"rose by 1 per step at train.py:{LINE}" in said, said
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"rose by 1 per step at train.py:{LINE}" in output, output
 
 
 def state(pid: int) -> str:

@@ -24,11 +24,11 @@ def train(amount: int = 2000, syncs: int = 3) -> list[str]:
     return [sys.executable, "train.py", str(amount), str(syncs)]
 
 
-def quoted(*options: int) -> str:
+def train_command(*options: int) -> str:
     return " ".join(train(*options))
 
 
-def said(out: str = "out") -> dict[str, object]:
+def check_report(out: str = "out") -> dict[str, object]:
     found: dict[str, object] = json.loads((Path(out) / "check.json").read_text())
     return found
 
@@ -38,7 +38,7 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *named, *words], check=True, capture_output=True, text=True).stdout
 
 
-def committed(*files: str) -> None:
+def make_repository(*files: str) -> None:
     """A repository here, with these files in its one commit."""
     git("init", "-q", "-b", "main")
     git("add", *files)
