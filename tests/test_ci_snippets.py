@@ -323,12 +323,12 @@ def test_the_page_names_every_report_and_exit_code() -> None:
 
 def test_the_baseline_of_the_page_is_one(tmp_path: Path) -> None:
     """Its checksum fits, and it has no counter that a run without a device has not."""
-    from profiler.check import baseline
+    from profiler.check.counters.baseline import read_sections
 
     text = (ROOT / "docs" / "baseline.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^    \{\n(?:    .*\n|\n)*?    \}\n", text, re.MULTILINE)
     file = tmp_path / "counters.json"
     file.write_text("\n".join(line.removeprefix("    ") for line in shown.splitlines()), encoding="utf-8")
-    (section,) = baseline.sections(file)
+    (section,) = read_sections(file)
     assert section.key["device"] == "cpu"
     assert set(section.counters) == {"recompilations", "would_sync"}
