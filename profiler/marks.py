@@ -1,17 +1,16 @@
-"""What a training program imports to mark itself: regions, steps, counters, and a device's own records.
+"""Marks that a training program sets: steps, regions, counters, gauges and records of a device of its own.
 
     from profiler import marks
     marks.describe(device="cuda", step="chunk")
-    marks.open_step()                      # what came before belongs to no step
+    marks.open_step()                      # earlier events belong to no step
     for chunk in chunks:
         with marks.region("tokenize"): ...
         marks.gauge("loss", loss)
-        marks.step(tokens=3000)            # closes the step that began at the boundary before
+        marks.step(tokens=3000)            # ends the step that began at the previous one
 
-Near-free when nothing records: a function call that returns at once. Recording is switched on by the
-environment that `python -m profiler run` sets (PROFILER_RUN_DIR, PROFILER_LEVEL), never by the program.
-At level `light` regions and single calls are not recorded; steps, counters and gauges are.
-Only the standard library is imported here, and no Python thread is started.
+Without a recording each mark is one function call that returns at once. Recording is enabled by the environment that
+`python -m profiler run` sets (PROFILER_RUN_DIR, PROFILER_LEVEL), never by the program. Level `light` records steps,
+counters and gauges, but no regions. Only the standard library is imported, and no Python thread is started.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from profiler.agent.recorder import Recorder, Region, now, start
 __all__ = ["Recorder", "count", "describe", "gauge", "now", "open_step", "recorder", "region", "step", "worked"]
 
 
-class _Null:
-    """The region of a program that nobody records."""
+class _NoRegion:
+    """The region of a program that is not recorded."""
 
     __slots__ = ()
 
@@ -38,42 +37,42 @@ class _Null:
         return None
 
 
-_NULL: Final = _Null()
+_NO_REGION: Final = _NoRegion()
 
 
 _recorder: Recorder | None = None
 
 
 def recorder() -> Recorder | None:
-    """The recorder of this process, or None. A device reads it once and keeps it."""
+    """The recorder of this process, or None. A device may keep it."""
     return _recorder
 
 
 def region(name: str) -> AbstractContextManager[None]:
-    """A named stretch of host work: tokenize, data, h2d, log, checkpoint, ... Regions nest."""
+    """A context manager for named host work: tokenize, data, h2d, log, checkpoint, ... Regions nest."""
     active = _recorder
     if active is None or not active.detailed:
-        return _NULL
+        return _NO_REGION
     return Region(active, name)
 
 
 def open_step() -> None:
-    """Begin a step now: what happened since the last boundary belongs to no step."""
+    """Begin a step now: events since the last boundary belong to no step."""
     if _recorder is not None:
         _recorder.open_step()
 
 
 def step(tokens: int = 0, warmup: bool = False) -> None:
-    """Close the current step and begin the next. Everything since the boundary before is in it."""
+    """End the current step and begin the next one."""
     if _recorder is not None:
         _recorder.step(tokens, warmup)
 
 
 def worked() -> None:
-    """Of a process that works for the steps of another (a worker of a sweep): a piece of that work is done.
+    """Report a piece of work for the steps of another process, for example by a worker of a sweep.
 
-    What was counted and gauged meanwhile is written, and belongs to the step that the other one has open now. In a
-    process that has steps of its own it stays with those.
+    What this process has counted and gauged is written, and belongs to the step that the other process has open now. In
+    a process with steps of its own it stays with those.
     """
     if _recorder is not None:
         _recorder.flush_to_step()
@@ -92,14 +91,14 @@ def gauge(name: str, value: float) -> None:
 
 
 def describe(**facts: Any) -> None:
-    """Say what this program is: device, corpus, preset, step, ... (JSON values). Compared before any ratio."""
+    """State facts about this program: device, corpus, preset, step, ... (JSON values). Runs are compared by them."""
     if _recorder is not None:
         _recorder.facts.update(facts)
         _recorder.write_metadata()
 
 
 def renew() -> None:
-    """Write to the recorder that this process has now, if it has one: at import, in forked children, in `record`."""
+    """Use the recorder that this process has now, if any: called at import, in forked children and by `record`."""
     global _recorder
     _recorder = start()
 

@@ -184,3 +184,46 @@ def test_the_hooks_of_an_old_manifest_are_understood() -> None:
     missing = {"name": "inside", "state": "unavailable", "reason": "hooks did not come in: no Python was started"}
     old = store.info_from_json({**dataclasses.asdict(info()), "collectors": [missing]}, "run")
     assert (old.python_processes, old.collectors[0].code) == (None, "hooks-not-loaded")
+
+
+# ---------------------------------------------------------------- the link to the newest run
+
+
+def test_the_link_names_the_newest_run(tmp_path: Path) -> None:
+    link = tmp_path / "reports" / "runs" / "latest"
+    for name in ("one", "two"):
+        directory = link.parent / name
+        directory.mkdir(parents=True)
+        (directory / "compare.html").write_text(name)
+        assert store.point_latest(link, directory) == ""
+        assert (link / "compare.html").read_text() == name
+    assert link.readlink() == Path("two"), "relative, so that the folder of runs can be moved"
+    assert sorted(path.name for path in link.parent.iterdir()) == ["latest", "one", "two"]
+
+
+def test_the_link_may_point_to_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "reports" / "runs" / "latest"
+    assert store.point_latest(link, tmp_path / "elsewhere") == ""
+    assert link.resolve() == tmp_path / "elsewhere"
+
+
+def test_a_link_to_what_is_gone_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("gone")
+    (tmp_path / "new").mkdir()
+    assert store.point_latest(tmp_path / "latest", tmp_path / "new") == ""
+    assert (tmp_path / "latest").readlink() == Path("new")
+
+
+def test_a_real_directory_stays_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "mine").touch()
+    problem = store.point_latest(tmp_path / "latest", tmp_path / "new")
+    assert problem == f"{tmp_path}/latest is not a link and stays as it is; the newest is {tmp_path}/new"
+    assert (tmp_path / "latest" / "mine").exists()
+
+
+def test_where_no_link_can_be_made_the_reason_is_given(tmp_path: Path) -> None:
+    (tmp_path / "reports").touch()
+    problem = store.point_latest(tmp_path / "reports" / "runs" / "latest", tmp_path / "new")
+    assert "cannot be made: Not a directory" in problem
