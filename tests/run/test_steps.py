@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -28,13 +31,11 @@ def seen(
         rows[number]["tid"], rows[number]["pid"] = TID, pid
         rows[number]["name"], rows[number]["kind"] = names.index(name), kind
         rows[number]["flag"] = flags[number] if flags else 0
-    return replaced(run, boundaries=rows, names=names)
+    return replace(run, boundaries=rows, names=names)
 
 
-def replaced(run: Run, **changes: object) -> Run:
-    from dataclasses import replace
-
-    return replace(run, **changes)  # type: ignore[arg-type]
+def by_time(event: tuple[str, float]) -> float:
+    return event[1]
 
 
 def ends(run: Run) -> list[float]:
@@ -63,8 +64,57 @@ def test_cpu_times_that_were_not_read_lie_evenly_between_those_that_were() -> No
     assert (filled["thread_cpu"] / MS).tolist() == [5, 5.5, 6.5, 7, 7.5, 0]
     assert (filled["process_cpu"] / MS).tolist() == [15, 17.5, 20.5, 21, 21.5, 20]
     assert (filled["device_cpu"] == 0).all()
-    steps = add_steps(replaced(run, boundaries=rows)).steps
+    steps = add_steps(replace(run, boundaries=rows)).steps
     assert (steps["thread_cpu"] / MS).tolist() == [0.5, 1, 0.5, 0.5]
+
+
+def steps_of(*phases: tuple[str, ...], **values: Any) -> StepDefinition:
+    return StepDefinition(StepKind.OPTIMIZER, phases, **values)
+
+
+def alternating(*names: str, begin: float = 0) -> list[tuple[str, float]]:
+    """20 rounds of 10 ms, in which the optimizers step 1, 2, ... ms after its begin."""
+    return [(name, begin + 10 * i + at) for i in range(20) for at, name in enumerate(names, 1)]
+
+
+@pytest.mark.parametrize(
+    ("events", "steps", "definition"),
+    [
+        # an optimizer for each layer: the last one ends the step
+        (
+            [(f"SGD #{layer}", 1000 * i + layer) for i in range(6) for layer in range(300)][:-120],
+            4,
+            steps_of(("SGD #299",), nested=tuple(sorted(f"SGD #{layer}" for layer in range(299)))),
+        ),
+        # a rare extra optimizer does not end the step
+        (
+            sorted([*[("main", i) for i in range(200)], *[("extra", i + 0.5) for i in range(0, 200, 50)]], key=by_time),
+            199,
+            steps_of(("main",), nested=("extra",)),
+        ),
+        # phases have rounds of their own
+        (
+            [*alternating("D", "G"), *alternating("actor", "critic", begin=1000)],
+            39,
+            steps_of(("G",), ("critic",), nested=("D", "actor")),
+        ),
+        # thousands of optimizers, one after another
+        (
+            [(f"o{number}", number * 10 + at) for number in range(3000) for at in range(5)],
+            14_999,
+            steps_of(*((f"o{number}",) for number in range(3000))),
+        ),
+        # bursts: each optimizer step is a step
+        *[
+            ([(name, 10 * at) for at, name in enumerate((["critic"] * critic + ["actor"] * actor) * 10)],
+             10 * (critic + actor) - 1, steps_of(("critic", "actor")))
+            for critic, actor in ((100, 20), (30, 10), (5, 5), (5, 2))
+        ],
+    ],
+)  # fmt: skip
+def test_what_a_step_is(events: list[tuple[str, float]], steps: int, definition: StepDefinition) -> None:
+    run = add_steps(seen(*events))
+    assert (len(run.steps), run.step) == (steps, definition)
 
 
 @pytest.mark.parametrize("cut", range(3))
@@ -85,26 +135,12 @@ def test_of_equally_frequent_optimizers_the_last_of_the_round_ends_the_step(cut:
     assert all(end % 10 == 3 for end in ends(run)[:-1])
 
 
-def test_an_optimizer_for_each_layer_makes_one_step_of_all() -> None:
-    events = [(f"SGD (train.py:9) #{layer}", 1000 * i + layer) for i in range(6) for layer in range(300)]
-    run = add_steps(seen(*events[:-120]))
-    assert ends(run) == [1000 * i + 299 for i in range(1, 5)]
-    assert step_text(run.step).startswith("steps of SGD (train.py:9) #299; within them SGD (train.py:9) #0, ")
-
-
 def test_an_optimizer_that_steps_in_another_thread_is_a_part_of_the_round() -> None:
     run = seen(*[(name, 10 * i + at) for i in range(20) for at, name in enumerate(("O #1", "O #2", "O #3", "main"))])
     run.boundaries["tid"][run.names.index("main") != run.boundaries["name"]] = 7
     run = add_steps(run)
     assert ends(run) == [10 * i + 3 for i in range(1, 20)]
     assert set(run.steps["tid"].tolist()) == {TID}
-
-
-def test_a_rare_extra_optimizer_does_not_end_the_step() -> None:
-    events = [("main", i) for i in range(200)] + [("codebook", i + 0.5) for i in range(0, 200, 50)]
-    run = add_steps(seen(*sorted(events, key=lambda event: event[1])))
-    assert len(run.steps) == 199
-    assert step_text(run.step) == "steps of main; within them codebook stepped too"
 
 
 @pytest.mark.parametrize("pause", [1, 600_000])
@@ -116,22 +152,6 @@ def test_phases_are_taken_by_themselves_and_what_joins_them_is_not_measured(paus
     assert np.flatnonzero(run.steps["warmup"]).tolist() == [0, 1, 2, 3, 4, 29]
     measured = run.steps[run.steps["warmup"] == 0]
     assert set((measured["end"] - measured["begin"]).tolist()) == {MS}
-
-
-def test_phases_may_have_rounds_of_their_own() -> None:
-    first = [(name, 10 * i + at) for i in range(20) for name, at in (("D", 1), ("G", 2))]
-    second = [(name, 1000 + 10 * i + at) for i in range(20) for name, at in (("actor", 1), ("critic", 2))]
-    run = add_steps(seen(*first, *second))
-    assert {end % 10 for end in ends(run)} == {2}
-    assert step_text(run.step) == "steps of G then critic; within them D, actor stepped too"
-
-
-@pytest.mark.parametrize(("critic", "actor"), [(100, 20), (30, 10), (5, 5), (5, 2)])
-def test_of_bursts_each_optimizer_step_is_a_step(critic: int, actor: int) -> None:
-    names = (["critic"] * critic + ["actor"] * actor) * 10
-    run = add_steps(seen(*[(name, 10 * at) for at, name in enumerate(names)]))
-    assert ends(run) == [10 * at for at in range(1, len(names))]
-    assert step_text(run.step) == "steps of critic and actor in turns"
 
 
 def test_more_critic_steps_now_and_then_do_not_change_what_a_step_is() -> None:
@@ -155,20 +175,13 @@ def test_whatever_comes_steps_follow_each_other(seed: int) -> None:
     assert np.isin(run.steps["end"], run.boundaries["time"]).all()
 
 
-def test_thousands_of_optimizers_one_after_another_are_phases() -> None:
-    events = [(f"o{number}", number * 10 + at) for number in range(3000) for at in range(5)]
-    run = add_steps(seen(*events))
-    assert len(run.steps) == 14_999
-    assert step_text(run.step) == "steps of o0 then o1 then o2 and 2997 more"
-
-
 def test_threads_that_train_side_by_side_have_steps_of_their_own() -> None:
     for names in (("SGD", "SGD"), ("SGD (train.py:3)", "SGD (train.py:3) #2")):
         run = seen(*[(names[at % 2], 5 * at) for at in range(100)])
         run.boundaries["tid"][1::2] = TID + 1
         values = np.zeros(100, dtype_of("values"))
         values["time"], values["step"], values["pid"] = run.boundaries["time"], -1, PID
-        run = add_steps(replaced(run, values=values))
+        run = add_steps(replace(run, values=values))
         assert run.steps["index"].tolist() == list(range(98))
         for tid in (TID, TID + 1):
             own = run.steps[run.steps["tid"] == tid]
@@ -224,7 +237,7 @@ def test_what_lies_between_two_loaders_is_no_batch() -> None:
 
 def beside(batches: int, *optimizer: tuple[str, float]) -> Run:
     """A run of one batch each ms, in which optimizers stepped too."""
-    run = seen(*sorted([*[("batches", at) for at in range(batches)], *optimizer], key=lambda event: event[1]))
+    run = seen(*sorted([*[("batches", at) for at in range(batches)], *optimizer], key=by_time))
     run.boundaries["kind"] = np.where(run.boundaries["name"] == run.names.index("batches"), LOADER, OPTIMIZER)
     return add_steps(run)
 
@@ -251,7 +264,7 @@ def test_one_optimizer_step_without_a_loader_is_told(names: tuple[str, ...]) -> 
     run = seen(*[(name, at) for at, name in enumerate(names)])
     builder = RunBuilder()
     builder.stack(["train.py:1"], 0, 30 * MS, pid=PID, tid=PID)
-    run = add_steps(replaced(run, stacks=builder.build().stacks))
+    run = add_steps(replace(run, stacks=builder.build().stacks))
     assert ends(run) == [30]
     assert step_text(run.step).startswith(
         "the whole run as one step: an optimizer stepped only once, no loader was asked,"
@@ -262,13 +275,13 @@ def test_the_loader_does_not_count_where_an_optimizer_stepped() -> None:
     run = seen(("SGD", 1), ("DataLoader", 2), ("SGD", 3), ("DataLoader", 4))
     rows = run.boundaries.copy()
     rows["kind"][[1, 3]] = LOADER
-    assert ends(add_steps(replaced(run, boundaries=rows))) == [3]
+    assert ends(add_steps(replace(run, boundaries=rows))) == [3]
 
 
 def test_marked_steps_win() -> None:
     builder = RunBuilder()
     builder.step(0, 10 * MS)
-    run = add_steps(replaced(builder.build(), boundaries=seen(("SGD", 1), ("SGD", 2)).boundaries))
+    run = add_steps(replace(builder.build(), boundaries=seen(("SGD", 1), ("SGD", 2)).boundaries))
     assert ends(run) == [10]
     assert run.step == StepDefinition(StepKind.MARKED)
 
@@ -278,12 +291,12 @@ def test_values_go_to_the_step_in_which_they_were_written() -> None:
     values = np.zeros(5, dtype_of("values"))
     values["time"] = np.array([5, 20, 21, 30, 31]) * MS
     values["step"], values["pid"] = -1, PID
-    assert add_steps(replaced(run, values=values)).values["step"].tolist() == [-1, 0, 1, 1, -1]
+    assert add_steps(replace(run, values=values)).values["step"].tolist() == [-1, 0, 1, 1, -1]
 
 
 def test_the_process_with_the_most_steps_comes_first() -> None:
     one, other = seen(("SGD", 1), ("SGD", 2), ("SGD", 3)), seen(("SGD", 1), ("SGD", 2), pid=7)
-    run = add_steps(replaced(one, boundaries=np.concatenate([other.boundaries, one.boundaries])))
+    run = add_steps(replace(one, boundaries=np.concatenate([other.boundaries, one.boundaries])))
     assert list(zip(run.steps["pid"].tolist(), run.steps["index"].tolist(), strict=True)) == [
         (100, 0),
         (100, 1),
