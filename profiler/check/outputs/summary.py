@@ -48,7 +48,8 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
         console.print()
         page = Path(result.out) / "check.html" if result.out else None
         print_report(replace(report, sections=tuple(sections)), page=page, console=console)
-    stream.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
+    # console.file also stands for a closed standard output, where `stream` is None
+    console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
 
 
 def render_markdown(result: GateResult, *, details: bool = True) -> str:

@@ -83,26 +83,19 @@ def sarif_run(result: GateResult, repository: Repository = REPOSITORY) -> dict[s
 @pytest.mark.parametrize("name", results.everything())
 def test_it_has_what_the_standard_requires(name: str) -> None:
     run = sarif_run(results.everything()[name])
-    driver = run["tool"]["driver"]
-    assert driver["name"]
-    ids = [rule["id"] for rule in driver["rules"]]
+    rules = run["tool"]["driver"]["rules"]
+    ids = [rule["id"] for rule in rules]
     assert len(set(ids)) == len(ids)
-    for rule in driver["rules"]:
-        assert rule["shortDescription"]["text"]
-        assert rule["fullDescription"]["text"]
-        assert rule["help"]["text"]
-    for invocation in run["invocations"]:
-        assert isinstance(invocation["executionSuccessful"], bool)
+    assert all(rule[key]["text"] for rule in rules for key in ("shortDescription", "fullDescription", "help"))
     for alert in run["results"]:
         assert alert["message"]["text"]
         assert "](" not in alert["message"]["text"], "3.11.6: it would be a link"
         assert alert["level"] in {"error", "warning", "note"}
         assert ids[alert["ruleIndex"]] == alert["ruleId"]
-        assert all(isinstance(value, str) for value in alert["partialFingerprints"].values())
         (location,) = alert["locations"]
         physical = location["physicalLocation"]
         assert URI.match(physical["artifactLocation"]["uri"]), physical
-        assert physical.get("region", {"startLine": 1})["startLine"] >= 1
+        assert physical["region"]["startLine"] >= 1
         base = physical["artifactLocation"].get("uriBaseId")
         assert base is None or base in run["originalUriBaseIds"]
     assert_allowed(sarif(results.everything()[name]))

@@ -110,6 +110,11 @@ def test_colours_only_where_they_are_allowed(monkeypatch: pytest.MonkeyPatch) ->
     assert not re.search(r"\x1b\[[\d;]*3[0-7]", forbidden)
 
 
+def test_a_closed_standard_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    print_result(results.passed(), stream=None)  # type: ignore[arg-type]
+
+
 def test_a_reason_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     result = results.failed()
     assert result.throughput is not None

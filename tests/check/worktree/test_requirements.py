@@ -12,7 +12,6 @@ from profiler.check.worktree.requirements import (
     changed_files,
     find_requirements,
     requirement_files,
-    significant_text,
 )
 
 
@@ -147,9 +146,3 @@ def test_versions_in_lock_files_are_constraints(tmp_path: Path) -> None:
     (root / "uv.lock").unlink()
     write(root, {"Pipfile.lock": json.dumps({"default": {"b": {"version": "==2"}, "c": {"path": "."}}})})
     assert required(root).constraints == ("b==2",)
-
-
-def test_text_without_requirements_is_empty(tmp_path: Path) -> None:
-    assert significant_text(tmp_path / "requirements.txt") == ""
-    write(tmp_path, {"requirements.txt": "# nothing\n"})
-    assert significant_text(tmp_path / "requirements.txt") == ""
