@@ -19,24 +19,31 @@ DEBUG = "PROFILER_DEBUG"
 _BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser with a subparser for every command that is found."""
+def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser with a subparser for every command.
+
+    :param words: the arguments; only commands among them get their options, which saves time. None: all commands do.
+    """
     parser = argparse.ArgumentParser(prog="python -m profiler", description=purpose)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     builtin = {command.name: command for command in discover("profiler.commands")}
     for name, command in sorted({**entry_points("commands"), **builtin}.items()):
+        with_options = words is None or name in words
         if name in builtin:
-            _add_command(commands, command)
+            _add_command(commands, command, with_options)
         else:
-            call_plugin(f"{name} (command)", _add_command, commands, command)
+            call_plugin(f"{name} (command)", _add_command, commands, command, with_options)
     return parser
 
 
-def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Any) -> None:
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Any, with_options: bool
+) -> None:
     subparser = commands.add_parser(command.name, help=command.help, description=command.help)
     subparser.set_defaults(run=command.run, parser=subparser)
-    command.prepare_parser(subparser)
+    if with_options:
+        command.prepare_parser(subparser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
-    parser = make_parser()
+    parser = make_parser(sys.argv[1:] if argv is None else argv)
     args, unknown = parser.parse_known_args(argv)
     if "run" not in args:
         if unknown:

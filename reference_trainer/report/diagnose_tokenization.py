@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
 from reference_trainer.errors import missing_packages
+
+if TYPE_CHECKING:
+    import subprocess
 
 SCHEMA: Final = "tokenization/1"
 _MODULE: Final = "reference_trainer.lm.tokenization"
@@ -66,6 +66,8 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
 
     :raises ProfilerError: the trainer is not installed, or it failed (with its message and exit code).
     """
+    import subprocess
+
     if missing := missing_packages():
         raise ProfilerError(missing)
     with _interrupts_noted() as interrupts:
@@ -90,6 +92,9 @@ def _interrupts_noted() -> Iterator[list[int]]:
     """A list that Ctrl-C adds to. As an exception it could arrive while the program is being started, which would then
     keep running unnoticed.
     """
+    import signal
+    import threading
+
     noted: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     replaceable = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
@@ -104,6 +109,9 @@ def _interrupts_noted() -> Iterator[list[int]]:
 
 def _wait(process: subprocess.Popen[str], interrupts: Sequence[int]) -> tuple[str, str]:
     """Its output once it has ended. Ctrl-C is passed on; a program that does not stop then is killed."""
+    import signal
+    import subprocess
+
     until = None
     while True:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,16 +121,24 @@ def test_a_plugin_that_is_called_and_fails_gives_nothing(capsys: pytest.CaptureF
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_wheel_has_its_entry_points_in_its_metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Away from a checkout no pyproject.toml is read, not even another project's beside the package."""
+@pytest.mark.parametrize(
+    "text", [None, "[project]\nname = 'other'\n[project.entry-points.\"training_profiler.sections\"]\na = 'b:c'\n", "["]
+)
+def test_without_a_checkout_no_pyproject_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
     monkeypatch.setattr(plugins, "__file__", str(tmp_path / "profiler" / "core" / "plugins.py"))
-    for text in (
-        None,
-        "[project]\nname = 'other'\n[project.entry-points.'training_profiler.sections']\na = 'b:c'\n",
-        "[",
-    ):
-        if text is not None:
-            (tmp_path / "pyproject.toml").write_text(text)
-        plugins._checkout_tables.cache_clear()
-        assert plugins._checkout_tables() is None
-    plugins._checkout_tables.cache_clear()
+    if text is not None:
+        (tmp_path / "pyproject.toml").write_text(text)
+    entry_points.cache_clear()
+    assert entry_points("sections") == {}
+    entry_points.cache_clear()
+
+
+def test_all_entry_points_of_the_checkout_are_found() -> None:
+    """The fast reader of pyproject.toml agrees with a TOML parser."""
+    tables = tomllib.loads((Path(plugins.__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
+    for group, table in tables.items():
+        assert table == plugins._checkout_entries(group.removeprefix("training_profiler."))
