@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler.report.text import NOTICES
+
 ROOT = Path(__file__).resolve().parents[1]
 PROSE = {"description", "explanation", "headline", "note", "reason", "sentence", "step_source", "verdict", "why"}
 """Names of variables and attributes that hold sentences."""
@@ -75,3 +77,19 @@ def test_nothing_reads_a_sentence() -> None:
         for text in readers_of_prose(path.read_text(encoding="utf-8"))
     }
     assert not (found - ALLOWED), "\n".join(sorted(found - ALLOWED))
+
+
+def notice_codes(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notice" and node.args:
+            code = node.args[0]
+            if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                yield code.value
+
+
+def test_every_notice_of_a_run_has_its_sentence() -> None:
+    files = (
+        file for room in ("analyse", "diagnose", "report", "run") for file in (ROOT / "profiler" / room).rglob("*.py")
+    )
+    codes = {code for file in files for code in notice_codes(file.read_text(encoding="utf-8"))}
+    assert not codes - NOTICES.keys(), "report/text.py has no sentence for these"
