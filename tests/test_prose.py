@@ -88,8 +88,7 @@ def notice_codes(source: str) -> Iterator[str]:
 
 
 def test_every_notice_of_a_run_has_its_sentence() -> None:
-    files = (
-        file for room in ("analyse", "diagnose", "report", "run") for file in (ROOT / "profiler" / room).rglob("*.py")
-    )
+    rooms = [ROOT / "profiler" / room for room in ("analyse", "diagnose", "report", "run")]
+    files = [file for room in rooms for file in room.rglob("*.py")]
     codes = {code for file in files for code in notice_codes(file.read_text(encoding="utf-8"))}
     assert not codes - NOTICES.keys(), "report/text.py has no sentence for these"

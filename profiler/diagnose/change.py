@@ -97,18 +97,18 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
             site_seconds=sum(line.seconds_per_step for line in lines) if lines else None,
         )
     threshold = WORTH_NAMING * gain
-    named = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
+    listed = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
     all_changed = _all_changed(long, short)
     if all_changed:  # then no line is to blame
         sites = {}
     sign = -1 if faster else 1
-    explained = sum(gains[name] for name in named if name not in _UNEXPLAINED)
+    explained = sum(gains[name] for name in listed if name not in _UNEXPLAINED)
     return Change(
         ChangeKind.ALL_PHASES if all_changed else ChangeKind.SEVERAL_PHASES,
         "",
         faster,
         is_cause=explained > _ALONE * gain and not all_changed,
-        phases=tuple(PhaseChange(name, sign * gains[name], sites.get(name)) for name in named),
+        phases=tuple(PhaseChange(name, sign * gains[name], sites.get(name)) for name in listed),
         against=tuple(PhaseChange(name, sign * gains[name]) for name in ordered[-1:] if gains[name] < -threshold),
         step_seconds=sign * gain,
     )
@@ -138,10 +138,10 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
 
 def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
     """Without Python where that may be a wait."""
-    known = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value is not None}
+    parts = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value is not None}
     if hides_waits(analysis):
-        known.pop("python", None)
-    return known or None
+        parts.pop("python", None)
+    return parts or None
 
 
 def _blamed_line(analysis: Analysis, category: str) -> Site | None:

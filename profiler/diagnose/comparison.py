@@ -49,12 +49,12 @@ def _start(side: Side) -> float | None:
 
 def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     base, ratios = comparison.sides[0], comparison.ratios.get(side.label, {})
-    known = [ratios[name] for name in _SPEEDS if name in ratios]
-    speed = next((ratio for ratio in known if ratio.value is not None), None)
+    speeds = [ratios[name] for name in _SPEEDS if name in ratios]
+    speed = next((ratio for ratio in speeds if ratio.value is not None), None)
     if speed is None or speed.value is None:
-        return SideDiagnosis(base.label, side.label, None, reason=known[0].reason if known else Notice("no-pairs"))
-    units = (found.unit for one in (base, side) if (found := one.measures.get(speed.name)) and found.unit)
-    infos = [info for one in (base, side) if (info := _info(one)) is not None and info.facts.get("device")]
+        return SideDiagnosis(base.label, side.label, None, reason=speeds[0].reason if speeds else Notice("no-pairs"))
+    units = (measure.unit for each in (base, side) if (measure := each.measures.get(speed.name)) and measure.unit)
+    infos = [info for each in (base, side) if (info := _info(each)) is not None and info.facts.get("device")]
     result = SideDiagnosis(
         base.label,
         side.label,
@@ -86,7 +86,7 @@ def _info(side: Side) -> RunInfo | None:
 
 def _moved(base: Side, side: Side) -> WorkerMove | None:
     """Where the programs say that another engine does the work."""
-    facts: list[Any] = [info.facts if (info := _info(one)) else {} for one in (base, side)]
+    facts: list[Any] = [info.facts if (info := _info(each)) else {} for each in (base, side)]
     before, after = facts
     if before.get("engine") == after.get("engine"):
         return None
@@ -96,25 +96,25 @@ def _moved(base: Side, side: Side) -> WorkerMove | None:
 
 def _slowed(base: Side, side: Side) -> tuple[str, float] | None:
     """The breakdown pass that its recording slowed down most, where that is too much to explain the light runs."""
-    slowest = max((base, side), key=lambda one: one.recording_slowdown.value or 0.0)
+    slowest = max((base, side), key=lambda each: each.recording_slowdown.value or 0.0)
     factor = slowest.recording_slowdown.value or 0.0
     return (slowest.label, factor) if factor > _MAX_SLOWDOWN else None
 
 
 def _busy(base: Side, side: Side) -> tuple[float, float] | None:
     """Of the light runs, where the device itself counted it."""
-    pair = [one.measures.get("device_utilization") for one in (base, side)]
-    known = [busy.value for busy in pair if busy and busy.value is not None and not is_sampled(busy)]
-    return (known[0], known[1]) if len(known) == len(pair) else None
+    pair = [each.measures.get("device_utilization") for each in (base, side)]
+    shares = [busy.value for busy in pair if busy and busy.value is not None and not is_sampled(busy)]
+    return (shares[0], shares[1]) if len(shares) == len(pair) else None
 
 
 def _counter_changes(base: Side, side: Side, *, faster: bool) -> Iterator[CounterChange]:
     """Counters that changed in the direction of the step time, where steps are of about the same size."""
-    sizes = [_step_size(one) for one in (base, side)]
+    sizes = [_step_size(base), _step_size(side)]
     if all(sizes) and max(sizes) >= _SAME_SIZE * min(sizes):
         return
     for name in COUNTERS:
-        before, after = (_measured(one, f"{name}_per_step") for one in (base, side))
+        before, after = (_measured(each, f"{name}_per_step") for each in (base, side))
         if before is None or after is None:
             continue
         large, small = (before, after) if faster else (after, before)

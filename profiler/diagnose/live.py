@@ -32,8 +32,8 @@ def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
     thread = snapshot.training
     if snapshot.interval is None or thread is None or thread.cpu is None:
         return LiveDiagnosis(Limit.UNKNOWN)
-    known = [gpu.utilization for gpu in snapshot.gpus if gpu.utilization is not None]
-    gpu = sum(known) / len(known) if known else None
+    busy = [gpu.utilization for gpu in snapshot.gpus if gpu.utilization is not None]
+    gpu = sum(busy) / len(busy) if busy else None
     steps, part, part_share, part_window = snapshot.steps, "", 0.0, 0.0
     stalled = None
     if steps:
@@ -95,16 +95,16 @@ class RecentMean:
             return snapshot
         recent = self._recent
         recent.append(snapshot)
-        while len(recent) > 1 and sum(one.interval or 0.0 for one in recent) > SPAN_S + snapshot.interval / 2:
+        while len(recent) > 1 and sum(old.interval or 0.0 for old in recent) > SPAN_S + snapshot.interval / 2:
             recent.popleft()
         past = list(recent)
-        cpu = _mean((one.cpu, one.interval) for one in past)
+        cpu = _mean((old.cpu, old.interval) for old in past)
         return dataclasses.replace(
             snapshot,
             cpu=cpu if snapshot.cpu is not None else None,
-            threads=_averaged(past, lambda one: one.threads, lambda use: (use.pid, use.tid), ("cpu", "delayed")),
-            processes=_averaged(past, lambda one: one.processes, lambda use: use.pid, ("cpu",)),
-            gpus=_averaged(past, lambda one: one.gpus, lambda use: use.index, ("utilization",)),
+            threads=_averaged(past, lambda old: old.threads, lambda use: (use.pid, use.tid), ("cpu", "delayed")),
+            processes=_averaged(past, lambda old: old.processes, lambda use: use.pid, ("cpu",)),
+            gpus=_averaged(past, lambda old: old.gpus, lambda use: use.index, ("utilization",)),
         )
 
 
@@ -130,6 +130,6 @@ def _averaged(
 
 
 def _mean(values: Iterable[tuple[float | None, float | None]]) -> float | None:
-    known = [(value, length) for value, length in values if value is not None and length]
-    total = sum(length for _, length in known)
-    return sum(value * length for value, length in known) / total if total else None
+    measured = [(value, length) for value, length in values if value is not None and length]
+    total = sum(length for _, length in measured)
+    return sum(value * length for value, length in measured) / total if total else None

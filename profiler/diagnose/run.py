@@ -48,7 +48,8 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
         if analysis.threads:
-            thread = next((one for one in analysis.threads if one.state not in _STANDING_BY), analysis.threads[0])
+            working = (thread for thread in analysis.threads if thread.state not in _STANDING_BY)
+            thread = next(working, analysis.threads[0])
             return RunDiagnosis(RunVerdict.THREADS_ONLY, thread=thread)
         reason = step.reason if step else Notice("no-step")
         return RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=reason)
@@ -108,14 +109,14 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     """Without a queue to watch: what the host's time went to."""
     if analysis.phases and (diagnosis := _diagnose_step(analysis)):
         return diagnosis
-    known = [measure for measure in analysis.breakdown.values() if measure.value]
-    if not known:
+    parts = [measure for measure in analysis.breakdown.values() if measure.value]
+    if not parts:
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.measures["step_time"].value or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
-    largest = max(known, key=lambda measure: measure.value or 0.0)
+    largest = max(parts, key=lambda measure: measure.value or 0.0)
     value = largest.value or 0.0
-    share = value / sum(measure.value or 0.0 for measure in known)
+    share = value / sum(measure.value or 0.0 for measure in parts)
     if largest.name == "unattributed":
         return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(share, _samples(analysis)))
     facts = analysis.info.facts

@@ -53,14 +53,14 @@ def at(site: Site | None) -> str:
     return f" at {PurePath(site.file).name}:{site.line}" if site else ""
 
 
-def mismatch(found: Mismatch) -> str:
+def mismatch(fact: Mismatch) -> str:
     """`device: cpu against cuda`"""
-    return f"{found.name}: {found.before} against {found.after}"
+    return f"{fact.name}: {fact.before} against {fact.after}"
 
 
-def mismatches(found: Iterable[Mismatch]) -> str:
+def mismatches(facts: Iterable[Mismatch]) -> str:
     """All of them in one line."""
-    return "; ".join(map(mismatch, found))
+    return "; ".join(map(mismatch, facts))
 
 
 def missing_name(gap: Missing) -> str:

@@ -1,0 +1,67 @@
+"""Diagnoses of running programs, by figures that can be read from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiler.core.live import StepUse
+from profiler.diagnose.live import RecentMean, diagnose_live
+from profiler.diagnose.model import Limit
+from profiler.run.model import StepDefinition, StepKind
+from tests.fakes.live import gpu, snapshot
+
+SGD = StepDefinition(StepKind.OPTIMIZER, (("SGD",),))
+
+
+def step_use(since: float = 0.05, step: float = 0.1, **parts: float) -> StepUse:
+    return StepUse(SGD, 5, 10.0, 1 / step, step, since, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({"cpu": None}, Limit.UNKNOWN),
+        ({"gpus": (gpu(0.09),)}, Limit.HOST),
+        ({"gpus": (gpu(0.6),)}, Limit.HOST_OR_WAITS),
+        ({"gpus": (gpu(0.95),)}, Limit.GPU),
+        ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, Limit.WORKERS),
+        ({"cpu": 0.1, "gpus": (gpu(0.79),), "workers": (0.9,)}, Limit.WAIT_FOR_GPU),
+        ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, Limit.DISK),
+        ({"cpu": 0.1}, Limit.WAIT),
+        ({"cpu": 0.4, "delayed": 0.5}, Limit.CORES),
+        ({}, Limit.THREAD),
+        ({"gpus": (gpu(None),)}, Limit.THREAD),  # a GPU that does not tell is no evidence
+        ({"cpu": 0.99, "cores": 1.2}, Limit.CPU),
+        ({"cpu": 0.1, "steps": step_use(data=0.78, tokenize=0.1)}, Limit.RECORDED_PART),
+        ({"steps": step_use(data=0.78)}, Limit.THREAD),
+        ({"cpu": 0.1, "steps": step_use(data=0.1)}, Limit.WAIT),
+    ],
+)
+def test_what_limits(given: dict[str, Any], limit: Limit) -> None:
+    assert diagnose_live(snapshot(**given)).limit is limit
+
+
+def test_figures() -> None:
+    found = diagnose_live(snapshot(cpu=0.1, workers=(0.9, 0.1), steps=step_use(data=0.78)))
+    assert (found.part, found.part_share, found.part_window) == ("data", 0.78, 10.0)
+    assert (found.busy_workers, found.workers, found.thread_cpu) == (1, 2, 0.1)
+
+
+@pytest.mark.parametrize(("since", "step", "stalled"), [(30.0, 0.1, 30.0), (30.0, 20.0, None), (1.0, 0.001, None)])
+def test_a_stalled_program(since: float, step: float, stalled: float | None) -> None:
+    assert diagnose_live(snapshot(steps=step_use(since, step))).stalled == stalled
+
+
+def test_the_mean_of_the_last_seconds() -> None:
+    recent = RecentMean()
+    for cpu, workers in ((0.2, (0.9, 0.9)), (0.4, (0.1, 0.5))):
+        found = recent.update(snapshot(cpu=cpu, workers=workers))
+    assert found.cpu == pytest.approx(0.3)
+    assert found.threads[0].cpu == pytest.approx(0.3)
+    assert [worker.cpu for worker in found.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
+    for _ in range(6):
+        found = recent.update(snapshot(cpu=0.8))
+    assert found.cpu == pytest.approx(0.8), "what is long ago counts no more"
+    assert recent.update(snapshot(cpu=None)).cpu is None
