@@ -48,8 +48,8 @@ DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__geti
         (
             RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.75, LINE, blame=SYNC),)),
             (
-                "The H200 was idle 90% of the time: 75 points of it in and after syncs (most: 60 points after the sync at "
-                "train.py:88)."
+                "The H200 was idle 90% of the time: 75 points of it in and after syncs (most: 60 points after the "
+                "sync at train.py:88)."
             ),
         ),
         (
@@ -66,8 +66,8 @@ DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__geti
         (
             RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, LOG),)),
             (
-                "The H200 was busy 85% of the time, as NVML saw it (not its short gaps): the host is not what limits this "
-                "run; besides, 20% of each step goes to logging at log.py:7 (log_metrics)."
+                "The H200 was busy 85% of the time, as NVML saw it (not its short gaps): the host is not what limits "
+                "this run; besides, 20% of each step goes to logging at log.py:7 (log_metrics)."
             ),
         ),
         (
