@@ -63,7 +63,7 @@ FIXES: Final = (
     Fix(
         name="batched-seeds",
         does="Fit all seeds of a combination at once, as one batch dimension.",
-        code="grouping, group_work, gradient_descent",
+        code="group_work, gradient_descent",
         removes="a pass of its own for every seed: small operations, each with the cost of a launch",
         rule="tiny-kernels",
         changes={"batched_seeds": True},
