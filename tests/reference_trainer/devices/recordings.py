@@ -72,8 +72,8 @@ def check_calls(recording: Recording) -> None:
         "d2h": tables.CallKind.D2H,
         "allocations": tables.CallKind.ALLOC,
     }
-    found = {name: len(of_kind(recording, kind)) for name, kind in kinds.items()}
-    assert found == {name: counters[name] for name in kinds}
+    result = {name: len(of_kind(recording, kind)) for name, kind in kinds.items()}
+    assert result == {name: counters[name] for name in kinds}
     for name, kind in (("h2d_bytes", tables.CallKind.H2D), ("d2h_bytes", tables.CallKind.D2H)):
         assert of_kind(recording, kind)["bytes"].sum() == counters[name], name
     assert np.sum(calls["blocked"] > 0) == counters["syncs"], "each call that blocked is a sync"

@@ -21,10 +21,10 @@ def round_trips(device: Device) -> None:
             buffer = device.upload(array)
             array_then = array.copy()
             array[...] = 0  # the caller may do what it likes with it now
-            found = device.download(buffer)
-            assert found.dtype == dtype
+            result = device.download(buffer)
+            assert result.dtype == dtype
             assert buffer.nbytes == array.nbytes
-            assert np.array_equal(found, array_then), f"{shape} {dtype}"
+            assert np.array_equal(result, array_then), f"{shape} {dtype}"
     assert not device.download(device.zeros((4, 4))).any()
 
 
@@ -162,7 +162,7 @@ def counted(device: Device) -> tuple[Counts, Counts]:
     device.wait(ticket)  # sync
     after = device.counts()
     fields = Counts.__dataclass_fields__
-    found = Counts(
+    result = Counts(
         **{
             name: None if getattr(after, name) is None else getattr(after, name) - getattr(before, name)
             for name in fields
@@ -177,9 +177,9 @@ def counted(device: Device) -> tuple[Counts, Counts]:
         launches=1,
         allocations=6,
         crossings=14,
-        busy_ns=found.busy_ns,
+        busy_ns=result.busy_ns,
     )
-    return found, expected
+    return result, expected
 
 
 RECORDED = """

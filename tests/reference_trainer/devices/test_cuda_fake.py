@@ -35,12 +35,12 @@ def test_sequences(device: CudaDevice, ask) -> None:
 
 
 def test_counters_are_those_of_the_host_device(device: CudaDevice) -> None:
-    found, expected = sequences.counted(device)
-    assert found == expected
+    result, expected = sequences.counted(device)
+    assert result == expected
     host = HostDevice()
     of_host, _ = sequences.counted(host)
     host.close()
-    assert found == replace(of_host, busy_ns=None)
+    assert result == replace(of_host, busy_ns=None)
 
 
 def test_pool_does_not_grow(device: CudaDevice) -> None:

@@ -48,9 +48,9 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     with_driver(monkeypatch)
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    found = cuda_probe.importlib.util.find_spec
+    result = cuda_probe.importlib.util.find_spec
     monkeypatch.setattr(
-        cuda_probe.importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else found(name)
+        cuda_probe.importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else result(name)
     )
     assert f"numba-cuda is not installed: pip install 'numba-cuda[cu{version[:2]}]'" in cuda_probe.unavailable()
 

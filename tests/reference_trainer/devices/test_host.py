@@ -39,10 +39,10 @@ def test_sequences(device: HostDevice, ask) -> None:
 
 
 def test_counters_are_exact(device: HostDevice) -> None:
-    found, expected = sequences.counted(device)
-    assert found == expected
-    assert found.busy_ns is not None
-    assert found.busy_ns > 0
+    result, expected = sequences.counted(device)
+    assert result == expected
+    assert result.busy_ns is not None
+    assert result.busy_ns > 0
 
 
 def test_commands_run_in_order(device: HostDevice) -> None:
@@ -75,8 +75,8 @@ def test_staging_ring_wraps(device: HostDevice) -> None:
         array[:] = number
         device.upload_into(buffer, array)
     for number, buffer in enumerate(buffers):
-        found = device.download(buffer)
-        assert (found == number).all(), f"upload {number}: {np.unique(found)}"
+        result = device.download(buffer)
+        assert (result == number).all(), f"upload {number}: {np.unique(result)}"
 
 
 def test_large_pageable_uploads_block(device: HostDevice) -> None:
@@ -138,8 +138,8 @@ def test_layouts_and_kinds_are_those_of_the_tables() -> None:
 
 def test_a_busy_host_does_not_slow_the_worker() -> None:
     """The worker never takes the GIL. Pairs are interleaved and the median taken: other load hits both sides alike."""
-    found = ratios(rounds=9, kernels=1000)
-    assert statistics.median(found) <= LARGEST_RATIO, f"ratios {[round(ratio, 2) for ratio in found]}"
+    result = ratios(rounds=9, kernels=1000)
+    assert statistics.median(result) <= LARGEST_RATIO, f"ratios {[round(ratio, 2) for ratio in result]}"
 
 
 @pytest.mark.parametrize("options", ["", "blocking_wait=True"])
@@ -179,8 +179,8 @@ def test_all_records_are_handed_over_where_the_log_wraps(read: int, written: int
     recorder._active = SimpleNamespace(append_records=lambda table, records: handed.append(bytes(records)))
     recorder._hand_over("activities", log, iteration + read, iteration + written)
     rows = np.frombuffer(b"".join(handed), np.uint8).reshape(-1, queue.ACTIVITY_BYTES)
-    found = np.ascontiguousarray(rows[:, :4]).view(np.int32).reshape(-1).tolist()
-    assert found == [number % iteration for number in range(iteration + read, iteration + written)]
+    result = np.ascontiguousarray(rows[:, :4]).view(np.int32).reshape(-1).tolist()
+    assert result == [number % iteration for number in range(iteration + read, iteration + written)]
 
 
 def test_light_records_no_calls(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def close(name: str, found: np.ndarray, expected: np.ndarray, smallest: float = 1.0) -> None:
-    """Fail with the numbers where they differ by more than the tolerance of `found` times the largest, or `least`."""
+    """Fail with the numbers where they differ by more than the tolerance times the largest value, or `smallest`."""
     tolerance = TOLERANCE if found.dtype == np.float32 else TOLERANCE_IN_DOUBLE
     error = np.abs(found - expected) / max(smallest, np.abs(expected).max())
     worst = np.unravel_index(np.argmax(error), error.shape)

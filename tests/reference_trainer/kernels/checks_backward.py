@@ -84,7 +84,7 @@ def norm_is_the_length(device: Device, random: np.random.Generator, size: int, s
     norm = device.upload(np.full(1, -1, device.real))
     device.launch(grad_norm.KERNEL, norm, device.upload(grads), size)
     expected = np.sqrt(np.sum(grads[:size].astype(np.float64) ** 2))
-    close("norm", device.download(norm), np.array([expected]), least=0)
+    close("norm", device.download(norm), np.array([expected]), smallest=0)
 
 
 def step_state(device: Device, warmup: int, total: int) -> np.ndarray:
@@ -120,11 +120,11 @@ def adamw_steps(device: Device, random: np.random.Generator, size: int, decayed:
         p = p * (1 - rate * decay)
         p -= rate * (m / (1 - beta1**step)) / (np.sqrt(v / (1 - beta2**step)) + exact[adamw.EPS])
         exact[[adamw.STEP, adamw.LAST_RATE, adamw.NORM]] = step, rate, norm[0]
-        found = device.download(buffers[5])
-        close("step_state", found, exact)
-        close("learning rate", found[adamw.LAST_RATE : adamw.NORM], np.array([rate]), least=0)
+        result = device.download(buffers[5])
+        close("step_state", result, exact)
+        close("learning rate", result[adamw.LAST_RATE : adamw.NORM], np.array([rate]), smallest=0)
     for name, buffer, expected in zip(("params", "m", "v"), (buffers[0], *buffers[2:4]), (p, m, v), strict=True):
-        close(name, device.download(buffer), expected, least=0)
+        close(name, device.download(buffer), expected, smallest=0)
 
 
 def adamw_takes_no_number_for_a_number(device: Device, random: np.random.Generator, size: int, decayed: int) -> None:
@@ -133,8 +133,8 @@ def adamw_takes_no_number_for_a_number(device: Device, random: np.random.Generat
     norm = np.full(1, np.nan, device.real)
     buffers = [device.upload(array) for array in (ones, ones, ones, ones, norm, state)]
     device.launch(adamw.KERNEL, *buffers, size, decayed)
-    found = device.download(buffers[0])
-    assert np.isnan(found).all(), found
+    result = device.download(buffers[0])
+    assert np.isnan(result).all(), result
 
 
 FEW: list[tuple[Check, int, int]] = [

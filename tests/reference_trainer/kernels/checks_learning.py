@@ -35,9 +35,9 @@ def cross_entropy_by_tiles(device: Device, random: np.random.Generator, tokens: 
         sizes = begin, end - begin, tokens, vocabulary
         device.launch(cross_entropy.KERNEL, buffer, on_device, dbias, losses, predictions, device.upload(ids), *sizes)
         tile[: end - begin] = gradient[begin:end] * tokens
-        found = device.download(buffer)
-        found[: end - begin] *= tokens  # of order 1, so that the tolerance means something
-        close("gradient", found, tile)
+        result = device.download(buffer)
+        result[: end - begin] *= tokens  # of order 1, so that the tolerance means something
+        close("gradient", result, tile)
     close("losses", device.download(losses), np.append(-np.log(share[rows, ids[1:]]), 0))
     close("dbias", device.download(dbias), gradient.sum(0))
     predicted = total[rows, device.download(predictions)[:tokens]]
@@ -66,10 +66,10 @@ def embed_backward_adds(device: Device, random: np.random.Generator, tokens: int
     device.launch(embed_backward.KERNEL, table, *arguments, tokens, width, vocabulary)
     expected = np.zeros((vocabulary, width))
     np.add.at(expected, ids[:tokens], grad[:tokens])
-    found = device.download(table)
-    close("dtable", found, expected)
+    result = device.download(table)
+    close("dtable", result, expected)
     device.launch(embed_backward.KERNEL, table, *arguments, tokens, width, vocabulary)
-    equal("dtable, again", device.download(table), found)
+    equal("dtable, again", device.download(table), result)
 
 
 def learned_sums_up(device: Device, random: np.random.Generator, tokens: int, right: int) -> None:

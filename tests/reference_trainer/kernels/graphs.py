@@ -32,8 +32,8 @@ def replays_are_launches(device: CudaDevice, tokens: int, width: int) -> None:
     assert after.launches - before.launches == STEPS - 1
     assert after.allocations == before.allocations
     assert graph.launches > 3, f"{graph.launches} launches: kernels that launch several were meant to be in it"
-    for name, found, expected in zip(("y", "state", "params", "step"), found_buffers, expected_buffers, strict=True):
-        checks.equal(name, device.download(found), device.download(expected))
+    for name, result, expected in zip(("y", "state", "params", "step"), found_buffers, expected_buffers, strict=True):
+        checks.equal(name, device.download(result), device.download(expected))
 
 
 def stepper(device: CudaDevice, tokens: int, width: int) -> tuple[tuple[CudaBuffer, ...], Callable[[], None]]:

@@ -149,9 +149,9 @@ def forwards_agree() -> None:
     for chunk in ids:
         slow.submit(chunk)
         quick.submit(chunk)
-        expected, found = slow.collect(), quick.collect()
+        expected, result = slow.collect(), quick.collect()
         checks.equal("predictions", quick.predictions(), slow.predictions())
-        assert abs(found.loss - expected.loss) < 1e-6, f"loss {found.loss} is not {expected.loss}"
+        assert abs(result.loss - expected.loss) < 1e-6, f"loss {result.loss} is not {expected.loss}"
 
 
 def graphed_chunks_agree() -> None:
@@ -176,11 +176,11 @@ def learning_agrees() -> None:
     config, tokens = ModelConfig(width=3, layers=2, vocabulary=5), 5
     weights = initial_weights(config, seed=1)
     ids = np.random.default_rng(1).integers(0, config.vocabulary, (2, tokens + 1)).astype(np.int32)
-    found, expected = (
+    result, expected = (
         learned(device, config, weights, ids) for device in (Unwritten(_torch_device=CUDA), HostDevice())
     )
     for name, array in expected.items():
-        checks.close(name, found[name], array)
+        checks.close(name, result[name], array)
 
 
 def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -81,8 +81,8 @@ def test_adamw_is_torchs(device: HostDevice) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step)
         optimizer.step()
-        found, expected = device.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
-        assert np.abs(found - expected).max() < 1e-9, f"step {step}: {found} is not {expected}"
+        result, expected = device.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
+        assert np.abs(result - expected).max() < 1e-9, f"step {step}: {result} is not {expected}"
         facts = device.download(state)
         assert facts[[adamw.STEP, adamw.LAST_RATE, adamw.NORM]] == pytest.approx([step, rate_at(step), expected_norm])
     assert 0 < clipped < STEPS, f"{clipped} of {STEPS} steps were clipped: both ways must be held"

@@ -53,8 +53,8 @@ def scan_function(device: HostDevice) -> Any:
             projected, bias, hidden, saved = ctx.buffers
             above = upload(device, grad)
             device.launch(scan_backward.KERNEL, dprojected, above, projected, bias, hidden, saved, dbias, *ctx.sizes)
-            found = (torch.from_numpy(device.download(buffer)) for buffer in (dprojected, dbias))
-            dprojected, dbias = found
+            result = (torch.from_numpy(device.download(buffer)) for buffer in (dprojected, dbias))
+            dprojected, dbias = result
             return grad, dprojected, dbias[0], None
 
     return Scan.apply

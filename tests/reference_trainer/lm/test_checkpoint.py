@@ -60,9 +60,9 @@ def refused(folder: Path, origin: Origin = ORIGIN) -> str:
 
 def test_every_bit_comes_back(tmp_path: Path) -> None:
     write(tmp_path, ORIGIN, checkpoint())
-    found = read(tmp_path, ORIGIN)
-    assert same(found, checkpoint())
-    for array in found.arrays.values():
+    result = read(tmp_path, ORIGIN)
+    assert same(result, checkpoint())
+    for array in result.arrays.values():
         assert array.flags.aligned, "a device takes no other"
         assert array.flags.c_contiguous
         assert array.flags.writeable

@@ -68,9 +68,9 @@ def test_two_chunks_in_flight_give_what_one_at_a_time_gives(device: Device) -> N
     random, tokens = np.random.default_rng(5), 150
     chunks = [random.integers(0, equivalence.TINY.vocabulary, tokens + 1).astype(np.int32) for _ in range(12)]
     weights = equivalence.CASES["tiny"].weights()
-    found = [in_flight(Pipeline(device, equivalence.TINY, weights, tokens, way), chunks, way) for way in ways]
-    assert all(losses == found[0] for losses in found[1:])
-    assert len(set(found[0])) > 1
+    result = [in_flight(Pipeline(device, equivalence.TINY, weights, tokens, way), chunks, way) for way in ways]
+    assert all(losses == result[0] for losses in result[1:])
+    assert len(set(result[0])) > 1
 
 
 def in_flight(tested: Pipeline, chunks: list[np.ndarray], way: Plan) -> list[float]:
@@ -112,8 +112,8 @@ def counted(names: tuple[str, ...], chunks: int = 3) -> tuple[dict[str, float], 
         tested.collect()
     after = opened.counts()
     opened.close()
-    asked = ("syncs", "h2d", "d2h", "allocations", "launches")
-    a_chunk = {name: (getattr(after, name) - getattr(before, name)) / chunks for name in asked}
+    requested = ("syncs", "h2d", "d2h", "allocations", "launches")
+    a_chunk = {name: (getattr(after, name) - getattr(before, name)) / chunks for name in requested}
     return a_chunk, {name: value / tokens for name, value in a_chunk.items()}
 
 

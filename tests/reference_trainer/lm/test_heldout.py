@@ -23,15 +23,15 @@ def corpus_of(text: str) -> Corpus:
 def test_the_last_chunks_are_held_out(small_text: str) -> None:
     corpus = corpus_of(small_text)
     tokenizer = train_or_load(corpus, 256)
-    found = split(corpus, tokenizer, 500, 3)
+    result = split(corpus, tokenizer, 500, 3)
     chunks = Chunks(corpus, tokenizer, 500, 3, batch=True)
-    learned = [chunks.texts(index) for index in range(found.training)]
-    judged = [chunks.texts(index) for index in found.judged]
+    learned = [chunks.texts(index) for index in range(result.training)]
+    judged = [chunks.texts(index) for index in result.judged]
     texts = ["".join(samples) for samples in (*learned, *judged)]
     assert small_text.startswith("".join(texts)), "the chunks are the text from its beginning on, in order"
     assert len(small_text) - len("".join(texts)) < max(map(len, texts)), "and less than a chunk is left out"
-    assert found.held_out == round(0.05 * len(texts))
-    assert {found.learned(step) for step in range(3 * found.training)} == set(range(found.training))
+    assert result.held_out == round(0.05 * len(texts))
+    assert {result.learned(step) for step in range(3 * result.training)} == set(range(result.training))
 
 
 def test_one_chunk_is_held_out_at_least(small_text: str) -> None:
@@ -58,7 +58,7 @@ def test_bigram_baseline() -> None:
             row = counts[before]
             losses.append(-log((row[after] + 1) / (row.sum() + vocabulary)))
             right.append(np.argmax(row if row.any() else counts.sum(0)) == after)
-    found = bigram_baseline(training, held_out, vocabulary)
-    assert found.loss == pytest.approx(np.mean(losses), rel=1e-12)
-    assert found.accuracy == pytest.approx(np.mean(right), rel=1e-12)
-    assert 0 < found.accuracy < 1
+    result = bigram_baseline(training, held_out, vocabulary)
+    assert result.loss == pytest.approx(np.mean(losses), rel=1e-12)
+    assert result.accuracy == pytest.approx(np.mean(right), rel=1e-12)
+    assert 0 < result.accuracy < 1

@@ -120,16 +120,16 @@ def test_only_what_is_taken_is_read(tmp_path: Path, library, monkeypatch: pytest
 
 
 def test_name_of_the_hub(library, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    requested: list[object] = []
 
     def stream(*arguments: object, **options: object):
-        asked.append((arguments, options))
+        requested.append((arguments, options))
         return texts("a")
 
     monkeypatch.setattr(library, "load_dataset", stream)
     assert load("allenai/c4@en:validation").name == "allenai/c4@en:validation"
     assert load("someone/thing").name == "someone/thing:train"
-    assert asked == [
+    assert requested == [
         (("allenai/c4", "en"), {"split": "validation", "streaming": True}),
         (("someone/thing", None), {"split": "train", "streaming": True}),
     ]

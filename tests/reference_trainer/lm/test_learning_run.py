@@ -188,13 +188,13 @@ def test_what_is_said(corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureF
     *_, line = capsys.readouterr().out.splitlines()
     result = json.loads((tmp_path / "r.json").read_text())
     number = r"(\d+\.\d+)"
-    found = re.fullmatch(
+    actual = re.fullmatch(
         rf"held-out cross-entropy {number} nats \(ln V = {number}, bigram {number}\), "
         rf"accuracy {number}% \(bigram {number}%\)",
         line,
     )
-    assert found, line
-    loss, uniform, bigram, accuracy, bigram_accuracy = map(float, found.groups())
+    assert actual, line
+    loss, uniform, bigram, accuracy, bigram_accuracy = map(float, actual.groups())
     assert [loss, uniform, bigram] == [
         pytest.approx(result[name], abs=0.006) for name in ("heldout_loss", "uniform_loss", "bigram_loss")
     ]

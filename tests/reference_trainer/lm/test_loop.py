@@ -33,17 +33,17 @@ def settings(corpus_file: Path) -> Any:
 
 def results(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> tuple[list[tuple[int, float, float]], Summary]:
     """(tokens, loss, accuracy) of every step, warm-up included, and the summary."""
-    found: list[tuple[int, float, float]] = []
+    actual: list[tuple[int, float, float]] = []
     step = loop._Loop._step
 
     def note(self: Any, *, warmup: bool) -> Any:
         result = step(self, warmup=warmup)
-        found.append((result.tokens, result.loss if result.loss is not None else np.nan, result.accuracy))
+        actual.append((result.tokens, result.loss if result.loss is not None else np.nan, result.accuracy))
         return result
 
     with monkeypatch.context() as patch:
         patch.setattr(loop._Loop, "_step", note)
-        return found, train(settings)
+        return actual, train(settings)
 
 
 def test_the_summary_adds_up(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
@@ -185,10 +185,10 @@ def test_the_device_is_closed_when_a_chunk_fails(monkeypatch: pytest.MonkeyPatch
     device = loop.open_device
 
     def opened(*arguments: Any, **options: Any) -> Any:
-        made = device(*arguments, **options)
-        close = made.close
-        monkeypatch.setattr(made, "close", lambda: (closed.append(True), close()))
-        return made
+        created = device(*arguments, **options)
+        close = created.close
+        monkeypatch.setattr(created, "close", lambda: (closed.append(True), close()))
+        return created
 
     def fail(self: Any, index: int) -> Any:
         raise TrainerError("no more text")
@@ -217,14 +217,14 @@ def test_settings_of_performance_are_applied_on_a_gpu(settings: Any, monkeypatch
     device = loop.open_device
 
     def opened(*arguments: Any, **options: Any) -> Any:
-        made = device("host", **options)
-        monkeypatch.setattr(type(made), "kind", "cuda")
-        return made
+        created = device("host", **options)
+        monkeypatch.setattr(type(created), "kind", "cuda")
+        return created
 
     monkeypatch.setattr(job, "kind_of", lambda name: ("cuda", ""))
     monkeypatch.setattr(loop, "open_device", opened)
-    monkeypatch.setattr(loop, "apply", lambda *asked: applied.append(asked))
-    monkeypatch.setattr(loop, "emptying", lambda *asked: lambda: emptied.append(asked))
+    monkeypatch.setattr(loop, "apply", lambda *requested: applied.append(requested))
+    monkeypatch.setattr(loop, "emptying", lambda *requested: lambda: emptied.append(requested))
     monkeypatch.setattr(loop.marks, "describe", facts.update)
     train(settings(fixes=("batch-tokenize",), max_chunks=2))
     assert (applied, facts["dtype"]) == ([], "float32"), "what nobody asked for leaves torch as it is"

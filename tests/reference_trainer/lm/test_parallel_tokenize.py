@@ -240,9 +240,9 @@ def test_a_chunk_of_too_few_tokens_is_reported_where_it_is_asked_for(corpus: Cor
         except TrainerError as error:
             return str(error)
 
-    found = [outcome(chunks, index) for index in range(40)]
-    assert any(isinstance(item, str) for item in found)
-    assert [outcome(parallel, index) for index in range(40)] == found
+    result = [outcome(chunks, index) for index in range(40)]
+    assert any(isinstance(item, str) for item in result)
+    assert [outcome(parallel, index) for index in range(40)] == result
     parallel.close()
 
 

@@ -122,11 +122,11 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 
 def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
-    found = json.loads(json.dumps(listing("host")))
-    assert found["device"] == "host"
-    assert [fix["name"] for fix in found["fixes"]] == list(fixes())
-    assert found["fixed"] == list(variant_fixes("fixed", "host"))
-    for fix in found["fixes"]:
+    result = json.loads(json.dumps(listing("host")))
+    assert result["device"] == "host"
+    assert [fix["name"] for fix in result["fixes"]] == list(fixes())
+    assert result["fixed"] == list(variant_fixes("fixed", "host"))
+    for fix in result["fixes"]:
         assert fix["available"] is not bool(fix["why_not"])
         assert fix["kind"] in KINDS
-    assert found["sweep"] == sorted(found["sweep"])
+    assert result["sweep"] == sorted(result["sweep"])

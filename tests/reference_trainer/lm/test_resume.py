@@ -85,11 +85,11 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(corpus_file: Path, tmp_path: P
         message = (
             rf"interrupted after step (\d+); metrics in {tmp_path}/cut.json, checkpoint of step {at} in {tmp_path}/it\n"
         )
-        found = re.fullmatch(message, err)
-        assert found, err
+        result = re.fullmatch(message, err)
+        assert result, err
         rows = curve(tmp_path / "cut.json")
         assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
-        assert int(found[1]) - 1 <= len(rows) <= int(found[1]), "Ctrl-C may fall between a step and its row"
+        assert int(result[1]) - 1 <= len(rows) <= int(result[1]), "Ctrl-C may fall between a step and its row"
 
     assert 5 <= at < ENDLESS
     resumed = learned(replace(settings, resume=True, max_chunks=at + 30), tmp_path / "resumed.json")

@@ -337,13 +337,13 @@ def test_made_in_the_cache_once(
     tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
-    assert made.parent == tmp_path / "training-profiler" / "shards"
-    same(Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True), opened(made, corpus, tokenizer), range(50))
-    assert ensure_shards(corpus, tokenizer, 500, SAMPLES) != made
-    assert ensure_shards(replace(corpus, sha256="2" * 64), tokenizer, TOKENS, SAMPLES) != made
+    created = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    assert created.parent == tmp_path / "training-profiler" / "shards"
+    same(Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True), opened(created, corpus, tokenizer), range(50))
+    assert ensure_shards(corpus, tokenizer, 500, SAMPLES) != created
+    assert ensure_shards(replace(corpus, sha256="2" * 64), tokenizer, TOKENS, SAMPLES) != created
     monkeypatch.setattr(module, "write_shards", None)
-    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == made
+    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == created
 
 
 @pytest.mark.parametrize(
@@ -365,14 +365,14 @@ def test_cache_mends_itself(
     damage: Callable[[Path], None],
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
-    index, content = read_index(made), (made / "shard-00000.bin").read_bytes()
-    damage(made)
-    reported = (made / "index.json").exists()
+    created = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    index, content = read_index(created), (created / "shard-00000.bin").read_bytes()
+    damage(created)
+    reported = (created / "index.json").exists()
     with caplog.at_level(logging.WARNING):
-        assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == made
+        assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == created
     assert ("making cached shards again: " in caplog.text) == reported
-    assert (read_index(made), (made / "shard-00000.bin").read_bytes()) == (index, content)
+    assert (read_index(created), (created / "shard-00000.bin").read_bytes()) == (index, content)
 
 
 def test_a_folder_of_the_users_is_taken_or_refused(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:

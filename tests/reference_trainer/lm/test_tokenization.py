@@ -49,9 +49,9 @@ def arguments(corpus_file: Path, *more: str) -> list[str]:
 def test_all_ways_but_theirs_give_the_same_ids(case: Case) -> None:
     pytest.importorskip("tokenizers")
     expected = [case.chunks(batch=False).ids(index) for index in range(3)]
-    found = {way.name: way for way in ways(case)}
-    assert list(found) == [*OURS, *THEIRS]
-    for name, way in found.items():
+    result = {way.name: way for way in ways(case)}
+    assert list(result) == [*OURS, *THEIRS]
+    for name, way in result.items():
         source = way.open()
         try:
             ids = [source.ids(index) for index in range(3)]
@@ -60,18 +60,18 @@ def test_all_ways_but_theirs_give_the_same_ids(case: Case) -> None:
         assert all(item.dtype == np.int32 for item in ids), name
         same = all(np.array_equal(item, another) for item, another in zip(ids, expected, strict=True))
         assert same == way.same == (name in OURS), name
-    assert {name: way.threads for name, way in found.items() if way.threads > 1} == {
+    assert {name: way.threads for name, way in result.items() if way.threads > 1} == {
         "threaded batch": 2,
         "parallel": 2,
         "Hugging Face batch": 2,
     }
-    assert [name for name, way in found.items() if not way.tokenizes] == ["pre-tokenized"]
+    assert [name for name, way in result.items() if not way.tokenizes] == ["pre-tokenized"]
 
 
 def test_one_worker_leaves_out_the_threads_of_the_library(case: Case, without_theirs: None) -> None:
-    found = list(ways(replace(case, workers=1)))
-    assert [way.name for way in found if way.open] == [name for name in OURS if name != "threaded batch"]
-    assert {way.threads for way in found} == {1}
+    result = list(ways(replace(case, workers=1)))
+    assert [way.name for way in result if way.open] == [name for name in OURS if name != "threaded batch"]
+    assert {way.threads for way in result} == {1}
 
 
 def test_their_model_has_the_same_size_and_reads_the_whole_text(case: Case) -> None:
@@ -110,20 +110,20 @@ def noted(name: str, log: list[tuple[str, int | str]]) -> Way:
 
 def test_a_round_takes_the_chunks_from_first_on_and_closes_the_source(case: Case) -> None:
     log: list[tuple[str, int | str]] = []
-    found = run_round(noted("a", log), case, 5, 3)
+    result = run_round(noted("a", log), case, 5, 3)
     assert log[:4] == [("a", 5), ("a", 6), ("a", 7), ("a", "close")]
-    assert (found.samples, found.tokens) == (3 * case.samples_per_chunk, 8 + 9 + 10)
-    assert found.seconds > 0
+    assert (result.samples, result.tokens) == (3 * case.samples_per_chunk, 8 + 9 + 10)
+    assert result.seconds > 0
 
 
 def test_rounds_are_interleaved_over_the_same_chunks_in_turning_order(case: Case, quick: None) -> None:
     log: list[tuple[str, int | str]] = []
     there = [noted("a", log), noted("b", log), Way("c", "none", "is not there", 1, None, "because")]
-    found = measure(case, there, 1e-9)
-    assert list(found) == ["a", "b"]
-    assert found["a"].ratio.n == 2
-    asked = [entry for entry in log if entry[1] != "close"][-8:]
-    assert asked == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("b", 3), ("a", 2), ("a", 3)]
+    result = measure(case, there, 1e-9)
+    assert list(result) == ["a", "b"]
+    assert result["a"].ratio.n == 2
+    requested = [entry for entry in log if entry[1] != "close"][-8:]
+    assert requested == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("b", 3), ("a", 2), ("a", 3)]
 
 
 def test_other_ids_are_reported(case: Case, quick: None) -> None:
@@ -142,15 +142,15 @@ def test_other_ids_are_reported(case: Case, quick: None) -> None:
 def test_figures_by_hand() -> None:
     first = [Round(2.0, 2.0, 10, 100), Round(1.0, 1.0, 10, 100), Round(4.0, 4.0, 10, 100)]
     another = [Round(1.0, 2.0, 10, 100), Round(0.25, 1.0, 10, 100), Round(4.0, 4.0, 10, 100)]
-    found = summary(another, first)
-    assert (found.samples_per_s.median, found.samples_per_s.low, found.samples_per_s.high) == (10, 2.5, 40)
-    assert found.tokens_per_s.median == 100
-    assert (found.ms_per_sample.median, found.cpu_ms_per_sample.median) == (100, 200)
+    result = summary(another, first)
+    assert (result.samples_per_s.median, result.samples_per_s.low, result.samples_per_s.high) == (10, 2.5, 40)
+    assert result.tokens_per_s.median == 100
+    assert (result.ms_per_sample.median, result.cpu_ms_per_sample.median) == (100, 200)
     # logarithms of 2, 4, 1 are ln 2 times 1, 2, 0: mean ln 2, deviation ln 2; t of 2 degrees is 4.3027
     half = 4.302652729911275 * math.log(2) / math.sqrt(3)
-    assert found.ratio.value == pytest.approx(2)
-    assert (found.ratio.low, found.ratio.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
-    assert (found.ratio.n, found.ratio.different) == (3, False)
+    assert result.ratio.value == pytest.approx(2)
+    assert (result.ratio.low, result.ratio.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
+    assert (result.ratio.n, result.ratio.different) == (3, False)
 
 
 @pytest.mark.parametrize(("ratios", "different"), [((2.0, 2.1), True), ((0.5, 0.51), True), ((0.9, 1.2), False)])

@@ -15,7 +15,7 @@ from reference_trainer.performance import PerformanceConfig, apply, autocast, em
 @pytest.fixture
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Torch's switches as they are, put back afterwards; and what was asked of the GPU that is not here."""
-    asked: dict[str, Any] = {"emptied": 0}
+    requested: dict[str, Any] = {"emptied": 0}
 
     def limited(fraction: object, device: str | torch.device | int) -> None:
         """As picky as torch's own."""
@@ -24,18 +24,18 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         index = device if isinstance(device, int) else torch.device(device).index
         if index is None:
             raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
-        asked.update(share=fraction, index=index)
+        requested.update(share=fraction, index=index)
 
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limited)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
 
     def emptied() -> None:
-        asked["emptied"] += 1
+        requested["emptied"] += 1
 
     monkeypatch.setattr(torch.cuda, "empty_cache", emptied)
     cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, products.allow_tf32
-    yield asked
+    yield requested
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, products.allow_tf32 = before
 
 

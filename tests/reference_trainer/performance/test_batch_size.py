@@ -70,16 +70,16 @@ def test_it_is_never_larger_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
 def test_where_memory_runs_out_it_backs_off(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     work = Work(monkeypatch, lambda size: 1e-3, largest=700, error=error)
-    found = get_optimal_batch_size(work, largest=1 << 20)
-    assert 700 * 7 / 8 <= found <= 700, work.sizes
+    result = get_optimal_batch_size(work, largest=1 << 20)
+    assert 700 * 7 / 8 <= result <= 700, work.sizes
     assert sum(size > 700 for size in work.sizes) <= 4, "each failure takes a device's time"
 
 
 def test_the_share_of_memory_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     for share, largest in ((0.5, 500), (1.0, 1000)):
         work = Work(monkeypatch, lambda size: 1e-3, memory=lambda size: size * 1000, total=10**6)
-        found = get_optimal_batch_size(work, largest=1 << 20, config=PerformanceConfig(max_memory=share))
-        assert largest * 7 / 8 <= found <= largest
+        result = get_optimal_batch_size(work, largest=1 << 20, config=PerformanceConfig(max_memory=share))
+        assert largest * 7 / 8 <= result <= largest
         assert max(work.sizes) <= largest, "on a CPU what would be too much is not even tried"
 
 

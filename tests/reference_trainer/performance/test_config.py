@@ -104,8 +104,8 @@ def test_options_alone() -> None:
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "[performance]\ntf32 = true\nmax_load = 0.5\ncudnn_benchmark = true\n")
-    found = asked("--performance", str(path), "--no-tf32", "--max-load", "1")
-    assert found == PerformanceConfig(cudnn_benchmark=True)
+    result = asked("--performance", str(path), "--no-tf32", "--max-load", "1")
+    assert result == PerformanceConfig(cudnn_benchmark=True)
     # neither is wrong by itself
     with pytest.raises(TrainerError, match="contradict"):
         asked("--performance", str(path), "--cudnn-deterministic")

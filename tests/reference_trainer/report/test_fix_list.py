@@ -22,9 +22,9 @@ def test_requirements_are_followed_in_both_directions_and_in_the_order_of_the_la
 
 
 def test_requirements_in_a_circle_end() -> None:
-    both = [fix("a", requires=["b"]), fix("b", requires=["a"])]
+    pair = [fix("a", requires=["b"]), fix("b", requires=["a"])]
     with pytest.raises(ProfilerError, match="a comes before b, which it requires"):
-        read_fixes(json.dumps(document(fixes=both, fixed=["a", "b"])))
+        read_fixes(json.dumps(document(fixes=pair, fixed=["a", "b"])))
 
 
 def entries(*changed: dict[str, Any]) -> list[dict[str, Any]]:

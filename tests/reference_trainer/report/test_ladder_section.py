@@ -49,10 +49,10 @@ def test_a_row_that_was_not_measured_breaks_no_other() -> None:
         replace(row, gain=missing, total=missing) if (row.kind, row.fix) == ("cumulative", "async") else row
         for row in ladders.ladder().rows
     )
-    found = stairs(replace(ladders.ladder(), rows=tuple(rows)))
-    assert (found["+ async"].text, found["+ async"].end) == ("not measured", None)
-    assert found["+ batch-embed"].begin is None
-    assert found["+ batch-recurrence"].begin == found["+ batch-embed"].end
+    result = stairs(replace(ladders.ladder(), rows=tuple(rows)))
+    assert (result["+ async"].text, result["+ async"].end) == ("not measured", None)
+    assert result["+ batch-embed"].begin is None
+    assert result["+ batch-recurrence"].begin == result["+ batch-embed"].end
 
 
 def test_the_table_has_a_row_a_fix_with_three_effects_and_its_companions() -> None:

@@ -34,10 +34,10 @@ def test_each_is_a_switch_of_its_own(name: str) -> None:
 
 
 def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
-    found = json.loads(json.dumps(listing("cpu")))
-    assert [fix["name"] for fix in found["fixes"]] == found["fixed"] == LADDER
-    assert all(fix["available"] for fix in found["fixes"])
-    assert (found["device"], found["sweep"], found["tokens_per_chunk"]) == ("cpu", [], None)
+    result = json.loads(json.dumps(listing("cpu")))
+    assert [fix["name"] for fix in result["fixes"]] == result["fixed"] == LADDER
+    assert all(fix["available"] for fix in result["fixes"])
+    assert (result["device"], result["sweep"], result["tokens_per_chunk"]) == ("cpu", [], None)
 
 
 def test_unknown_names() -> None:

@@ -30,15 +30,15 @@ def made(jobs: list[Job], *, device_data: bool) -> Data:
 @both
 def test_against_the_definition(device_data: bool) -> None:
     """k_t = sum_j c_j b_j a_j^t of norm 1, and y = sum_t x_{T-1-t} k_t."""
-    found = parts(made(JOBS, device_data=device_data))
+    result = parts(made(JOBS, device_data=device_data))
     for row, job in enumerate(JOBS):
         a, b, c = (part[0] for part in draws.host_students(draws.teacher(job), 0, 1, job.rank))
         k = (b * c * a ** np.arange(19)[:, None]).sum(1)
         k /= np.linalg.norm(k)
         x = draws.host_normals(draws.inputs(job), 3 * 19).reshape(3, 19)
-        np.testing.assert_allclose(found["inputs"][row], x, atol=2e-6)
-        np.testing.assert_allclose(found["responses"][row], k, atol=CLOSE)
-        np.testing.assert_allclose(found["targets"][row], x[:, ::-1] @ k, atol=CLOSE)
+        np.testing.assert_allclose(result["inputs"][row], x, atol=2e-6)
+        np.testing.assert_allclose(result["responses"][row], k, atol=CLOSE)
+        np.testing.assert_allclose(result["targets"][row], x[:, ::-1] @ k, atol=CLOSE)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])

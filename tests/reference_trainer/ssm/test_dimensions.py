@@ -46,9 +46,9 @@ def outcomes(tmp_path: Path) -> Path:
 
 
 def test_quartiles_over_seeds() -> None:
-    found = cells(rows())
-    assert len(found) == 2 * 2 * len(DIMS)
-    first, last = found[0], found[-1]
+    result = cells(rows())
+    assert len(result) == 2 * 2 * len(DIMS)
+    first, last = result[0], result[-1]
     assert (first["method"], first["rank"], first["dim"]) == (GD, 1, 4)
     assert (first["seeds"], first["fitted"], first["passes"][1]) == (9, 8, 40)
     assert first["generalization_loss"] == pytest.approx([0.12, 0.14, 0.16])
@@ -66,24 +66,24 @@ def test_growth_is_of_the_same_teacher() -> None:
 
 def test_growth_is_of_students_that_fitted_at_both_ends() -> None:
     """Of nine teachers seed 0 fits nowhere, and seed 1 not at the largest dimension; both generalise badly there."""
-    made = rows()
-    for row in made:
+    created = rows()
+    for row in created:
         if row["seed"] < 2 and row["dim"] == DIMS[-1]:
             row |= {"fitted": False, "generalization_loss": "nan" if row["seed"] else 1e9}
-    grown = growth(made, GNC, 1)
+    grown = growth(created, GNC, 1)
     assert grown is not None
     assert (grown.ratio.n, grown.teachers) == (7, 9)
     assert grown.ratio.high == pytest.approx(4)
-    assert growth([{**row, "fitted": False} for row in made], GNC, 1) is None
+    assert growth([{**row, "fitted": False} for row in created], GNC, 1) is None
 
 
 def test_report(outcomes: Path, tmp_path: Path) -> None:
-    found = json.loads(json.dumps(document(outcomes, "the command")))
-    text = "\n".join(markdown(found, "figure.svg"))
+    result = json.loads(json.dumps(document(outcomes, "the command")))
+    text = "\n".join(markdown(result, "figure.svg"))
     assert "| guess and check | 2 | 64 | 9 | 8 | 0.01 (0.01 to 0.01) | 0.56 (0.48 to 0.64) | 100 (100 to 100) |" in text
     assert "- guess and check, rank 1: 4.00 (4.00 to 4.00), 8 of 9 teachers" in text
     drawn = [tmp_path / f"{name}.svg" for name in ("one", "two")]
     for path in drawn:
-        draw(found, path)
+        draw(result, path)
     assert drawn[0].read_bytes() == drawn[1].read_bytes()
     assert "teacher of rank 2" in drawn[0].read_text()

@@ -17,17 +17,17 @@ CURED = [way for way in forward.WAYS if way != forward.LOOP]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[tuple[fastest.Shape, bool]]:
     """Measurements that were asked for; powers are the fastest without a gradient, scan with."""
-    asked = []
+    requested = []
 
     def seconds(ways: list[str], shape: fastest.Shape, device: torch.device, *, backward: bool) -> dict:
-        asked.append((shape, backward))
+        requested.append((shape, backward))
         quick = forward.SCAN if backward else forward.POWERS
         # a pass that something else disturbed does not decide
         return {way: [1.0, 1.0, 9.0] if way == quick else [2.0, 2.0, 0.5] for way in ways}
 
     monkeypatch.setattr(fastest, "seconds", seconds)
     monkeypatch.setattr(fastest, "_chosen", {})
-    return asked
+    return requested
 
 
 def test_the_fastest_is_measured_once(clock: list[tuple[fastest.Shape, bool]]) -> None:
@@ -53,15 +53,17 @@ def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool)
     """Of all ways but the one as found, in turns, and of nothing that another draws from."""
     monkeypatch.setattr(fastest, "_chosen", {})
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
-    asked = []
+    requested = []
     run = forward.respond
     monkeypatch.setattr(
-        forward, "respond", lambda *arguments, **options: [asked.append(arguments[2]), run(*arguments, **options)][1]
+        forward,
+        "respond",
+        lambda *arguments, **options: [requested.append(arguments[2]), run(*arguments, **options)][1],
     )
     state = torch.get_rng_state()
     assert fastest.fastest((2, 2, 8, 4), CPU, backward=backward) in CURED
     ways = [forward.POWERS, forward.FFT] if backward else [forward.SCAN, forward.POWERS, forward.FFT]
-    assert asked == ways * (fastest.ROUNDS + 1)  # with the gradient, scan goes another way
+    assert requested == ways * (fastest.ROUNDS + 1)  # with the gradient, scan goes another way
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -133,8 +135,8 @@ def test_choices_are_plain_values(clock: list[tuple[fastest.Shape, bool]]) -> No
 
 def test_a_choice_that_was_taken_over_is_not_measured(clock: list[tuple[fastest.Shape, bool]]) -> None:
     fastest.fastest((8, 2, 8, 4), CPU, backward=True)
-    made = fastest.choices()
+    created = fastest.choices()
     fastest._chosen.clear()
-    fastest.choose(made)
+    fastest.choose(created)
     assert fastest.fastest((8, 2, 8, 4), CPU, backward=True) == forward.SCAN
     assert len(clock) == 1

@@ -21,12 +21,12 @@ def test_pairs_are_summed_up() -> None:
         {"as-found": side(20, 30, 0.1), "fixed": side(2, 10, 0.5)},
         {"as-found": side(20, 30, 0.3), "fixed": side(2, 10, None)},
     ]
-    found = summed_up(pairs)
+    result = summed_up(pairs)
     ten = pytest.approx(10)
-    assert found["times_faster"] == {"value": ten, "low": ten, "high": ten, "pairs": 2}
-    assert found["times_faster_with_start"]["value"] == pytest.approx(3)
-    assert found["utilisation_as-found"] == {"cuda:0": pytest.approx(0.2)}
-    assert found["utilisation_fixed"] == {"cuda:0": 0.5}
+    assert result["times_faster"] == {"value": ten, "low": ten, "high": ten, "pairs": 2}
+    assert result["times_faster_with_start"]["value"] == pytest.approx(3)
+    assert result["utilisation_as-found"] == {"cuda:0": pytest.approx(0.2)}
+    assert result["utilisation_fixed"] == {"cuda:0": 0.5}
     assert summed_up(pairs[:1])["times_faster"] == {"value": ten, "low": None, "high": None, "pairs": 1}
 
 
@@ -35,8 +35,8 @@ def test_it_runs_on_a_cpu_too() -> None:
     options = ("--device", "cpu", "--student-dims", "4", "--num-seeds", "2", "--seconds", "1")
     command = [sys.executable, "tests/benchmarks/bench_gpu_sweep.py", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    [pair] = found["pairs"]
+    result = json.loads(done.stdout)
+    [pair] = result["pairs"]
     assert {item["done"] for item in pair.values()} == {4}
     assert pair["as-found"]["points"] == pair["fixed"]["points"] > 0
-    assert found["times_faster"]["value"] > 0
+    assert result["times_faster"]["value"] > 0

@@ -14,17 +14,17 @@ from tests.reference_trainer.ssm import fake_jobs
 
 
 def test_memory_is_divided_anew_only_where_others_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
     monkeypatch.setattr(group_work, "_sharing", {})
-    monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: asked.append(sharing))
+    monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: requested.append(sharing))
     settings = Settings()
     orders = Orders(settings, Plan(), PerformanceConfig(), work=fake_jobs.work)
     group, alone = settings.jobs()[:1], WorkerSlot("cpu", "cpu")
     group_work.prepare(orders, alone)
     group_work.do(orders, group, alone)
-    assert asked == [1]
+    assert requested == [1]
     for _ in range(3):
         group_work.do(orders, group, alone._replace(sharing=4))
-    assert asked == [1, 4]
+    assert requested == [1, 4]
     group_work.prepare(orders, alone._replace(sharing=4))
-    assert asked == [1, 4, 4], "another sweep may have other settings"
+    assert requested == [1, 4, 4], "another sweep may have other settings"

@@ -158,9 +158,9 @@ def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert re.search(r"s, [\d,.]+ jobs/s, workers: 1; with their start [\d.]+ s, [\d,.]+ jobs/s\n", out)
     assert "MiB a job beyond what its process held\n" in out
     assert "generalisation" in out
-    found = json.loads(result.read_text())
-    assert (found["jobs"], found["done"], found["success_rate"], found["workers"]) == (8, 8, 1.0, 1)
-    assert len(found["cells"]) == 4
+    actual = json.loads(result.read_text())
+    assert (actual["jobs"], actual["done"], actual["success_rate"], actual["workers"]) == (8, 8, 1.0, 1)
+    assert len(actual["cells"]) == 4
     assert main([*options, "--fixes", "batched-seeds", "--num-seeds", "3"]) == 0
     out = capsys.readouterr().out
     assert f"8 of 12 jobs are in {results}\n" in out
@@ -197,9 +197,9 @@ def test_an_interrupt_says_that_nothing_is_kept(
 
 def test_the_list_of_fixes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list-fixes", "--device", "cpu"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["device"] == "cpu"
-    assert found["fixed"][0] == "device-data"
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["device"] == "cpu"
+    assert actual["fixed"][0] == "device-data"
 
 
 def test_help_and_the_list_load_no_heavy_library() -> None:

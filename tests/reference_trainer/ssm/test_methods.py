@@ -61,8 +61,8 @@ def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
 
 def fits(method: str, plan: Plan, settings: Settings = SMALL, device: str = "cpu") -> list[Fit]:
     """Of all seeds of a combination, in groups as the sweep would make them."""
-    asked = jobs(method, settings)
-    groups = [asked] if plan.batched_seeds else [(job,) for job in asked]
+    requested = jobs(method, settings)
+    groups = [requested] if plan.batched_seeds else [(job,) for job in requested]
     return [outcome.fit for group in groups for outcome in do_jobs(group, settings, plan, device)]
 
 
@@ -102,10 +102,10 @@ def test_plain_gradient_descent(plan: Plan) -> None:
 @pytest.mark.parametrize("method", [GD, GNC])
 def test_together_as_alone(plan: Plan, method: str) -> None:
     """The same plan with one seed a group: what others of a batch do changes nothing."""
-    asked = jobs(method)
-    alone = [do_jobs((job,), SMALL, plan, "cpu")[0].fit for job in asked]
+    requested = jobs(method)
+    alone = [do_jobs((job,), SMALL, plan, "cpu")[0].fit for job in requested]
     same(fits(method, plan), alone)
-    same([outcome.fit for outcome in do_jobs(asked[::-1], SMALL, plan, "cpu")][::-1], alone)
+    same([outcome.fit for outcome in do_jobs(requested[::-1], SMALL, plan, "cpu")][::-1], alone)
 
 
 @pytest.mark.parametrize("plan", [Plan(), ALL], ids=["as-found", "fixed"])
@@ -191,9 +191,9 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, ex
 
 
 def test_outcomes() -> None:
-    asked = jobs(GNC)
-    found = do_jobs(asked, SMALL, ALL, "cpu")
-    assert [outcome.job for outcome in found] == list(asked)
+    requested = jobs(GNC)
+    found = do_jobs(requested, SMALL, ALL, "cpu")
+    assert [outcome.job for outcome in found] == list(requested)
     assert {outcome.device for outcome in found} == {"cpu"}
     assert all(outcome.seconds > 0 and outcome.memory_bytes >= 0 for outcome in found)
     for outcome in found:

@@ -135,23 +135,23 @@ def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -
     """What was chosen before is not tried in the process that is measured."""
     from reference_trainer.ssm import fastest
 
-    asked: list[int] = []
+    requested: list[int] = []
     measure = fastest._measure
     monkeypatch.setattr(fastest, "_chosen", {})
     monkeypatch.setattr(
         fastest,
         "_measure",
-        lambda shape, *arguments, **by_name: [asked.append(shape.dim), measure(shape, *arguments, **by_name)][1],
+        lambda shape, *arguments, **by_name: [requested.append(shape.dim), measure(shape, *arguments, **by_name)][1],
     )
     settings = replace(SMALL, student_dims=(8,))
     memory_of(settings, CURED, "cpu", {})
-    assert 8 in asked
+    assert 8 in requested
     chosen = fastest.choices()
     fastest._chosen.clear()
-    asked.clear()
+    requested.clear()
     memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2][-1] == 8})
-    assert asked
-    assert 8 not in asked
+    assert requested
+    assert 8 not in requested
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

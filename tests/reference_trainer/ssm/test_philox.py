@@ -33,8 +33,8 @@ BLOCKS: dict[str, Block] = {
 @pytest.mark.parametrize("key", KEYS)
 def test_words_are_numpys(block: Block, first: int, key: tuple[int, int]) -> None:
     expected = np.random.Philox(counter=first, key=np.array(key, np.uint64)).random_raw(12)
-    found = [word for n in range(3) for word in block(np.uint64(first + n), *map(np.uint64, key))]
-    assert [int(word) for word in found] == expected.tolist()
+    result = [word for n in range(3) for word in block(np.uint64(first + n), *map(np.uint64, key))]
+    assert [int(word) for word in result] == expected.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -55,8 +55,8 @@ def test_log() -> None:
     """Relative error below 2e-7 for all that a uniform number can be, its ends and what is near 1 among them."""
     bits = np.unique(np.concatenate([np.arange(200), 2**23 - 1 - np.arange(200), np.arange(0, 2**23, 997)]))
     u = (bits + 0.5) * 2.0**-23
-    found = np.array([box_muller.log(np.float32(value)) for value in u], np.float64)
-    error = np.abs(found - np.log(u)) / np.abs(np.log(u))
+    result = np.array([box_muller.log(np.float32(value)) for value in u], np.float64)
+    error = np.abs(result - np.log(u)) / np.abs(np.log(u))
     assert error.max() < 2e-7, f"ln {u[error.argmax()]} is off by {error.max()}"
 
 
@@ -66,7 +66,7 @@ def test_pairs_of_normals(pair: Callable) -> None:
     values = np.random.default_rng(2).integers(0, 2**64, 4000, np.uint64)
     values[:8] = [0, 0, 2**64 - 1, 2**64 - 1, 0, 2**63, 2**63, 2**62]
     u = draws.uniforms(values).astype(np.float32)
-    found = np.array([pair(*two) for two in u.reshape(-1, 2)]).ravel()
+    result = np.array([pair(*two) for two in u.reshape(-1, 2)]).ravel()
     expected = draws.normals(values)
-    assert np.abs(found - expected).max() < 2e-6
-    assert np.array_equal(np.signbit(found), np.signbit(expected))
+    assert np.abs(result - expected).max() < 2e-6
+    assert np.array_equal(np.signbit(result), np.signbit(expected))

@@ -82,16 +82,16 @@ def test_a_machine_without_room_for_a_worker_is_one_line(monkeypatch: pytest.Mon
 def test_what_a_task_raises_is_its_result(name: str) -> None:
     tasks = (0, 1, 4) if name == "inline" else range(6)  # the others end this process, or need not be sent
     with started(name) as engine:
-        found: dict[int, Any] = dict(engine.run(fake_jobs.picky, tasks))
-    assert found[0] == 0
-    assert found[1].reason == "KeyError: 'one'"
-    assert "in picky" in found[1].trace
-    assert found[4].reason == "Unsendable: unsendable"
-    assert not found[1].died
+        actual: dict[int, Any] = dict(engine.run(fake_jobs.picky, tasks))
+    assert actual[0] == 0
+    assert actual[1].reason == "KeyError: 'one'"
+    assert "in picky" in actual[1].trace
+    assert actual[4].reason == "Unsendable: unsendable"
+    assert not actual[1].died
     if name == "pool":
-        assert "pickle" in found[2].reason.lower()
-        assert found[3].reason == "SystemExit: 3"
-        assert found[5] == 5
+        assert "pickle" in actual[2].reason.lower()
+        assert actual[3].reason == "SystemExit: 3"
+        assert actual[5] == 5
 
 
 def test_a_failure_is_one_line() -> None:
@@ -103,9 +103,9 @@ def test_a_failure_is_one_line() -> None:
 
 def test_workers_are_processes_of_one_thread_each() -> None:
     with started() as engine:
-        found = [result for _, result in engine.run(fake_jobs.process, range(20))]
-    assert {found[0][1:]} == {("cpu", "1", 1)} == {item[1:] for item in found}
-    processes = {item[0] for item in found}
+        actual = [result for _, result in engine.run(fake_jobs.process, range(20))]
+    assert {actual[0][1:]} == {("cpu", "1", 1)} == {item[1:] for item in actual}
+    processes = {item[0] for item in actual}
     assert len(processes) == 2
     assert os.getpid() not in processes
     assert all(map(fake_jobs.gone, processes))
@@ -114,11 +114,11 @@ def test_workers_are_processes_of_one_thread_each() -> None:
 
 def test_what_a_dead_worker_had_is_done_again_and_a_killer_is_a_failure(tmp_path: Path) -> None:
     with started() as engine:
-        found: dict[int, Any] = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(12)))
-    bad = found.pop(2)
+        actual: dict[int, Any] = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(12)))
+    bad = actual.pop(2)
     assert bad.died
     assert bad.reason == "2 workers that had it died: killed, or out of memory"
-    assert found == {task: task for task in range(12) if task != 2}
+    assert actual == {task: task for task in range(12) if task != 2}
     times = {path.name: len(path.read_text().split()) for path in tmp_path.iterdir()}
     assert times == {str(task): 2 if task in (1, 2) else 1 for task in range(12)}, "and nothing else twice"
     assert engine.redone == 2
@@ -155,9 +155,9 @@ def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path:
     item = Placement(TWO.devices, workers=1)
     with closing(open_engine("pool")) as engine:
         engine.start(item, partial(fake_jobs.dead_later, tmp_path))
-        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
-    assert found[0] == 0
-    assert {found[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
+        actual = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
+    assert actual[0] == 0
+    assert {actual[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
 
 
 def test_a_new_worker_whose_first_work_fails_gets_no_task(tmp_path: Path) -> None:
@@ -173,18 +173,18 @@ def test_new_workers_whose_first_work_fails_leave_their_tasks_as_failures(tmp_pa
     item = Placement(TWO.devices, workers=1)
     with closing(open_engine("pool")) as engine:
         engine.start(item, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
-        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
-    assert found[0] == 0
+        actual = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
+    assert actual[0] == 0
     message = "no worker could be started: the workers cannot be used: RuntimeError: "
-    assert {found[task].reason for task in (1, 2)} == {f"{message}no kernel"}
+    assert {actual[task].reason for task in (1, 2)} == {f"{message}no kernel"}
     assert (tmp_path / "starts").read_text().count("\n") == 4, "three of them were tried"
 
 
 def test_every_worker_knows_how_many_share_its_device() -> None:
     with started() as engine:
-        found = [result for _, result in engine.run(fake_jobs.sharing, range(20))]
-    assert len(set(found)) == 2
-    assert {sharing for _, sharing in found} == {2}, "also the first, which was started before the other"
+        actual = [result for _, result in engine.run(fake_jobs.sharing, range(20))]
+    assert len(set(actual)) == 2
+    assert {sharing for _, sharing in actual} == {2}, "also the first, which was started before the other"
 
 
 def test_inline_refuses_workers() -> None:

@@ -52,11 +52,11 @@ def cluster() -> Iterator[Any]:
     os.environ["PYTHONPATH"] = str(ROOT)
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args=HERE)
+    created = Cluster(initialize_head=True, head_node_args=HERE)
     try:
-        yield made
+        yield created
     finally:
-        made.shutdown()
+        created.shutdown()
         if before is None:
             del os.environ["PYTHONPATH"]
         else:
@@ -74,12 +74,12 @@ def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) 
     with closing(started(cluster.address, 1)) as engine:
         assert (engine.workers, engine.device_names) == (1, ())
         assert sorted(engine.run(fake_jobs.squared, range(20))) == [(task, task * task) for task in range(20)]
-        found: dict[int, Any] = dict(engine.run(fake_jobs.picky, (0, 1, 4, 5)))
-        assert (found[0], found[5]) == (0, 5)
-        assert (found[1].reason, found[4].reason) == ("KeyError: 'one'", "Unsendable: unsendable")
-        found = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(5)))
-        assert found.pop(2).reason == "2 workers that had it died: killed, or out of memory"
-        assert found == {task: task for task in (0, 1, 3, 4)}
+        result: dict[int, Any] = dict(engine.run(fake_jobs.picky, (0, 1, 4, 5)))
+        assert (result[0], result[5]) == (0, 5)
+        assert (result[1].reason, result[4].reason) == ("KeyError: 'one'", "Unsendable: unsendable")
+        result = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(5)))
+        assert result.pop(2).reason == "2 workers that had it died: killed, or out of memory"
+        assert result == {task: task for task in (0, 1, 3, 4)}
         [(_, (_, name, threads, torch_threads))] = engine.run(fake_jobs.process, [0])
         assert name.endswith("/cpu")
         assert (threads, torch_threads) == ("1", 1)
@@ -111,22 +111,22 @@ def test_a_node_that_is_killed_in_mid_sweep_loses_nothing(cluster: Any, tmp_path
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    found = sweep(settings, work=partial(fake_jobs.held, tmp_path, node.node_id))
+    result = sweep(settings, work=partial(fake_jobs.held, tmp_path, node.node_id))
     killer.join(60)
     [lost] = ended
     assert lost in calls(tmp_path), "the job that it had is done again"
-    assert found.failures == {}
-    assert (found.done, found.jobs) == (160, 160)
+    assert result.failures == {}
+    assert (result.done, result.jobs) == (160, 160)
     assert outcomes(settings) == expected(settings)
-    assert len(found.devices) == 2, "both had worked"
+    assert len(result.devices) == 2, "both had worked"
 
 
 @pytest.mark.slow
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     settings = Settings(num_seeds=2, device="cpu", variant="fixed", engine="ray", workers=2, results=tmp_path / "r")
-    found = sweep(settings, work=fake_jobs.work)
-    assert (found.done, found.failures, found.workers) == (40, {}, 2)
+    result = sweep(settings, work=fake_jobs.work)
+    assert (result.done, result.failures, result.workers) == (40, {}, 2)
     assert outcomes(settings) == expected(settings)
     import ray
 

@@ -117,26 +117,26 @@ def test_with_room_for_some_it_begins(opened: Opened) -> None:
 def test_what_a_dead_actor_had_is_done_again_and_counted(opened: Opened, tmp_path: Path) -> None:
     engine, _ = opened(actors=1)
     start(engine, fake_jobs.ready)
-    found = dict(engine.run(partial(killing, tmp_path), range(4)))
-    assert found.pop(2).died
-    assert found == {0: 0, 1: 1, 3: 3}
+    actual = dict(engine.run(partial(killing, tmp_path), range(4)))
+    assert actual.pop(2).died
+    assert actual == {0: 0, 1: 1, 3: 3}
     assert engine.redone == 2
 
 
 def test_a_new_actor_whose_first_work_fails_gets_no_task(opened: Opened, tmp_path: Path) -> None:
     engine, _ = opened(actors=1)
     start(engine, partial(fake_jobs.unlucky_later, tmp_path, (2, 3)))
-    found = dict(engine.run(partial(fake_jobs.prepared_only, tmp_path, partial(killing, tmp_path)), (0, 1, 3)))
-    assert found == {0: 0, 1: 1, 3: 3}, "the third start in a row is right"
+    actual = dict(engine.run(partial(fake_jobs.prepared_only, tmp_path, partial(killing, tmp_path)), (0, 1, 3)))
+    assert actual == {0: 0, 1: 1, 3: 3}, "the third start in a row is right"
 
 
 def test_actors_whose_first_work_fails_leave_their_tasks_as_failures(opened: Opened, tmp_path: Path) -> None:
     engine, ray = opened(actors=1)
     start(engine, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
-    found = dict(engine.run(partial(killing, tmp_path), (0, 1, 3)))
-    assert found[0] == 0
+    actual = dict(engine.run(partial(killing, tmp_path), (0, 1, 3)))
+    assert actual[0] == 0
     message = "no worker could be started: the workers cannot be used: RuntimeError: "
-    assert {found[task].reason for task in (1, 3)} == {f"{message}no kernel"}
+    assert {actual[task].reason for task in (1, 3)} == {f"{message}no kernel"}
     assert ray.killed == len(ray.asked) == 4
 
 

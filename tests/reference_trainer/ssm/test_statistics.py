@@ -22,19 +22,19 @@ def outcomes(method: str, dim: int, losses: list[float]) -> list[Outcome]:
 
 
 def test_cells_are_medians_over_seeds_in_order() -> None:
-    made = [*outcomes(GNC, 8, [1.0]), *outcomes(GD, 16, [5.0, 1.0, 3.0, 2.0, 4.0]), *outcomes(GD, 8, [2.0, 4.0])]
-    found = cells(made)
-    assert [(cell.method, cell.dim, cell.jobs, cell.fitted) for cell in found] == [
+    created = [*outcomes(GNC, 8, [1.0]), *outcomes(GD, 16, [5.0, 1.0, 3.0, 2.0, 4.0]), *outcomes(GD, 8, [2.0, 4.0])]
+    result = cells(created)
+    assert [(cell.method, cell.dim, cell.jobs, cell.fitted) for cell in result] == [
         (GD, 8, 2, 1),
         (GD, 16, 5, 2),
         (GNC, 8, 1, 1),
     ]
-    assert found[1].generalization_loss == 3.0
-    assert found[1].generalization_quartiles == (2.0, 4.0)
-    assert found[1].train_loss == pytest.approx(0.3)
-    assert found[1].epochs == 2
-    assert found[2].generalization_quartiles == (1.0, 1.0)
-    assert mean_memory(made) == pytest.approx((100 + 100 + 200 + 300 + 400 + 500 + 100 + 200) / 8)
+    assert result[1].generalization_loss == 3.0
+    assert result[1].generalization_quartiles == (2.0, 4.0)
+    assert result[1].train_loss == pytest.approx(0.3)
+    assert result[1].epochs == 2
+    assert result[2].generalization_quartiles == (1.0, 1.0)
+    assert mean_memory(created) == pytest.approx((100 + 100 + 200 + 300 + 400 + 500 + 100 + 200) / 8)
     assert mean_memory([]) is None
 
 
@@ -49,7 +49,7 @@ def test_a_training_that_diverged_is_the_largest_loss(odd: float) -> None:
 
 def test_the_summary_has_words_of_json_only() -> None:
     [cell] = cells(outcomes(GD, 8, [math.inf]))
-    made = Statistics(
+    created = Statistics(
         variant="fixed",
         fixes=("flat-sweep",),
         engine="pool",
@@ -70,13 +70,13 @@ def test_the_summary_has_words_of_json_only() -> None:
         interrupted=False,
         cells=(cell,),
     )
-    found = json.loads(json.dumps(made.as_json(), allow_nan=False))
-    assert found["total_s"] == 3.0
-    assert found["total_jobs_per_s"] == pytest.approx(1 / 3), "one job in two seconds, and one second of start"
-    assert found["cells"][0]["generalization_loss"] is None
-    assert found["devices"]["cpu"] == {"jobs": 1, "busy": 0.9, "utilisation": None, "why_not": "not known"}
-    assert found["failures"] == {"gd-r1-d8-s2": "no luck"}
-    assert replace(made, start_s=0.0).total_s == 2.0
+    result = json.loads(json.dumps(created.as_json(), allow_nan=False))
+    assert result["total_s"] == 3.0
+    assert result["total_jobs_per_s"] == pytest.approx(1 / 3), "one job in two seconds, and one second of start"
+    assert result["cells"][0]["generalization_loss"] is None
+    assert result["devices"]["cpu"] == {"jobs": 1, "busy": 0.9, "utilisation": None, "why_not": "not known"}
+    assert result["failures"] == {"gd-r1-d8-s2": "no luck"}
+    assert replace(created, start_s=0.0).total_s == 2.0
 
 
 def test_gpus_are_sampled_until_the_end() -> None:
@@ -88,10 +88,10 @@ def test_gpus_are_sampled_until_the_end() -> None:
             enough.set()
         return 0.25 if name == "cuda:0" else 0.75
 
-    with Utilisation(["cuda:0", "cpu", "cuda:1"], share) as found:
+    with Utilisation(["cuda:0", "cpu", "cuda:1"], share) as result:
         assert enough.wait(30)
-    assert (found.mean("cuda:0"), found.mean("cuda:1")) == (0.25, 0.75)
-    assert found.mean("cpu") is None
+    assert (result.mean("cuda:0"), result.mean("cuda:1")) == (0.25, 0.75)
+    assert result.mean("cpu") is None
     assert "cpu" not in read
     after = len(read)
     with Utilisation(["cpu"], share):
@@ -103,6 +103,6 @@ def test_a_driver_that_does_not_say() -> None:
     def fail(name: str) -> float:
         raise RuntimeError("NVML is\nnot there")
 
-    with Utilisation(["cuda:0"], fail) as found:
-        found._thread.join(30)
-    assert (found.mean("cuda:0"), found.why) == (None, "NVML is not there")
+    with Utilisation(["cuda:0"], fail) as result:
+        result._thread.join(30)
+    assert (result.mean("cuda:0"), result.why) == (None, "NVML is not there")

@@ -70,17 +70,17 @@ def calls(folder: Path) -> list[str]:
 @pytest.mark.parametrize("way", WAYS)
 def test_all_ways_give_the_same_outcomes(way: str, tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results", **WAYS[way])
-    found = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    result = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
     assert outcomes(settings) == expected(settings)
     assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs())
-    assert (found.jobs, found.done, found.kept, found.failures, found.success_rate) == (24, 24, 0, {}, 1.0)
-    assert found.memory_per_job == 20_000
-    assert found.points == 24 * 20
-    assert found.devices["cpu"].jobs == 24
-    assert found.workers == (2 if "pool" in WAYS[way].values() else 1)
-    assert 0 <= found.devices["cpu"].busy <= 1
-    assert found.total_s == found.start_s + found.wall_s > 0
-    assert [cell.jobs for cell in found.cells] == [3] * 8
+    assert (result.jobs, result.done, result.kept, result.failures, result.success_rate) == (24, 24, 0, {}, 1.0)
+    assert result.memory_per_job == 20_000
+    assert result.points == 24 * 20
+    assert result.devices["cpu"].jobs == 24
+    assert result.workers == (2 if "pool" in WAYS[way].values() else 1)
+    assert 0 <= result.devices["cpu"].busy <= 1
+    assert result.total_s == result.start_s + result.wall_s > 0
+    assert [cell.jobs for cell in result.cells] == [3] * 8
 
 
 def test_groups_and_their_order() -> None:
@@ -134,8 +134,8 @@ def test_a_combination_whose_job_is_given_up_is_a_step_all_the_same(
     steps: list[int] = []
     monkeypatch.setattr(marks, "step", lambda tokens=0, warmup=False: steps.append(tokens))
     settings = small(teacher_ranks=(1, fake_jobs.BAD_RANK), student_dims=(8,), gnc=False)
-    found = sweep(settings, work=partial(fake_jobs.failing, tmp_path, 2))
-    assert len(found.failures) == 3
+    result = sweep(settings, work=partial(fake_jobs.failing, tmp_path, 2))
+    assert len(result.failures) == 3
     assert steps == [3 * 8, 0]
 
 
@@ -160,20 +160,20 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
     """Others of its group are done."""
     settings = small(results=tmp_path / "results", student_dims=(8,), gnc=False, **WAYS[way])
     message: list[str] = []
-    found = sweep(settings, progress=message.append, work=partial(fake_jobs.failing, tmp_path, times))
+    result = sweep(settings, progress=message.append, work=partial(fake_jobs.failing, tmp_path, times))
     bad = [job for job in settings.jobs() if job.rank == BAD_RANK]
     lines = "\n".join(message)
-    assert found.retried == 3
+    assert result.retried == 3
     assert "failed, ValueError: no luck with gd-r13-d8-s0: tried once more" in lines
     if times == 1 and not (settings.fixes and "batched-seeds" in settings.fixes):
-        assert (found.done, found.failures, found.success_rate) == (6, {}, 1.0)
+        assert (result.done, result.failures, result.success_rate) == (6, {}, 1.0)
         assert outcomes(settings) == expected(settings)
         return
     # of a group the first job's count is the group's: alone, the others have not failed yet
     failed = {job.name: f"ValueError: no luck with {job.name}" for job in bad} if times > 1 else {}
     if times > 1:
-        assert found.failures == failed
-        assert found.success_rate == 0.5
+        assert result.failures == failed
+        assert result.success_rate == 0.5
         where = f"its traceback is in {settings.results}"
         assert f"gd-r13-d8-s2 failed for good, ValueError: no luck with gd-r13-d8-s2; {where}" in lines
         rows = map(json.loads, (tmp_path / "results").read_text().splitlines())
@@ -203,23 +203,23 @@ def test_no_room_for_reports_ends_the_sweep_at_once(way: str, tmp_path: Path) ->
 
 def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results", num_seeds=1, gnc=False, **POOL)
-    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 1))
-    assert (found.done, found.failures, found.retried) == (4, {}, 2), "killed once each: done again"
+    result = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 1))
+    assert (result.done, result.failures, result.retried) == (4, {}, 2), "killed once each: done again"
     (tmp_path / "results").unlink()
     for path in tmp_path.glob("gd-*"):
         path.unlink()
-    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 99))
-    assert set(found.failures) == {"gd-r13-d8-s0", "gd-r13-d32-s0"}
+    result = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 99))
+    assert set(result.failures) == {"gd-r13-d8-s0", "gd-r13-d32-s0"}
     assert {len(path.read_text().split()) for path in tmp_path.glob("gd-*")} == {2}
-    assert set(found.failures.values()) == {"2 workers that had it died: killed, or out of memory"}
-    assert found.done == 2
+    assert set(result.failures.values()) == {"2 workers that had it died: killed, or out of memory"}
+    assert result.done == 2
 
 
 def test_a_killed_group_is_split_so_that_one_bad_seed_does_not_take_the_others(tmp_path: Path) -> None:
     settings = small(num_seeds=3, student_dims=(8,), gnc=False, **WAYS["flat and batched"])
-    found = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 3))
-    assert found.failures == {}, "the group twice, the first job of it once more"
-    assert found.done == 6
+    result = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 3))
+    assert result.failures == {}, "the group twice, the first job of it once more"
+    assert result.done == 6
 
 
 def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> None:
@@ -237,9 +237,9 @@ def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> 
 
 def test_statistics_are_kept_with_the_results(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results")
-    found = sweep(settings, work=fake_jobs.work)
+    result = sweep(settings, work=fake_jobs.work)
     last = json.loads((tmp_path / "results").read_text().splitlines()[-1])
-    assert last["statistics"] == json.loads(json.dumps(found.as_json()))
+    assert last["statistics"] == json.loads(json.dumps(result.as_json()))
 
 
 def test_workers_that_cannot_work_are_one_line() -> None:
@@ -326,8 +326,8 @@ def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: si
     before = outcomes(settings)
     assert {job.name for job in before} == set(done)
     assert len(done) == 8
-    found: Statistics = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
-    assert (found.kept, found.done) == (8, 16)
+    result: Statistics = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    assert (result.kept, result.done) == (8, 16)
     assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs()), "each once"
     assert outcomes(settings) == expected(settings)
 
@@ -372,6 +372,6 @@ def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
     assert 2 <= len(before) < 16
-    found = sweep(settings, work=fake_jobs.work)
-    assert (found.kept, found.done) == (len(before), 16)
+    result = sweep(settings, work=fake_jobs.work)
+    assert (result.kept, result.done) == (len(before), 16)
     assert outcomes(settings) == expected(settings)
