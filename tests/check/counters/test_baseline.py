@@ -31,6 +31,7 @@ from profiler.check.model import FAIL, PASS, Limits
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from tests.fakes.counting import at, lines_of, one
+from tests.fakes.programs import ROOT
 from tests.recorded.builders import RunBuilder
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -50,80 +51,77 @@ def edited(section: Section, **changes: Any) -> Section:
     return section.model_copy(update=changes)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    file, section = tmp_path / "counters.json", baseline()
-    assert write(file, section)
-    assert read(file) == read(file, section.key) == section
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with two sections."""
+    write(tmp_path / "counters.json", baseline())
+    write(tmp_path / "counters.json", baseline(device="cuda"))
+    return tmp_path / "counters.json"
+
+
+def test_a_section_comes_back_as_it_was_written(path: Path) -> None:
+    section = baseline()
+    assert read(path) == read(path, section.key) == section
     assert (section.steps, section.processes) == (20, 2)
     assert (section.tool, section.updated_at) == (profiler.__version__, "2026-01-02T03:04:05+00:00")
     assert section.counters == {"would_sync": (3.05, 3.1), "h2d": (0, 0), "h2d_bytes": (6172839450.6, 6172839450.6)}
-    assert file.read_bytes().endswith(b"}\n")
-    assert not file.with_name(".counters.json.new").exists()
+    text = path.read_text(encoding="utf-8")
+    for line in (
+        '        "h2d": 0,',
+        '        "would_sync": [3.05, 3.1]',  # sorted, the last one without a comma
+        '        ["would_sync", "train.py", 7, "main", "item", 2, "loss.item()"],',
+    ):
+        assert line in text.splitlines()
+    assert '"name = \\"ä\\"  # …"' in text, "as it stands in the program"
+    assert text.endswith("}\n")
 
 
-def test_it_says_of_the_same_processes_that_nothing_changed(tmp_path: Path) -> None:
-    write(tmp_path / "counters.json", baseline())
-    base = as_processes(read(tmp_path / "counters.json"))
-    assert [one.totals for one in base] == [one.totals for one in COUNTED], "to the last byte"
+def test_the_checked_in_baselines_are_written_as_they_are(tmp_path: Path) -> None:
+    for checked_in in sorted((ROOT / ".ci").glob("counters-*.json")):
+        copy = tmp_path / checked_in.name
+        for section in read_sections(checked_in):
+            write(copy, section)
+        assert copy.read_bytes() == checked_in.read_bytes()
+
+
+def test_processes_compare_to_their_own_section(path: Path) -> None:
+    base = as_processes(read(path))
+    assert [process.totals for process in base] == [process.totals for process in COUNTED], "to the last byte"
     found = compare(base, COUNTED, Limits())
     assert {line.state for line in found} == {PASS}
     assert all(line.changes == () for line in found)
     more = tuple(replace(one, totals={**one.totals, "h2d_bytes": one.totals["h2d_bytes"] + 1}) for one in base)
-    assert {line.counter for line in compare(base, more, Limits()) if line.state == FAIL} == {"h2d_bytes"}, (
-        "1 byte more"
-    )
+    assert [line.counter for line in compare(base, more, Limits()) if line.state == FAIL] == ["h2d_bytes"]
 
 
-def test_lines_that_moved_are_known_by_their_text_after_the_file_too(tmp_path: Path) -> None:
-    write(tmp_path / "counters.json", baseline())
+def test_lines_that_moved_are_recognised_by_their_text(path: Path) -> None:
     moved = lines_of(
         at(10, 20, 'name = "ä"  # …'), at(8, 40, "loss.item()"), at(6, 20, "new"), at(4, 1, file="lib/a.py")
     )
     after = [one(would_sync=500, h2d=0, h2d_bytes=1, lines=moved)] * 2
-    found = compare(as_processes(read(tmp_path / "counters.json")), after, Limits())
+    found = compare(as_processes(read(path)), after, Limits())
     (line,) = (line for line in found if (line.counter, line.scope) == ("would_sync", "step"))
     assert [(change.file, change.line) for change in line.changes] == [("train.py", 6)]
 
 
-def test_a_person_can_review_it(tmp_path: Path) -> None:
-    write(tmp_path / "counters.json", baseline())
-    lines = (tmp_path / "counters.json").read_text(encoding="utf-8").splitlines()
-    assert '        "h2d": 0,' in lines
-    assert '        "would_sync": [3.05, 3.1]' in lines, "sorted, the last one without a comma"
-    assert '        ["would_sync", "train.py", 7, "main", "item", 2, "loss.item()"],' in lines
-    assert any('"name = \\"ä\\"  # …"' in line for line in lines), "as it stands in the program"
-
-
-def test_the_same_counts_give_the_same_file_on_every_machine(tmp_path: Path) -> None:
-    one, other = tmp_path / "one.json", tmp_path / "other.json"
-    write(one, baseline(command="/usr/bin/python3 train.py --data /srv/me/data", cwd="/srv/me"))
-    write(other, baseline(command="/ci/.venv/bin/python3 train.py --data /ci/work/data", cwd="/ci/work"))
-    assert one.read_bytes() == other.read_bytes()
-    assert "/srv" not in one.read_text(encoding="utf-8")
-
-
-def test_the_same_command_from_anywhere_gives_the_same_file(tmp_path: Path) -> None:
+def test_the_same_command_gives_the_same_section_on_every_machine_and_from_anywhere(tmp_path: Path) -> None:
+    first = baseline(command="/usr/bin/python3 train.py --data /srv/me/data", cwd="/srv/me")
+    assert baseline(command="/ci/.venv/bin/python3 train.py --data /ci/work/data", cwd="/ci/work") == first
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
     inside = baseline(command="python train.py", cwd=str(project))
-    script = f"{project}/train.py"
-    for folder, command in (
-        (tmp_path, f"python {script}"),
-        (tmp_path, "python project/train.py"),
-        ("/", f"p {script}"),
-    ):
-        section = baseline(command=command, cwd=str(folder))
-        assert section.command.split()[1] == inside.command.split()[1] == "train.py"
+    for folder, command in ((tmp_path, f"python {project}/train.py"), (tmp_path, "python project/train.py")):
+        assert baseline(command=command, cwd=str(folder)).command == inside.command == "python train.py"
 
 
-def test_another_command_is_said(tmp_path: Path) -> None:
+def test_another_command_raises_a_warning() -> None:
     section = baseline(command="/ci/bin/python train.py --data /ci/work/data", cwd="/ci/work")
     assert other_command(section, "/mine/bin/python train.py --data /mine/data", "/mine") == ()
     found = other_command(section, "/mine/bin/python train.py --data other", "/mine")
     assert found == (Notice("other-command", {"command": "python train.py --data data"}),)
 
 
-def test_processes_must_have_taken_as_many_steps() -> None:
+def test_processes_must_have_taken_equally_many_steps() -> None:
     with pytest.raises(ProfilerError, match="these took 20 and 21 steps"):
         baseline(one(20, syncs=1), one(21, syncs=1))
     with pytest.raises(ProfilerError, match="took no steps"):
@@ -133,47 +131,29 @@ def test_processes_must_have_taken_as_many_steps() -> None:
 # ---------------------------------------------------------------- several sections
 
 
-def test_sections_of_several_keys_live_in_one_file_in_a_fixed_order(tmp_path: Path) -> None:
-    cpu, cuda = baseline(), baseline(one(syncs=20), device="cuda")
-    orders = ((cpu, cuda), (cuda, cpu))
-    for name, order in zip("ab", orders, strict=True):
-        for section in order:
-            assert write(tmp_path / name, section)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert read(tmp_path / "a", cuda.key) == cuda
-    assert read_sections(tmp_path / "a") == (cpu, cuda)
+def test_sections_have_a_fixed_order(path: Path, tmp_path: Path) -> None:
+    for section in reversed(read_sections(path)):
+        assert write(tmp_path / "reversed.json", section)
+    assert (tmp_path / "reversed.json").read_bytes() == path.read_bytes()
 
 
-def test_without_a_section_of_its_key_the_nearest_one_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "counters.json"
-    write(file, baseline())
-    write(file, baseline(device="cuda", preset="large"))
-    assert read(file, {**baseline().key, "device": "rocm"}) == baseline()
+def test_without_a_section_of_its_key_the_nearest_one_is_read(path: Path) -> None:
+    assert read(path, baseline(device="cuda").key) == baseline(device="cuda")
+    assert read(path, {**baseline().key, "device": "rocm"}) == baseline()
 
 
-def test_an_update_replaces_its_own_section_only(tmp_path: Path) -> None:
-    file, cuda = tmp_path / "counters.json", baseline(device="cuda")
-    write(file, baseline())
-    write(file, cuda)
-    new = baseline(one(syncs=1))
-    assert previous(file, new.key) == (baseline(), "")
-    assert write(file, new)
-    assert read_sections(file) == (new, cuda)
+def test_an_update_replaces_the_section_of_its_key(path: Path) -> None:
+    new = baseline(one(syncs=1), reason="one sync more for the new metric \udcff")
+    assert previous(path, new.key) == (baseline(), "")
+    assert write(path, new)
+    assert read_sections(path) == (new, baseline(device="cuda"))
+    assert new.reason == "one sync more for the new metric ?"
 
 
-def test_an_update_that_changes_nothing_leaves_the_file_alone(tmp_path: Path) -> None:
-    file = tmp_path / "counters.json"
-    write(file, baseline())
-    before = file.stat()
-    later = edited(baseline(), updated_at="2027-01-01T00:00:00+00:00", tool="99", reason="again")
-    assert not write(file, later)
-    assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
-
-
-def test_the_reason_is_kept(tmp_path: Path) -> None:
-    section = baseline(reason="one sync more for the new metric \udcff")
-    write(tmp_path / "counters.json", section)
-    assert read(tmp_path / "counters.json").reason == "one sync more for the new metric ?"
+def test_an_update_that_changes_nothing_leaves_the_file_alone(path: Path) -> None:
+    before = path.stat()
+    assert not write(path, edited(baseline(), updated_at="2027-01-01T00:00:00+00:00", tool="99", reason="again"))
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
 # ---------------------------------------------------------------- what an update loosens
@@ -240,57 +220,46 @@ def test_a_former_name_of_a_counter_of_workers_is_read_as_the_present_one(tmp_pa
 # ---------------------------------------------------------------- what an update leaves
 
 
-def test_sections_that_an_update_leaves_are_said_and_whether_their_script_is_gone(tmp_path: Path) -> None:
-    file, here = tmp_path / "counters.json", tmp_path / "here"
-    here.mkdir()
-    (here / "train.py").touch()
-    written = baseline(device="cuda")
+def test_remaining_sections_are_listed_with_a_hint_where_their_script_is_gone(tmp_path: Path) -> None:
+    file, written = tmp_path / "counters.json", baseline(device="cuda")
+    (tmp_path / "train.py").touch()
     write(file, written)
-    assert [*remaining_sections(file, written, str(here))] == []
-    write(file, baseline())
-    write(file, baseline(command="python old.py --fast", device="host"))
-    write(file, baseline(command="python -m mine", preset="large"))
-    write(file, baseline(command="python 'odd.py", preset="odd"))
+    assert [*remaining_sections(file, written, str(tmp_path))] == []
+    for command, facts in (
+        ("python train.py", {}),
+        ("python old.py --fast", {"device": "host"}),
+        ("python -m mine", {"preset": "large"}),
+    ):
+        write(file, baseline(command=command, **facts))
     gone = "there is no old.py any more: if it was renamed, delete that section"
-    assert [*remaining_sections(file, written, str(here))] == [
+    assert [*remaining_sections(file, written, str(tmp_path))] == [
         "left as it was: python -m mine (device cpu, preset large)",
-        "left as it was: python 'odd.py (device cpu, preset odd)",
         "left as it was: python train.py (device cpu)",
         f"left as it was: python old.py --fast (device host); {gone}",
     ]
 
 
-def test_a_section_may_be_deleted_by_hand(tmp_path: Path) -> None:
-    file = tmp_path / "counters.json"
-    write(file, baseline())
-    write(file, baseline(device="cuda"))
-    value = json.loads(file.read_text(encoding="utf-8"))
-    del value["sections"][0]
-    file.write_text(json.dumps(value), encoding="utf-8")
-    assert read_sections(file) == (baseline(device="cuda"),)
-
-
 # ---------------------------------------------------------------- laid out by others
 
 
-def test_another_layout_of_the_same_content_is_read(tmp_path: Path) -> None:
+def test_another_layout_of_the_same_content_is_read(path: Path) -> None:
     """What formatters, version control and editors do to a file: line ends, order, indentation, a byte order mark."""
-    file, section = tmp_path / "counters.json", baseline()
-    write(file, section)
-    text = file.read_text(encoding="utf-8")
+    text, sections = path.read_text(encoding="utf-8"), read_sections(path)
     value = json.loads(text)
     mixed = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     for other in (
         text.replace("\n", "\r\n").encode(),
         b"\xef\xbb\xbf" + text.encode(),
-        json.dumps(value).encode(),
         json.dumps(mixed, indent=8).encode(),
         json.dumps(value, ensure_ascii=False, sort_keys=True, indent="\t").encode(),
         text.replace('"h2d": 0,', '"h2d": 0.0,').encode(),
         text.rstrip("\n").encode(),
     ):
-        file.write_bytes(other)
-        assert read(file) == section, other[:60]
+        path.write_bytes(other)
+        assert read_sections(path) == sections, other[:60]
+    del value["sections"][0]
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert read_sections(path) == sections[1:], "a section may be deleted by hand"
 
 
 def test_updates_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
@@ -315,19 +284,12 @@ def test_updates_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- refused
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    write(tmp_path / "counters.json", baseline())
-    write(tmp_path / "counters.json", baseline(device="cuda"))
-    return tmp_path / "counters.json"
-
-
-def refused(file: Path) -> str:
+def refused(path: Path) -> str:
     with pytest.raises(ProfilerError) as caught:
-        read_sections(file)
+        read_sections(path)
     text = str(caught.value)
     assert "\n" not in text
-    assert str(file) in text
+    assert str(path) in text
     assert caught.value.exit_code == Exit.USAGE
     return text
 
@@ -337,7 +299,7 @@ def refused(file: Path) -> str:
     [
         (b"", "is empty"),
         (b" \r\n\n", "is empty"),
-        (bytes(4096), "is empty"),  # what a crash leaves of a file on some file systems
+        (bytes(4096), "is empty"),  # what a crash leaves of a path on some path systems
         (b"\x89PNG\r\n\x1a\n\x00\x00", "is not text in UTF-8"),
         (b"{", "is not JSON (line 1, column 2"),
         (b"null", "has no valid schema (None)"),
@@ -357,9 +319,9 @@ def refused(file: Path) -> str:
     ],
 )
 def test_what_is_not_a_baseline(tmp_path: Path, content: bytes, words: str) -> None:
-    file = tmp_path / "counters.json"
-    file.write_bytes(content)
-    text = refused(file)
+    path = tmp_path / "counters.json"
+    path.write_bytes(content)
+    text = refused(path)
     assert words in text
     assert text.endswith("restore it from version control, or replace all of it with --update --reason TEXT")
 
@@ -369,15 +331,15 @@ def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path: Path) -> None:
     assert "Is a directory" in refused(tmp_path)
 
 
-def test_a_newer_schema_is_not_called_damage_and_never_replaced(file: Path) -> None:
-    text = file.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 2')
-    file.write_text(text, encoding="utf-8")
-    assert "was written by a newer version of the profiler (schema 2, this one reads 1): update it" in refused(file)
-    for touch in (lambda: write(file, baseline()), lambda: previous(file, baseline().key)):
+def test_a_newer_schema_is_not_called_damage_and_never_replaced(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 2')
+    path.write_text(text, encoding="utf-8")
+    assert "was written by a newer version of the profiler (schema 2, this one reads 1): update it" in refused(path)
+    for touch in (lambda: write(path, baseline()), lambda: previous(path, baseline().key)):
         with pytest.raises(ProfilerError, match="newer version"):
             touch()
-    assert file.read_text(encoding="utf-8") == text
-    assert [path.name for path in file.parent.iterdir()] == ["counters.json"]
+    assert path.read_text(encoding="utf-8") == text
+    assert [path.name for path in path.parent.iterdir()] == ["counters.json"]
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -388,15 +350,11 @@ Change = Callable[[dict[str, Any]], object]
     [
         (lambda section: section["counters"].update(h2d=5), "was edited by hand"),
         (lambda section: section["counters"].pop("h2d"), "was edited by hand"),
-        (lambda section: section["sites"].pop(), "was edited by hand"),
         (lambda section: section.update(steps=21), "was edited by hand"),
-        (lambda section: section["key"].update(device="tpu"), "was edited by hand"),
         (lambda section: section.update(checksum="0" * 32), "was edited by hand"),
-        (lambda section: section.update(checksum=None), "sections.0.checksum"),
         (lambda section: section.pop("checksum"), "sections.0.checksum: Field required"),
         (lambda section: section.pop("counters"), "sections.0.counters: Field required"),
         (lambda section: section.update(more=1), "sections.0.more"),
-        (lambda section: section.update(counters=[]), "sections.0.counters"),
         (lambda section: section["key"].update(device=1), "sections.0.key.device: "),
         (lambda section: section.update(command=None), "sections.0.command: "),
         (lambda section: section.update(steps=0), "sections.0.steps: "),
@@ -404,56 +362,52 @@ Change = Callable[[dict[str, Any]], object]
         (lambda section: section.update(processes=True), "sections.0.processes: "),
         (lambda section: section["counters"].update(h2d=-1), "sections.0.counters.h2d"),
         (lambda section: section["counters"].update(h2d=True), "sections.0.counters.h2d"),
-        (lambda section: section["counters"].update(h2d=None), "sections.0.counters.h2d"),
         (lambda section: section["counters"].update(h2d="1"), "sections.0.counters.h2d"),
         (lambda section: section["counters"].update(h2d=10**400), "sections.0.counters.h2d"),
-        (lambda section: section["counters"].update(h2d=[1]), "sections.0.counters.h2d"),
         (lambda section: section["counters"].update(h2d=[2, 1]), "sections.0.counters.h2d"),
         (lambda section: section["counters"].update(h2d=[1, 2, 3]), "sections.0.counters.h2d"),
-        (lambda section: section.update(sites={}), "sections.0.sites"),
         (lambda section: section["sites"].append([]), "sections.0.sites.3"),
         (lambda section: section["sites"][0].__setitem__(2, -1), "sections.0.sites.0"),
-        (lambda section: section["sites"][0].__setitem__(0, 5), "sections.0.sites.0"),
         (lambda section: section["sites"][0].__setitem__(5, -5), "sections.0.sites.0"),
     ],
 )
-def test_a_section_that_was_changed(file: Path, change: Change, words: str) -> None:
-    value = json.loads(file.read_text(encoding="utf-8"))
+def test_a_section_that_was_changed(path: Path, change: Change, words: str) -> None:
+    value = json.loads(path.read_text(encoding="utf-8"))
     change(value["sections"][0])
-    file.write_text(json.dumps(value), encoding="utf-8")
-    assert words in refused(file)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert words in refused(path)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-0.5"])
-def test_what_is_not_an_amount(file: Path, number: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace('"h2d": 0', f'"h2d": {number}'), encoding="utf-8")
-    refused(file)
+def test_what_is_not_an_amount(path: Path, number: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"h2d": 0', f'"h2d": {number}'), encoding="utf-8")
+    refused(path)
 
 
-def test_a_merge_conflict_is_called_so(file: Path) -> None:
-    lines = file.read_text(encoding="utf-8").splitlines()
+def test_a_merge_conflict_is_called_so(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
     lines[20:21] = ["<<<<<<< HEAD", lines[20], "=======", lines[20], ">>>>>>> branch"]
     for end in ("\n", "\r\n"):
-        file.write_bytes(end.join(lines).encode())
-        assert "has the marks of a merge conflict in line 21" in refused(file)
+        path.write_bytes(end.join(lines).encode())
+        assert "has the marks of a merge conflict in line 21" in refused(path)
 
 
-def test_a_merge_that_took_both_sides_is_found(file: Path) -> None:
-    value = json.loads(file.read_text(encoding="utf-8"))
+def test_a_merge_that_took_both_sides_is_found(path: Path) -> None:
+    value = json.loads(path.read_text(encoding="utf-8"))
     value["sections"].append(value["sections"][0])
-    file.write_text(json.dumps(value), encoding="utf-8")
-    assert "has two sections of one key (section 3 is the second), as after a merge" in refused(file)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert "has two sections of one key (section 3 is the second), as after a merge" in refused(path)
 
 
-def test_an_update_replaces_what_is_damaged_and_says_that_nothing_is_known_of_it(file: Path) -> None:
-    file.write_text(file.read_text(encoding="utf-8").replace('"h2d": 0', '"h2d": 9'), encoding="utf-8")
-    old, why = previous(file, baseline().key)
+def test_an_update_replaces_what_is_damaged_and_says_that_nothing_is_known_of_it(path: Path) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace('"h2d": 0', '"h2d": 9'), encoding="utf-8")
+    old, why = previous(path, baseline().key)
     assert old is None
     assert why.startswith("the file was edited by hand, or is damaged (")
     assert why.endswith("none of its sections is kept: version control may have them"), "nothing about --update"
-    assert write(file, baseline())
-    assert read_sections(file) == (baseline(),)
+    assert write(path, baseline())
+    assert read_sections(path) == (baseline(),)
 
 
 # ---------------------------------------------------------------- at random
@@ -467,11 +421,11 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "counters.json"
 
 
-def fuzzed(file: Path, content: bytes, expected: tuple[Section, ...]) -> bool:
+def fuzzed(path: Path, content: bytes, expected: tuple[Section, ...]) -> bool:
     """Whether it was refused; anything but that and an equal reading fails."""
-    file.write_bytes(content)
+    path.write_bytes(content)
     try:
-        found = read_sections(file)
+        found = read_sections(path)
     except ProfilerError as error:
         text = str(error)
     else:
@@ -493,15 +447,15 @@ def test_every_byte_changed(small: Path) -> None:
     assert refusals > len(whole) - free, f"{refusals} of {len(whole)}: only layout and the heading are free"
 
 
-def test_every_line_left_out_doubled_and_moved(file: Path) -> None:
-    whole, expected = file.read_bytes().splitlines(keepends=True), read_sections(file)
+def test_every_line_left_out_doubled_and_moved(path: Path) -> None:
+    whole, expected = path.read_bytes().splitlines(keepends=True), read_sections(path)
     for number in range(len(whole)):
         rest = [*whole[:number], *whole[number + 1 :]]
-        assert fuzzed(file, b"".join(rest), expected), f"without line {number + 1}: {whole[number]!r}"
+        assert fuzzed(path, b"".join(rest), expected), f"without line {number + 1}: {whole[number]!r}"
         twice = b"".join([*whole[: number + 1], *whole[number:]])
-        assert fuzzed(file, twice, expected), f"line {number + 1} twice"
+        assert fuzzed(path, twice, expected), f"line {number + 1} twice"
         rest.insert((number + 7) % len(rest), whole[number])
-        fuzzed(file, b"".join(rest), expected)
+        fuzzed(path, b"".join(rest), expected)
 
 
 def test_every_end_torn_off(small: Path) -> None:
