@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.notice import Notice
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -90,10 +94,14 @@ class Round:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Round:
         """:raises ValueError: it is no round."""
-        from pydantic import TypeAdapter
+        return _rounds().validate_python({**value, "blocks": value.get("turns")})
 
-        blocks = {"blocks": value.get("turns")}
-        return TypeAdapter(Round).validate_python({**value, **blocks})
+
+@cache
+def _rounds() -> TypeAdapter[Round]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Round)
 
 
 Location = tuple[str, str, str, str]
