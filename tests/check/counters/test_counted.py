@@ -18,6 +18,7 @@ from tests.fakes.watched import watched
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 WORKER = 200
+PROBLEMS = (Notice("process-stopped", {"source": "source-1"}),)
 
 
 def no_text(file: str, line: int) -> str:
@@ -60,22 +61,18 @@ def test_a_warm_up_of_the_program_is_no_warm_up_of_a_turn() -> None:
     assert counted(builder.build(), [(0, 40 * MS)]).totals == {"syncs": 3.0}
 
 
-@pytest.mark.parametrize("turns", [None, [(500 * MS, 600 * MS)]])
-def test_nothing_to_count_is_an_error(turns: list[tuple[int, int]] | None) -> None:
-    run = stepped(3).build() if turns else RunBuilder().build()
-    with pytest.raises(ProfilerError, match="nothing can be counted in synthetic: no step"):
-        counted(run, turns)
-
-
-def test_a_program_that_ended_in_its_warm_up_is_not_counted_over_it() -> None:
-    with pytest.raises(ProfilerError, match=r"ended before its warm-up was over.*--warmup"):
-        counted(stepped(9).build(), [])
-
-
-def test_what_was_not_recorded_to_its_end_is_not_counted() -> None:
-    run = replace(stepped().build(), problems=(Notice("process-stopped", {"source": "source-1"}),))
-    with pytest.raises(ProfilerError, match="is incomplete: source-1"):
-        counted(run, None)
+@pytest.mark.parametrize(
+    ("run", "spans", "words"),
+    [
+        (RunBuilder().build(), None, "nothing can be counted in synthetic: no step"),
+        (stepped(3).build(), [(500 * MS, 600 * MS)], "nothing can be counted in synthetic: no step"),
+        (stepped(9).build(), [], r"ended before its warm-up was over.*--warmup"),
+        (replace(stepped().build(), problems=PROBLEMS), None, "is incomplete: source-1"),
+    ],
+)
+def test_what_cannot_be_counted(run: Run, spans: list[tuple[int, int]] | None, words: str) -> None:
+    with pytest.raises(ProfilerError, match=words):
+        counted(run, spans)
 
 
 HOOKS = ("would_sync", "would_sync_in_loader", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "tokenized", "recompilations")
@@ -142,20 +139,14 @@ def test_each_call_is_of_the_counters_that_it_adds_to() -> None:
     }
 
 
-def test_a_call_without_a_line_is_at_no_file() -> None:
-    builder = RunBuilder()
+def test_files_are_relative_to_the_folder_of_the_program() -> None:
+    builder = RunBuilder(cwd="/here")
     builder.step(0, 100 * MS)
+    builder.call(CallKind.SYNC, MS, 2 * MS, site="/here/lib/a.py:1")
     builder.call(CallKind.SYNC, MS, 2 * MS)
-    assert counted(builder.build(), None).lines == {("syncs", "", "", "sync"): ((0, 1.0, ""),)}
-
-
-def test_files_are_told_from_the_folder_of_the_program() -> None:
-    builder = RunBuilder(cwd="/said")
-    builder.step(0, 100 * MS)
-    builder.call(CallKind.SYNC, MS, 2 * MS, site="/said/lib/a.py:1")
     run = builder.build()
-    assert next(iter(counted(run, None).lines))[1] == "lib/a.py"
-    assert next(iter(counted(run, None, folder="/said/lib").lines))[1] == "a.py", "who started it knows better"
+    assert {location[1] for location in counted(run, None).lines} == {"lib/a.py", ""}
+    assert {location[1] for location in counted(run, None, folder="/here/lib").lines} == {"a.py", ""}
 
 
 def with_worker(batches: int, *, ahead: int = 0, of: int = PID) -> Run:
