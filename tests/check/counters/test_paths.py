@@ -37,8 +37,13 @@ from tests.recorded.builders import RunBuilder
         ("/srv/me/project/\udcff.py", "?.py"),
     ],
 )
-def test_nothing_of_the_machine_is_in_it(file: str, expected: str) -> None:
+def test_a_path_names_nothing_of_the_machine(file: str, expected: str) -> None:
     assert portable_path(file, "/srv/me/project") == expected
+
+
+def test_of_a_path_elsewhere_the_last_two_parts_are_left() -> None:
+    assert portable_path("/srv/me/project/train.py", "") == "…/project/train.py"
+    assert portable_path("/srv/data.py", "/a") == "…/srv/data.py", "nothing but the root is in common"
 
 
 def test_a_file_behind_a_symbolic_link_is_the_one_that_it_names(tmp_path: Path) -> None:
@@ -49,7 +54,7 @@ def test_a_file_behind_a_symbolic_link_is_the_one_that_it_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("mark", "outer"), [(".git", "pyproject.toml"), ("pyproject.toml", "")])
-def test_from_outside_of_a_project_files_are_told_from_it(tmp_path: Path, mark: str, outer: str) -> None:
+def test_paths_are_relative_to_the_project_of_the_script(tmp_path: Path, mark: str, outer: str) -> None:
     project, package = tmp_path / "code" / "project", tmp_path / "code" / "project" / "package"
     package.mkdir(parents=True)
     (project / mark).touch()
@@ -63,19 +68,11 @@ def test_from_outside_of_a_project_files_are_told_from_it(tmp_path: Path, mark: 
         assert root_folder(folder, ("python", script)) == folder, "within it"
     assert root_folder("/", ("python", "-m", "package.train")) == "/", "no script"
     assert root_folder("", ("python", script)) == ""
+    assert root_folder(str(tmp_path), ("python", "scripts/train.py")) == str(tmp_path), "no project"
 
 
-def test_without_a_project_files_are_told_from_where_it_was_started(tmp_path: Path) -> None:
-    assert root_folder(str(tmp_path), ("python", "scripts/train.py")) == str(tmp_path)
-
-
-def test_without_a_folder_the_last_two_parts_are_left() -> None:
-    assert portable_path("/srv/me/project/train.py", "") == "…/project/train.py"
-    assert portable_path("/srv/data.py", "/a") == "…/srv/data.py", "nothing but the root is in common"
-
-
-def test_the_folder_is_what_the_run_says() -> None:
-    assert working_folder(RunBuilder(cwd="/said").build()) == "/said"
+def test_the_working_folder_is_what_the_run_reports() -> None:
+    assert working_folder(RunBuilder(cwd="/here").build()) == "/here"
     assert working_folder(RunBuilder(host={"cwd": "/host"}).build()) == "/host"
     assert working_folder(RunBuilder().build()) == ""
 

@@ -1,4 +1,4 @@
-"""What a round says: pairs of turns, and the two lines made of them."""
+"""What a round measures: pairs of blocks, and the two lines made of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.check.synthetic_rounds import Made, a_round, exact
 STILL = Made(core=0.0, luck=0.0, outliers=0.0)
 
 
-def turns(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
+def blocks(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
     letters = {"A": BASE, "B": CANDIDATE, "C": CONTROL}
     made = tuple(StepBlock(letters[side], place, (ns,), tokens) for place, side in enumerate(sides))
     return Round(1, MEASURE, (BASE, CANDIDATE), made)
@@ -25,23 +25,23 @@ def turns(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
     ("order", "expected"),
     [("ABBABAAB", 4), ("", 0), ("A", 0), ("AAAA", 0), ("BBABBA", 2), ("ABBABA", 3), ("ABCCBA", 2), ("ACBBCAACB", 3)],
 )
-def test_each_turn_is_in_one_pair_at_most(order: str, expected: int) -> None:
-    assert len(block_pairs(turns(*order), CANDIDATE)) == expected
+def test_each_block_is_in_at_most_one_pair(order: str, expected: int) -> None:
+    assert len(block_pairs(blocks(*order), CANDIDATE)) == expected
 
 
-def test_pairs_know_who_led_and_whose_time_is_whose() -> None:
+def test_pairs_tell_the_sides_and_which_came_first() -> None:
     one = Round(
         1, MEASURE, (), (StepBlock(BASE, 0, (10,)), StepBlock(CANDIDATE, 1, (20, 40)), StepBlock(CANDIDATE, 2, (30,)))
     )
     one = replace(one, blocks=(*one.blocks, StepBlock(BASE, 3, (15,))))
     pairs = block_pairs(one, CANDIDATE)
     assert pairs.base.tolist() == [10, 15]
-    assert pairs.side.tolist() == [30, 30], "time for a step: the first turn has two"
+    assert pairs.side.tolist() == [30, 30], "time for a step: the first block has two"
     assert pairs.side_first.tolist() == [False, True]
 
 
-def test_turns_without_steps_or_time_are_left_out() -> None:
-    made = list(turns(*"ABBAABBA").blocks)
+def test_blocks_without_steps_or_time_are_left_out() -> None:
+    made = list(blocks(*"ABBAABBA").blocks)
     made[1] = replace(made[1], steps=())
     made[4] = replace(made[4], steps=(0,))
     values = round_values(Round(1, MEASURE, (), tuple(made)))
@@ -49,7 +49,7 @@ def test_turns_without_steps_or_time_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("slower", [-0.3, 0.0, 0.05, 1.0])
-def test_a_slow_down_of_every_step_is_seen_alike_by_both_lines(slower: float) -> None:
+def test_a_slow_down_of_every_step_is_measured_by_both_lines(slower: float) -> None:
     values = round_values(exact(slower)[0])
     assert values.typical == pytest.approx(slower, abs=1e-6)
     assert values.all_steps == pytest.approx(slower, abs=1e-6)
@@ -66,7 +66,7 @@ def test_a_stall_of_every_tenth_step_is_in_the_line_of_all_steps_only(steps: int
 
 def test_one_step_however_long_moves_no_line_much_and_is_told_apart() -> None:
     one = a_round(1, MEASURE, STILL)
-    place = next(place for place, turn in enumerate(one.blocks) if turn.side == CANDIDATE)
+    place = next(place for place, block in enumerate(one.blocks) if block.side == CANDIDATE)
     struck = replace(one.blocks[place], steps=(one.blocks[place].steps[0] * 200, *one.blocks[place].steps[1:]))
     values = round_values(replace(one, blocks=(*one.blocks[:place], struck, *one.blocks[place + 1 :])))
     assert values.typical == 0
@@ -75,26 +75,26 @@ def test_one_step_however_long_moves_no_line_much_and_is_told_apart() -> None:
     assert values.excess > 1, "the sums are 1 + 199 / 48 apart"
 
 
-def test_slow_phases_of_the_machine_fall_on_both_sides() -> None:
+def test_slow_phases_of_the_machine_affect_both_sides_alike() -> None:
     one = a_round(1, MEASURE, replace(STILL, slower=0.05))
     speed = [1.0 if place < 20 else 3.0 for place in range(len(one.blocks))]
     slowed = tuple(
-        replace(turn, steps=tuple(round(step * by) for step in turn.steps))
-        for turn, by in zip(one.blocks, speed, strict=True)
+        replace(block, steps=tuple(round(step * by) for step in block.steps))
+        for block, by in zip(one.blocks, speed, strict=True)
     )
     values = round_values(replace(one, blocks=slowed))
     assert values.typical == pytest.approx(0.05, abs=1e-6)
     assert values.all_steps == pytest.approx(0.05, abs=0.002), values
 
 
-def test_tokens_are_the_work_where_both_sides_say_them() -> None:
+def test_work_is_counted_in_tokens_where_both_sides_report_them() -> None:
     both = round_values(a_round(1, MEASURE, replace(STILL, tokens={BASE: 100, CANDIDATE: 200})))
     assert both.typical == pytest.approx(-math.log(2), abs=1e-6)
     one_sided = round_values(a_round(1, MEASURE, replace(STILL, tokens={CANDIDATE: 200})))
     assert one_sided.typical == pytest.approx(0, abs=1e-6)
 
 
-def test_the_control_is_held_against_the_base() -> None:
+def test_the_control_is_compared_to_the_base() -> None:
     values = round_values(exact(0.05, kind=CONFIRM, control=0.02)[0])
     assert values.typical == pytest.approx(0.05, abs=1e-6)
     assert values.control_typical == pytest.approx(0.02, abs=1e-6)
@@ -102,7 +102,7 @@ def test_the_control_is_held_against_the_base() -> None:
     assert round_values(exact(0.05)[0]).control_typical is None
 
 
-def test_errors_of_a_round_are_what_rounds_scatter_by() -> None:
+def test_errors_of_a_round_match_the_spread_of_rounds() -> None:
     made = Made(core=0.05, luck=0.0, outliers=0.05)
     values = [round_values(a_round(number, MEASURE, made)) for number in range(1, 201)]
     for name in ("typical", "all_steps"):

@@ -70,7 +70,7 @@ def test_a_suspected_fail_asks_for_rounds_that_confirm() -> None:
     assert found.lines[0].rounds == 7
 
 
-def test_rounds_that_do_not_bear_it_out_make_it_inconclusive() -> None:
+def test_confirming_rounds_that_disagree_make_it_inconclusive() -> None:
     rounds = exact(0.05, 0.054, 0.046, 0.052, 0.048)
     confirming = exact(*[0.0, 0.005] * 4, kind=CONFIRM)
     for number in (2, 3, 5, 7):
@@ -121,7 +121,7 @@ def test_rare_and_long_stalls_count_in_full() -> None:
     assert 0.08 < slowdown < 0.3, slowdown
 
 
-def test_one_long_stall_in_all_is_chance() -> None:
+def test_a_single_long_stall_is_chance() -> None:
     rounds = exact(0.0, 0.004, -0.004, 0.002, -0.002)
     first = rounds[0].blocks[0]
     struck = replace(first, side=CANDIDATE, steps=(first.steps[0] * 30, *first.steps[1:]))
@@ -133,7 +133,7 @@ def between() -> list[Round]:
     return exact(*[0.0, 0.06] * 14)
 
 
-def test_after_the_maximum_it_is_inconclusive_and_says_what_would_settle_it() -> None:
+def test_after_the_maximum_it_is_inconclusive_and_tells_what_would_settle_it() -> None:
     rounds = between()
     assert next_kind(rounds[:27], LIMITS) == MEASURE
     assert next_kind(rounds, LIMITS) is None
@@ -200,7 +200,7 @@ def test_too_few_rounds_are_inconclusive(number: int) -> None:
     assert (found.values["stopped"], found.values["suggested"]) == (TIME_LIMIT, None)
 
 
-def test_rounds_without_turns_of_one_side_say_nothing() -> None:
+def test_rounds_without_blocks_of_one_side_are_unusable() -> None:
     one = a_round(1)
     empty = replace(one, blocks=tuple(turn for turn in one.blocks if turn.side == BASE))
     assert next_kind([empty, empty], LIMITS) == MEASURE
@@ -224,7 +224,7 @@ def test_programs_that_end_early_leave_fewer_pairs() -> None:
 
 
 @pytest.mark.parametrize(("detect", "expected"), [(0.2, PASS), (0.05, FAIL)])
-def test_what_is_to_be_detected_scales_the_edges(detect: float, expected: str) -> None:
+def test_the_slow_down_to_detect_scales_the_edges(detect: float, expected: str) -> None:
     made = Made(slower=math.log(1.06))
     assert throughput(gate(made, Limits(detect=detect)), Limits(detect=detect)).state == expected
 
@@ -237,7 +237,7 @@ def test_a_small_maximum_ends_the_rounds(most: int) -> None:
     assert throughput(rounds, limits).state in {PASS, INCONCLUSIVE}
 
 
-def test_the_candidate_is_held_against_both_copies_of_the_base() -> None:
+def test_the_candidate_is_compared_to_both_copies_of_the_base() -> None:
     at = edges(0.05)
     lucky = [(0.03, -0.04), (0.031, -0.041), (0.029, -0.039)]
     unlucky = [(0.05, 0.06), (0.051, 0.061), (0.049, 0.059)]
