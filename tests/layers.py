@@ -136,6 +136,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 # third-party package: where alone it may be imported.
 PLACES: dict[str, tuple[str, ...]] = {
+    "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
     "torch": ("profiler.agent.hooks", "reference_trainer"),

@@ -77,8 +77,9 @@ def test_arguments_environment_and_status(proc: FakeProc) -> None:
     proc.add(40, arguments=("python", "", "-c", "x=1"), environment={"RANK": "3", "A": "b=c"})
     assert procfs.read_arguments(40, proc.folder) == ("python", "-c", "x=1")
     assert procfs.read_environment(40, proc.folder) == {"RANK": "3", "A": "b=c"}
-    assert procfs.read_status(40, proc.folder)["Uid"].split()[0] == "1000"
-    assert procfs.read_status(40, proc.folder)["VmHWM"] == "2048 kB"
+    assert procfs.read_status(40, "Uid", proc.folder).split()[0] == "1000"
+    assert procfs.read_status(40, "CapEff", proc.folder) == ""
+    assert procfs.peak_rss(40, proc.folder) == 2048 * 1024
 
 
 def test_the_machine(proc: FakeProc) -> None:
@@ -86,13 +87,10 @@ def test_the_machine(proc: FakeProc) -> None:
     (proc.folder / "loadavg").write_text("0.50 0.40 0.30 3/812 12345\n")
     assert procfs.cpu_times(proc.folder) == CpuTimes(total=603, idle=450, stolen=80), "guest time is not added again"
     assert procfs.runnable_threads(proc.folder) == 3
-    (proc.folder / "meminfo").write_text("MemTotal:  64 kB\nMemAvailable:    16 kB\n")
-    assert procfs.available_memory(proc.folder) == 16 * 1024
     (proc.folder / "stat").write_text("cpu  10 20\n")
     (proc.folder / "loadavg").write_text("\n")
     assert procfs.cpu_times(proc.folder) is None
-    (proc.folder / "meminfo").write_text("")
-    assert (procfs.runnable_threads(proc.folder), procfs.available_memory(proc.folder)) == (None, None)
+    assert procfs.runnable_threads(proc.folder) is None
 
 
 def test_this_process() -> None:
@@ -108,7 +106,7 @@ def test_this_process() -> None:
     assert not procfs.is_alive(pid, stat.start_ticks - 1), "another process with the same PID"
     assert procfs.is_python(pid)
     assert pid in procfs.process_tree(os.getppid())
-    assert procfs.read_status(pid)["Threads"] == str(stat.threads)
+    assert stat.rss_bytes <= (procfs.peak_rss(pid) or 0)
     assert procfs.cpu_times() is not None
 
 
@@ -121,6 +119,7 @@ def test_a_process_that_has_ended() -> None:
     assert procfs.read_stat(child.pid) is None
     assert procfs.process_tree(child.pid) == [child.pid]
     assert (procfs.thread_ids(child.pid), procfs.read_arguments(child.pid)) == ([], ())
-    assert (procfs.read_environment(child.pid), procfs.read_status(child.pid)) == ({}, {})
+    assert (procfs.read_environment(child.pid), procfs.read_status(child.pid, "Uid")) == ({}, "")
+    assert procfs.peak_rss(child.pid) is None
     assert not procfs.is_python(child.pid)
     assert procfs.wait_exit(child.pid, 0)
