@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Protocol
 
-    class HookFinder(Protocol):
+    class ModuleWatcher(Protocol):
         """Finds the modules that hooks wait for (profiler.agent.installation)."""
 
         def find_spec(
@@ -71,7 +71,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]
-        self.hooks: HookFinder | None = None
+        self.hooks: ModuleWatcher | None = None
         self.begun = False
 
     def find_spec(

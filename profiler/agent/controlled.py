@@ -28,7 +28,7 @@ FIRST_REPORT: Final = 4
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
-class Recorder(Protocol):
+class PausableRecorder(Protocol):
     """The part of `profiler.agent.recorder.Recorder` that is used here; that module imports this one."""
 
     rank: int
@@ -63,7 +63,7 @@ class ControlledProgram:
         self._reported_files = False
         self._lock = threading.RLock()
 
-    def boundary(self, recorder: Recorder, key: str, tokens: int = 0) -> bool:
+    def boundary(self, recorder: PausableRecorder, key: str, tokens: int = 0) -> bool:
         """Handle an event at which a step may end; returns when the program may go on.
 
         :param key: tables.MARK, or kind and name of what a hook saw.
@@ -83,7 +83,7 @@ class ControlledProgram:
             self._detach()
             return False
 
-    def _handle(self, recorder: Recorder, key: str, tokens: int) -> bool:
+    def _handle(self, recorder: PausableRecorder, key: str, tokens: int) -> bool:
         when = now()
         if self._key and key != self._key:
             # the chosen event ended no steps: batches of a validation before the training, optimizers before a mark
@@ -109,7 +109,7 @@ class ControlledProgram:
             return False  # nothing may be waited for while a graph is captured: the next step ends the block
         return self._pause(recorder, when)
 
-    def _pause(self, recorder: Recorder, when: int) -> bool:
+    def _pause(self, recorder: PausableRecorder, when: int) -> bool:
         """Report the block that ended at `when`, and wait for the next one."""
         message: dict[str, Any] = {"count": self._count}
         if not self._reported_files:
@@ -129,7 +129,7 @@ class ControlledProgram:
         recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.names[PAUSED], 0)
         return True
 
-    def _report_events(self, recorder: Recorder) -> None:
+    def _report_events(self, recorder: PausableRecorder) -> None:
         """Report the events so far; the answer is the one that ends a step, or after how many to report again."""
         answer = self._request(recorder, {"seen": self._events})
         self._key = str(answer.get("key", ""))
@@ -146,7 +146,7 @@ class ControlledProgram:
             with suppress(OSError):
                 self._stream.close()
 
-    def _request(self, recorder: Recorder, message: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, recorder: PausableRecorder, message: dict[str, Any]) -> dict[str, Any]:
         if self._stream is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.connect(self._path)
@@ -196,7 +196,7 @@ def _is_capturing() -> bool:
     return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 
 
-def _wait_for_devices(recorder: Recorder) -> None:
+def _wait_for_devices(recorder: PausableRecorder) -> None:
     """Wait until all devices are idle, by ways that do not count as waits of the program.
 
     :raises RuntimeError: a device has failed.

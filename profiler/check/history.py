@@ -35,7 +35,7 @@ _MAX_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class HistoryBounds:
     """A slow-down as it was measured."""
 
     slowdown: float
@@ -64,7 +64,7 @@ class Entry:
     sentence: str = ""
     counters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Counter -> lowest and highest of the candidate's processes, per step; '(workers)' after those of a loader's."""
-    slowdowns: Mapping[str, Bounds] = field(default_factory=dict)
+    slowdowns: Mapping[str, HistoryBounds] = field(default_factory=dict)
     """Line of the verdict on speed -> what it measured."""
     step_time: float | None = None
     """s, median; of this machine, and gates nothing."""
@@ -97,7 +97,7 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class HistorySeries:
     """One quantity over the checks that are comparable."""
 
     name: str
@@ -118,7 +118,7 @@ class Trend:
     """The series of a history."""
 
     history: History
-    series: tuple[Series, ...]
+    series: tuple[HistorySeries, ...]
     """Those of the last result's program and machine first; counters before times."""
     method: Notice | None = None
 
@@ -155,7 +155,7 @@ def entry_from(result: GateResult) -> Entry:
             if line.after is not None and all(map(math.isfinite, line.after))
         },
         slowdowns={
-            line.name: Bounds(line.slowdown, _finite(line.low), _finite(line.high), line.rounds)
+            line.name: HistoryBounds(line.slowdown, _finite(line.low), _finite(line.high), line.rounds)
             for line in lines
             if line.slowdown is not None and math.isfinite(line.slowdown)
         },
@@ -237,20 +237,20 @@ def trend(history: History) -> Trend:
     return Trend(history, tuple(series), Notice("history-method", {"results": MIN_RESULTS, "alpha": ALPHA}))
 
 
-def _counter_series(entries: Sequence[Entry]) -> Iterator[Series]:
+def _counter_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
     """By program and GPU: what a program does for a device depends on the device alone."""
     for (command, device), at in _groups(entries, lambda entry: entry.machine.get("GPU", "")).items():
         for name in dict.fromkeys(name for index in at for name in sorted(entries[index].counters)):
             indices = tuple(index for index in at if name in entries[index].counters)
             ranges = [entries[index].counters[name] for index in indices]
             middles = tuple((low + high) / 2 for low, high in ranges)
-            series = Series(name, "1/step", indices, middles, machine=device, command=command)
+            series = HistorySeries(name, "1/step", indices, middles, machine=device, command=command)
             exact = _range_changes(ranges, indices)
             steady = len(exact) <= max(2, len(indices) // _UNSTEADY)
             yield replace(series, changes=exact if steady else _level_changes(series, relative=True))
 
 
-def _time_series(entries: Sequence[Entry]) -> Iterator[Series]:
+def _time_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
     """Slow-downs of any machine, since both sides were measured in one job; times by machine."""
 
     def slowdown(line: str) -> Callable[[Entry], float | None]:
@@ -268,7 +268,7 @@ def _time_series(entries: Sequence[Entry]) -> Iterator[Series]:
             pairs = [(index, value) for index in at if (value := quantity(entries[index])) is not None]
             if pairs:
                 indices, values = zip(*pairs, strict=True)
-                series = Series(name, unit, indices, values, machine=machine, command=command)
+                series = HistorySeries(name, unit, indices, values, machine=machine, command=command)
                 yield replace(series, changes=_level_changes(series, relative=not is_share))
 
 
@@ -288,7 +288,7 @@ def _range_changes(ranges: Sequence[tuple[float, float]], at: Sequence[int]) -> 
     )
 
 
-def _level_changes(series: Series, *, relative: bool) -> tuple[ChangePoint, ...]:
+def _level_changes(series: HistorySeries, *, relative: bool) -> tuple[ChangePoint, ...]:
     """:param relative: whether changes are compared to the level, rather than to 1."""
     values = np.array(series.values)
     smallest = MIN_SHARE * (abs(float(np.median(values))) if relative else 1.0)

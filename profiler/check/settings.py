@@ -85,7 +85,7 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """All keys of `[tool.profiler.check]`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -119,7 +119,7 @@ class Table(BaseModel):
 
 def read_table(
     path: Path | None, options: Mapping[str, object], *, cwd: Path | None = None
-) -> tuple[Table, Path | None]:
+) -> tuple[SettingsTable, Path | None]:
     """The settings that hold here, and the pyproject.toml that some of them come from.
 
     :param path: a pyproject.toml; None: the nearest one with such a table, from `cwd` upward.
@@ -136,20 +136,19 @@ def read_table(
         values["baseline"] = str(file.parent / from_file.baseline)
     values |= {name: getattr(from_options, name) for name in from_options.model_fields_set}
     values["limits"] = {**from_file.limits, **from_options.limits}
-    return Table.model_construct(**values), file
+    return SettingsTable.model_construct(**values), file
 
 
-def _validate(table: Mapping[str, object], location: Callable[[str], str], source: str) -> Table:
+def _validate(table: Mapping[str, object], location: Callable[[str], str], source: str) -> SettingsTable:
     """:raises ProfilerError: the first fault, in one line."""
     try:
-        return Table.model_validate(table)
+        return SettingsTable.model_validate(table)
     except ValidationError as error:
         fault = error.errors()[0]
     key, *inner = map(str, fault["loc"])
     if fault["type"] == "extra_forbidden":
-        raise ProfilerError(
-            f"{source} has no key {key if key.isprintable() else repr(key)}{suggestion(key, Table.model_fields)}"
-        )
+        hint = suggestion(key, SettingsTable.model_fields)
+        raise ProfilerError(f"{source} has no key {key if key.isprintable() else repr(key)}{hint}")
     own = fault["type"] == "value_error"
     message = str(fault["ctx"]["error"]) if own else f"{fault['msg']} ({_shorten(fault['input'])})"
     raise ProfilerError(": ".join((location(key), *inner, message)))

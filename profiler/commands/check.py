@@ -16,7 +16,7 @@ _EPILOG: Final = (
 )
 
 
-class Check:
+class CheckCommand:
     """Counters against a file, on any machine; speed of two revisions, interleaved in one job, never stored times."""
 
     name = "check"
@@ -84,4 +84,4 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     raise report_error(ProfilerError(f"{message}{hint} (check --help names the options)"))
 
 
-PLUGIN = Check()
+PLUGIN = CheckCommand()

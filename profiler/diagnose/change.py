@@ -11,7 +11,7 @@ from typing import Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
-from profiler.diagnose.model import Change, ChangeKind, PhaseChange
+from profiler.diagnose.model import ChangeKind, PhaseChange, TimeChange
 from profiler.diagnose.run import hides_waits, program_blame
 from profiler.run.model import Site
 
@@ -29,7 +29,7 @@ _CHANGED: Final = 0.1
 _UNEXPLAINED: Final = ("elsewhere", "unattributed")
 
 
-def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | None:
+def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChange | None:
     """The largest change from `base` to `side`; None where nothing is worth naming.
 
     :param faster: whether the light runs say that `side` is faster.
@@ -54,7 +54,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
             shares = amounts[0] / first, amounts[1] / last
             # shares are what recording distorts least; they mislead where the rest of the step changed even more
             as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
-            return Change(
+            return TimeChange(
                 kind,
                 name,
                 faster,
@@ -67,7 +67,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> Change | 
     return None
 
 
-def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> Change | None:
+def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
     """In seconds: what was removed is a part of the program, and not a kind of time.
 
     :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
@@ -86,7 +86,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
         amounts = long.get(name, 0.0), short.get(name, 0.0)
         site = sites.get(name)
         lines = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
-        return Change(
+        return TimeChange(
             ChangeKind.PHASE,
             name,
             faster,
@@ -103,7 +103,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
         sites = {}
     sign = -1 if faster else 1
     explained = sum(gains[name] for name in listed if name not in _UNEXPLAINED)
-    return Change(
+    return TimeChange(
         ChangeKind.ALL_PHASES if all_changed else ChangeKind.SEVERAL_PHASES,
         "",
         faster,

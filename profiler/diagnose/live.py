@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
-from profiler.diagnose.model import Limit, LiveDiagnosis
+from profiler.diagnose.model import LiveDiagnosis, LiveLimit
 from profiler.diagnose.run import BUSY
 
 SPAN_S: Final = 5.0
@@ -31,7 +31,7 @@ def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
     """What limits the program now, with the figures that say so."""
     thread = snapshot.training
     if snapshot.interval is None or thread is None or thread.cpu is None:
-        return LiveDiagnosis(Limit.UNKNOWN)
+        return LiveDiagnosis(LiveLimit.UNKNOWN)
     busy = [gpu.utilization for gpu in snapshot.gpus if gpu.utilization is not None]
     gpu = sum(busy) / len(busy) if busy else None
     steps, part, part_share, part_window = snapshot.steps, "", 0.0, 0.0
@@ -60,27 +60,27 @@ def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
     )
 
 
-def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, busy_workers: int) -> Limit:
+def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, busy_workers: int) -> LiveLimit:
     host_busy = thread.cpu is not None and thread.cpu >= BUSY
     if gpu is not None:
         if gpu >= BUSY:
-            return Limit.GPU
+            return LiveLimit.GPU
         if host_busy:
-            return Limit.HOST if gpu < _IDLE_GPU else Limit.HOST_OR_WAITS
+            return LiveLimit.HOST if gpu < _IDLE_GPU else LiveLimit.HOST_OR_WAITS
     else:
         if snapshot.cpu is not None and snapshot.cpu >= BUSY * snapshot.cores and snapshot.cores > 1:
-            return Limit.CPU
+            return LiveLimit.CPU
         if host_busy:
-            return Limit.THREAD
+            return LiveLimit.THREAD
     if (thread.delayed or 0.0) >= _CROWDED:
-        return Limit.CORES
+        return LiveLimit.CORES
     if part:
-        return Limit.RECORDED_PART
+        return LiveLimit.RECORDED_PART
     if busy_workers and (gpu is None or gpu < _IDLE_GPU):
-        return Limit.WORKERS
+        return LiveLimit.WORKERS
     if thread.state == _ON_DISK:
-        return Limit.DISK
-    return Limit.WAIT_FOR_GPU if gpu is not None and gpu >= _IDLE_GPU else Limit.WAIT
+        return LiveLimit.DISK
+    return LiveLimit.WAIT_FOR_GPU if gpu is not None and gpu >= _IDLE_GPU else LiveLimit.WAIT
 
 
 class RecentMean:

@@ -109,7 +109,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimeChange:
     """What changed most in the direction of the step time from one breakdown pass to the other."""
 
     kind: ChangeKind
@@ -168,7 +168,7 @@ class SideDiagnosis:
     devices: tuple[str, ...] = ()
     reason: Notice | None = None
     moved: WorkerMove | None = None
-    change: Change | None = None
+    change: TimeChange | None = None
     explained: bool = False
     """`change` is the cause of the difference in speed."""
     counters: tuple[CounterChange, ...] = ()
@@ -190,7 +190,7 @@ class ComparisonDiagnosis:
     """Label and seconds before the first step, of sides whose programs state it."""
 
 
-class Limit(StrEnum):
+class LiveLimit(StrEnum):
     """What limits a running program, as far as it can be seen from outside."""
 
     UNKNOWN = "unknown"
@@ -215,7 +215,7 @@ class Limit(StrEnum):
 class LiveDiagnosis:
     """What limits a running program now, with the figures that say so; shares are of 1."""
 
-    limit: Limit
+    limit: LiveLimit
     stalled: float | None = None
     """Seconds without a step, where that is unusually long."""
     role: str = ""

@@ -284,7 +284,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class IntervalChart:
     """Observations as dots, with estimate and range, in rows."""
 
     caption: str
@@ -376,7 +376,7 @@ class Flame:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TraceBlock:
     """A timeline that a page carries, and hands to ui.perfetto.dev at the press of a button."""
 
     caption: str
@@ -406,10 +406,10 @@ Block = (
     | Table
     | StackedBars
     | Lines
-    | Intervals
+    | IntervalChart
     | Waterfall
     | Flame
-    | Trace
+    | TraceBlock
     | Group
 )
 

@@ -10,15 +10,15 @@ from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeL
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
     Cause,
-    Change,
     ChangeKind,
     ComparisonDiagnosis,
-    Limit,
     LiveDiagnosis,
+    LiveLimit,
     PhaseChange,
     RunDiagnosis,
     RunVerdict,
     SideDiagnosis,
+    TimeChange,
     UnknownShare,
 )
 from profiler.report.text import THREAD_STATES, at, describe, host_state, input_part, listed, mismatches
@@ -373,12 +373,12 @@ _PHASES: Final[Mapping[str, str]] = {
 }
 
 
-def change_text(change: Change) -> str:
+def change_text(change: TimeChange) -> str:
     """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
     return f"{_what(change)} {_verb(change)} {_amounts(change)}"
 
 
-def _what(change: Change) -> str:
+def _what(change: TimeChange) -> str:
     if change.kind is ChangeKind.IDLE:
         return f"idle {WHILE[change.name]}"
     if change.kind is ChangeKind.HOST:
@@ -388,13 +388,13 @@ def _what(change: Change) -> str:
     return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
 
 
-def _verb(change: Change) -> str:
+def _verb(change: TimeChange) -> str:
     if change.is_several:
         return "shrank:" if change.faster else "grew:"
     return "fell" if change.faster else "rose"
 
 
-def _amounts(change: Change) -> str:
+def _amounts(change: TimeChange) -> str:
     """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
     if change.is_several:
         phases = ", ".join(map(_phase_change, change.phases))
@@ -436,7 +436,7 @@ def _starts(starts: tuple[tuple[str, float], ...]) -> str:
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
     """What limits a running program now, in one line."""
-    if diagnosis.limit is Limit.UNKNOWN:
+    if diagnosis.limit is LiveLimit.UNKNOWN:
         return "not known yet: CPU needs two readings"
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
     host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
@@ -446,33 +446,33 @@ def live_sentence(diagnosis: LiveDiagnosis) -> str:
     if diagnosis.gpu is not None:
         host += f"; GPU {share(diagnosis.gpu)}"
     cores = f"{diagnosis.cores_used or 0.0:.1f} of {diagnosis.cores:g} cores are busy"
-    if diagnosis.limit is Limit.CPU:
+    if diagnosis.limit is LiveLimit.CPU:
         host += f"; {cores}"
-    if diagnosis.limit is Limit.THREAD and diagnosis.cores_used is not None:
+    if diagnosis.limit is LiveLimit.THREAD and diagnosis.cores_used is not None:
         host += f", and {cores}"
     return f"{stalled}{host}: {_limit(diagnosis)}"
 
 
 def _limit(diagnosis: LiveDiagnosis) -> str:
     workers = f"{diagnosis.busy_workers} of {diagnosis.workers} workers are at work"
-    if diagnosis.limit is Limit.CORES:
+    if diagnosis.limit is LiveLimit.CORES:
         return f"for another {share(diagnosis.delayed)} it waits for a free core: too few cores limit"
-    if diagnosis.limit is Limit.RECORDED_PART:
+    if diagnosis.limit is LiveLimit.RECORDED_PART:
         return f"that limits; {workers}" if diagnosis.busy_workers else "that limits"
-    if diagnosis.limit is Limit.WORKERS:
+    if diagnosis.limit is LiveLimit.WORKERS:
         return f"it waits, and {workers}: they may limit"
     return _LIMITS[diagnosis.limit]
 
 
-_LIMITS: Final[Mapping[Limit, str]] = {
-    Limit.GPU: "the GPU limits, as far as NVML sees (it sees no short gaps)",
-    Limit.HOST: "the host limits",
-    Limit.HOST_OR_WAITS: "the host limits in part, or spins in waits",
-    Limit.CPU: "the CPU limits",
-    Limit.THREAD: "this thread limits",
-    Limit.DISK: "it waits for a disk",
-    Limit.WAIT_FOR_GPU: "it waits mostly, perhaps for the GPU: what for cannot be seen from outside",
-    Limit.WAIT: "it waits mostly, for what cannot be seen from outside",
+_LIMITS: Final[Mapping[LiveLimit, str]] = {
+    LiveLimit.GPU: "the GPU limits, as far as NVML sees (it sees no short gaps)",
+    LiveLimit.HOST: "the host limits",
+    LiveLimit.HOST_OR_WAITS: "the host limits in part, or spins in waits",
+    LiveLimit.CPU: "the CPU limits",
+    LiveLimit.THREAD: "this thread limits",
+    LiveLimit.DISK: "it waits for a disk",
+    LiveLimit.WAIT_FOR_GPU: "it waits mostly, perhaps for the GPU: what for cannot be seen from outside",
+    LiveLimit.WAIT: "it waits mostly, for what cannot be seen from outside",
 }
 _LIVE_PARTS: Final[Mapping[str, str]] = {
     "data": "in next(loader)",

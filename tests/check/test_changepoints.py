@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiler.check.changepoints import ALPHA, MIN_RESULTS, level_shifts
-from profiler.check.history import Bounds, Entry, History, Series, Trend, trend
+from profiler.check.history import Entry, History, HistoryBounds, HistorySeries, Trend, trend
 
 MACHINE = {"cpu": "A", "cores": "2"}
 
@@ -15,7 +15,7 @@ def history(*entries: Entry) -> Trend:
     return trend(History("h", entries))
 
 
-def counted(*values: float | tuple[float, float], **more: str) -> Series:
+def counted(*values: float | tuple[float, float], **more: str) -> HistorySeries:
     ends = [value if isinstance(value, tuple) else (value, value) for value in values]
     return history(*(Entry("t", "PASS", counters={"syncs": one}, **more) for one in ends)).series[0]  # type: ignore[arg-type]
 
@@ -128,7 +128,8 @@ def test_machines_and_programs_are_kept_apart() -> None:
 
 def test_slow_downs_are_of_any_machine() -> None:
     entries = [
-        Entry("t", "PASS", slowdowns={"typical step": Bounds(0.01, 0.0, 0.02, 7)}, machine={"cpu": c}) for c in "ab"
+        Entry("t", "PASS", slowdowns={"typical step": HistoryBounds(0.01, 0.0, 0.02, 7)}, machine={"cpu": c})
+        for c in "ab"
     ]
     (series,) = history(*entries).series
     assert (series.name, series.unit, series.machine) == ("slow-down, typical step", "share", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiler.check.model import Limit, Limits
-from profiler.check.settings import Table, read_table, share
+from profiler.check.settings import SettingsTable, read_table, share
 from profiler.core.errors import Exit, ProfilerError
 
 WHOLE = """
@@ -37,7 +37,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def table(folder: Path, options: dict[str, object] | None = None) -> Table:
+def table(folder: Path, options: dict[str, object] | None = None) -> SettingsTable:
     return read_table(None, options or {}, cwd=folder)[0]
 
 
@@ -70,7 +70,7 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 def test_the_nearest_file_with_such_a_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "packages" / "mine"
     inner.mkdir(parents=True)
-    assert table(inner) == Table()
+    assert table(inner) == SettingsTable()
     file = written(tmp_path, "[tool.profiler.check]\nsteps = 7\n")
     assert table(inner).steps == 7
     written(inner, "[project]\nname = 'mine'\n")

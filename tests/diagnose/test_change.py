@@ -6,7 +6,7 @@ import pytest
 
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.diagnose.change import largest_change
-from profiler.diagnose.model import Change, ChangeKind
+from profiler.diagnose.model import ChangeKind, TimeChange
 from profiler.run.model import RunInfo, Site
 
 
@@ -27,13 +27,13 @@ def steps(*, lines: bool = False, **ms: float) -> Analysis:
     return Analysis(info, step, {}, {}, phases=phases, lines=costs)
 
 
-def change(before: Analysis, after: Analysis, *, faster: bool = False) -> Change:
+def change(before: Analysis, after: Analysis, *, faster: bool = False) -> TimeChange:
     found = largest_change(before, after, faster=faster)
     assert found is not None
     return found
 
 
-def listed(found: Change) -> list[tuple[str, float, int]]:
+def listed(found: TimeChange) -> list[tuple[str, float, int]]:
     return [(one.phase, round(1000 * one.seconds, 2), one.site.line if one.site else 0) for one in found.phases]
 
 

@@ -12,7 +12,7 @@ from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Mismatch
 from profiler.core.notice import Notice
 from profiler.diagnose.comparison import diagnose_comparison
-from profiler.diagnose.model import Change, ChangeKind, CounterChange, SideDiagnosis, WorkerMove
+from profiler.diagnose.model import ChangeKind, CounterChange, SideDiagnosis, TimeChange, WorkerMove
 from tests.diagnose.runs import fast, idle_in_region, sides, slow
 from tests.recorded.builders import MS, RunBuilder
 
@@ -109,7 +109,7 @@ def passes(
     return diagnosed(*made)
 
 
-def amounts(change: Change | None) -> tuple[float, float] | None:
+def amounts(change: TimeChange | None) -> tuple[float, float] | None:
     return change and (round(change.before, 3), round(change.after, 3))
 
 

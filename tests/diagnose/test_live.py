@@ -8,7 +8,7 @@ import pytest
 
 from profiler.core.live import StepUse
 from profiler.diagnose.live import RecentMean, diagnose_live
-from profiler.diagnose.model import Limit
+from profiler.diagnose.model import LiveLimit
 from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
@@ -22,24 +22,24 @@ def step_use(since: float = 0.05, step: float = 0.1, **parts: float) -> StepUse:
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
-        ({"cpu": None}, Limit.UNKNOWN),
-        ({"gpus": (gpu(0.09),)}, Limit.HOST),
-        ({"gpus": (gpu(0.6),)}, Limit.HOST_OR_WAITS),
-        ({"gpus": (gpu(0.95),)}, Limit.GPU),
-        ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, Limit.WORKERS),
-        ({"cpu": 0.1, "gpus": (gpu(0.79),), "workers": (0.9,)}, Limit.WAIT_FOR_GPU),
-        ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, Limit.DISK),
-        ({"cpu": 0.1}, Limit.WAIT),
-        ({"cpu": 0.4, "delayed": 0.5}, Limit.CORES),
-        ({}, Limit.THREAD),
-        ({"gpus": (gpu(None),)}, Limit.THREAD),  # a GPU that does not tell is no evidence
-        ({"cpu": 0.99, "cores": 1.2}, Limit.CPU),
-        ({"cpu": 0.1, "steps": step_use(data=0.78, tokenize=0.1)}, Limit.RECORDED_PART),
-        ({"steps": step_use(data=0.78)}, Limit.THREAD),
-        ({"cpu": 0.1, "steps": step_use(data=0.1)}, Limit.WAIT),
+        ({"cpu": None}, LiveLimit.UNKNOWN),
+        ({"gpus": (gpu(0.09),)}, LiveLimit.HOST),
+        ({"gpus": (gpu(0.6),)}, LiveLimit.HOST_OR_WAITS),
+        ({"gpus": (gpu(0.95),)}, LiveLimit.GPU),
+        ({"cpu": 0.1, "gpus": (gpu(0.2),), "workers": (0.9, 0.2)}, LiveLimit.WORKERS),
+        ({"cpu": 0.1, "gpus": (gpu(0.79),), "workers": (0.9,)}, LiveLimit.WAIT_FOR_GPU),
+        ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, LiveLimit.DISK),
+        ({"cpu": 0.1}, LiveLimit.WAIT),
+        ({"cpu": 0.4, "delayed": 0.5}, LiveLimit.CORES),
+        ({}, LiveLimit.THREAD),
+        ({"gpus": (gpu(None),)}, LiveLimit.THREAD),  # a GPU that does not tell is no evidence
+        ({"cpu": 0.99, "cores": 1.2}, LiveLimit.CPU),
+        ({"cpu": 0.1, "steps": step_use(data=0.78, tokenize=0.1)}, LiveLimit.RECORDED_PART),
+        ({"steps": step_use(data=0.78)}, LiveLimit.THREAD),
+        ({"cpu": 0.1, "steps": step_use(data=0.1)}, LiveLimit.WAIT),
     ],
 )
-def test_what_limits(given: dict[str, Any], limit: Limit) -> None:
+def test_what_limits(given: dict[str, Any], limit: LiveLimit) -> None:
     assert diagnose_live(snapshot(**given)).limit is limit
 
 

@@ -183,7 +183,7 @@ def test_floor_is_a_row_with_its_meaning_and_every_pair_is_a_dot() -> None:
     subject = samples.comparison()
     rows = of_kind(subject, "throughput", blocks.Table)[0].rows
     assert "the least this pattern can cost" in rows[2][0].note
-    runs, pairs = of_kind(subject, "throughput", blocks.Intervals)
+    runs, pairs = of_kind(subject, "throughput", blocks.IntervalChart)
     assert [len(row.dots) for row in runs.rows] == [5, 5, 5]
     assert len(pairs.rows[0].dots) == subject.pairs
 

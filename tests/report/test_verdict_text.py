@@ -10,16 +10,16 @@ from profiler.analyse.model import Comparison, HostState, IdleBlame, InputPart, 
 from profiler.core.notice import Notice
 from profiler.diagnose.model import (
     Cause,
-    Change,
     ChangeKind,
     ComparisonDiagnosis,
     CounterChange,
-    Limit,
     LiveDiagnosis,
+    LiveLimit,
     PhaseChange,
     RunDiagnosis,
     RunVerdict,
     SideDiagnosis,
+    TimeChange,
     UnknownShare,
     WorkerMove,
 )
@@ -103,8 +103,8 @@ def test_runs(diagnosis: RunDiagnosis, text: str) -> None:
 
 
 SPEED = Ratio("tokens_per_s", 2.0, 1.9, 2.1, 3, different=True)
-IDLE = Change(ChangeKind.IDLE, "sync", faster=True, is_cause=True, before=0.6, after=0.1, as_shares=True, site=LINE)
-PHASES = Change(
+IDLE = TimeChange(ChangeKind.IDLE, "sync", faster=True, is_cause=True, before=0.6, after=0.1, as_shares=True, site=LINE)
+PHASES = TimeChange(
     ChangeKind.SEVERAL_PHASES,
     "",
     faster=False,
@@ -113,7 +113,7 @@ PHASES = Change(
     against=(PhaseChange("backward", -0.002),),
     step_seconds=0.005,
 )
-PHASE = Change(
+PHASE = TimeChange(
     ChangeKind.PHASE, "forward", faster=True, is_cause=False, before=0.02, after=0.002, site=LINE, site_seconds=0.018
 )
 SIDE = SideDiagnosis("base", "side", SPEED, "tokens/s", ("CPU",))
@@ -210,10 +210,10 @@ def test_long_steps(spikes: Spikes, often: str, where: str) -> None:
     assert spikes_sentence(spikes) == f"{often} as long; the extra time (72% of all) {where}."
 
 
-@pytest.mark.parametrize("limit", list(Limit))
-def test_every_limit_of_a_running_program_has_its_sentence(limit: Limit) -> None:
+@pytest.mark.parametrize("limit", list(LiveLimit))
+def test_every_limit_of_a_running_program_has_its_sentence(limit: LiveLimit) -> None:
     sentence = live_sentence(LiveDiagnosis(limit, 30.0, "main", 0.98, "data", 0.78, 10.0, None, 1.0, 8.0, 0.3, 1, 2))
-    if limit is not Limit.UNKNOWN:
+    if limit is not LiveLimit.UNKNOWN:
         assert sentence.startswith(
             "no step for 30.0 s; the main thread is on a CPU 98% of the time, 78% of the last 10.0 s in next(loader)"
         )

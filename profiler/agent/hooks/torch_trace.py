@@ -53,19 +53,19 @@ class TorchTrace:
     levels: ClassVar[tuple[str, ...]] = ("full",)
 
     def __init__(self) -> None:
-        self.window: Window | None = None
+        self.window: TraceWindow | None = None
 
     def install(self, module: ModuleType) -> None:
         """All ways of starting torch's profiler from Python go through two functions of `module`."""
         if STATE.recorder is not None:
-            self.window = window = Window(STATE.recorder)
+            self.window = window = TraceWindow(STATE.recorder)
             on_unpatch(window.close)
             patch(module, "_prepare_profiler", window.before_program_profiler)
             patch(module, "_enable_profiler", window.before_program_profiler)
             os.register_at_fork(after_in_child=window.after_fork)
 
 
-class Window:
+class TraceWindow:
     """The steps that are traced; they are excluded from measurements.
 
     Fact `trace` describes it: state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <=

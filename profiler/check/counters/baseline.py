@@ -98,7 +98,7 @@ class Row(NamedTuple):
     text: Text
 
 
-class Section(BaseModel):
+class BaselineSection(BaseModel):
     """What a program counted per step under one key. The order of the fields is that of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,7 +137,7 @@ class Section(BaseModel):
         return hashlib.sha256(content.encode("ascii")).hexdigest()[:_DIGITS]
 
 
-class _StoredSection(Section):
+class _StoredSection(BaselineSection):
     checksum: StrictStr
 
 
@@ -160,7 +160,7 @@ class DamagedError(ProfilerError):
 # ---------------------------------------------------------------- reading and writing
 
 
-def read_sections(path: Path) -> tuple[Section, ...]:
+def read_sections(path: Path) -> tuple[BaselineSection, ...]:
     """All sections of a file; at least one.
 
     :raises DamagedError: it is damaged, or something else than this tool changed it.
@@ -190,7 +190,9 @@ def read_sections(path: Path) -> tuple[Section, ...]:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"]))
         raise DamagedError(path, f"is damaged at {location}: {first['msg']} ({_shorten(first['input'])})") from None
-    sections = [Section(**{name: getattr(section, name) for name in Section.model_fields}) for section in stored]
+    sections = [
+        BaselineSection(**{name: getattr(section, name) for name in BaselineSection.model_fields}) for section in stored
+    ]
     for number, (section, checksum) in enumerate(zip(sections, (one.checksum for one in stored), strict=True), 1):
         if checksum != section.digest():
             raise DamagedError(
@@ -235,7 +237,7 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
-def read(path: Path, key: Key | None = None) -> Section:
+def read(path: Path, key: Key | None = None) -> BaselineSection:
     """The section of `key`; where there is none, the one whose key differs in the fewest parts.
 
     :raises ProfilerError: as `read_sections`.
@@ -244,7 +246,7 @@ def read(path: Path, key: Key | None = None) -> Section:
     return sections[nearest_key([section.key for section in sections], key or {})]
 
 
-def previous(path: Path, key: Key) -> tuple[Section | None, str]:
+def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
     """The section that an update replaces, if there is one; and what is wrong with a damaged file, all of which the
     update replaces.
 
@@ -258,7 +260,7 @@ def previous(path: Path, key: Key) -> tuple[Section | None, str]:
     return next((section for section in sections if section.key == key), None), ""
 
 
-def write(path: Path, section: Section) -> bool:
+def write(path: Path, section: BaselineSection) -> bool:
     """Put a section in place of the one with its key, or beside the others; a damaged file is replaced entirely.
 
     :returns: whether anything but the date has changed; if not, the file is left alone.
@@ -283,7 +285,7 @@ def write(path: Path, section: Section) -> bool:
     return True
 
 
-def _unsigned(section: Section) -> Mapping[str, Any]:
+def _unsigned(section: BaselineSection) -> Mapping[str, Any]:
     """Its content, without who wrote it, when and why."""
     return {name: value for name, value in section.content().items() if name not in {"updated_at", "reason", "tool"}}
 
@@ -317,7 +319,7 @@ def section_from(
     reason: str = "",
     folder: str = "",
     now: datetime | None = None,
-) -> Section:
+) -> BaselineSection:
     """What these processes counted, as a section.
 
     :param run: of one of them: what it states of its program is the key.
@@ -328,7 +330,7 @@ def section_from(
     if len(steps) != 1:
         numbers = " and ".join(map(str, sorted(steps)))
         raise ProfilerError(f"a baseline needs processes of equally many steps; these took {numbers or 'no'} steps")
-    return Section(
+    return BaselineSection(
         key=environment_key(run),
         command=portable_command(command, folder or working_folder(run)),
         step=step_text(run.step),
@@ -368,12 +370,12 @@ def _rows(
     )
 
 
-def as_processes(section: Section) -> tuple[Counted, ...]:
+def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     """The lowest and the highest amounts of a section, as two processes that counted them."""
     return _process(section, 0), _process(section, 1)
 
 
-def _process(section: Section, end: int) -> Counted:
+def _process(section: BaselineSection, end: int) -> Counted:
     return Counted(
         section.steps,
         {name: _total(ends[end], section.steps) for name, ends in section.counters.items()},
@@ -386,7 +388,7 @@ def _process(section: Section, end: int) -> Counted:
     )
 
 
-def worker_ranges(section: Section) -> dict[str, Range]:
+def worker_ranges(section: BaselineSection) -> dict[str, Range]:
     """Counters of its loader's workers by their present names."""
     return {_WORKER_NAMES.get(name, name): ends for name, ends in section.workers.items()}
 
@@ -407,7 +409,7 @@ def _total(per_step: float, steps: int) -> float:
 # ---------------------------------------------------------------- what an update changes, and what it leaves
 
 
-def loosened_counters(old: Section, new: Section) -> tuple[str, ...]:
+def loosened_counters(old: BaselineSection, new: BaselineSection) -> tuple[str, ...]:
     """What would pass under `new` and not under `old`, a line each: such an update needs a reason."""
     unknown = ON_DEVICE if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
@@ -435,14 +437,14 @@ def _range_text(ends: Range) -> str:
     return f"{high:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def other_command(section: Section, command: str, folder: str) -> tuple[Notice, ...]:
+def other_command(section: BaselineSection, command: str, folder: str) -> tuple[Notice, ...]:
     """A warning where the section was counted with another command, whose options may mean other work."""
     if portable_command(command, folder) == section.command:
         return ()
     return (Notice("other-command", {"command": section.command}),)
 
 
-def remaining_sections(path: Path, written: Section, folder: str) -> Iterator[str]:
+def remaining_sections(path: Path, written: BaselineSection, folder: str) -> Iterator[str]:
     """A line for each section that an update leaves as it is, with what to do where its script is gone.
 
     None is deleted automatically: a file holds several programs, and those of other branches, on purpose.

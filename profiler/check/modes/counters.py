@@ -94,7 +94,7 @@ class BaselineResult:
     """The candidate's counters compared to the section of the file for this machine and work."""
 
     path: Path
-    section: baseline.Section
+    section: baseline.BaselineSection
     recordings: Recordings
     lines: tuple[CounterLine, ...]
     state: str

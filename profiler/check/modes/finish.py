@@ -24,7 +24,7 @@ from profiler.check.counters.compare import unused_limits, worst
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
 from profiler.check.outputs import json
 from profiler.check.outputs.annotations import workflow_commands
-from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.findings import RepositoryPaths
 from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
 from profiler.check.outputs.write import write_all
@@ -134,7 +134,7 @@ def _print(result: GateResult, settings: Settings) -> None:
     try:
         print_result(result, stream=sys.stdout)
         if settings.github or is_true(ACTIONS):
-            for line in workflow_commands(result, Repository.around(Path.cwd())):
+            for line in workflow_commands(result, RepositoryPaths.around(Path.cwd())):
                 print(line)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -49,7 +49,7 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from profiler.check.worktree.prepare import Side
+    from profiler.check.worktree.prepare import PreparedSide
 
 ROUNDS_FILE: Final = "rounds.json"
 """Beside the runs, where an error prevented check.json."""
@@ -100,7 +100,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
 
 
 def check_interleaved(
-    sides: Mapping[str, Side],
+    sides: Mapping[str, PreparedSide],
     programs: Mapping[str, Program],
     settings: Settings,
     *,

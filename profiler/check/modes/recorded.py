@@ -13,7 +13,7 @@ from profiler.check.modes.finish import finish
 from profiler.check.modes.sides import describe_side, fingerprint, load_recordings, side_differences
 from profiler.check.outputs.history import print_history
 from profiler.check.settings import Settings
-from profiler.check.worktree.prepare import Side
+from profiler.check.worktree.prepare import PreparedSide
 from profiler.core.notice import Notice
 
 
@@ -24,7 +24,7 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
     info = {}
     for (label, recordings), path in zip(sides.items(), paths, strict=True):
         run = recordings.runs[0].info
-        side = Side(tuple(run.argv), Path(), what=str(path), commit=run.git_commit or "")
+        side = PreparedSide(tuple(run.argv), Path(), what=str(path), commit=run.git_commit or "")
         info[label] = describe_side(label, side, recordings=recordings)
     result = GateResult(
         base=info[BASE],

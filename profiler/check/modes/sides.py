@@ -30,7 +30,7 @@ from profiler.run.load import load
 from profiler.run.model import Run, RunSpec, StepKind
 
 if TYPE_CHECKING:
-    from profiler.check.worktree.prepare import Side
+    from profiler.check.worktree.prepare import PreparedSide
 
 CHANGED: Final = "+changes"
 """Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
@@ -43,7 +43,7 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 # ---------------------------------------------------------------- programs
 
 
-def working_side(command: tuple[str, ...]) -> Side:
+def working_side(command: tuple[str, ...]) -> PreparedSide:
     """The command in the working tree; its commit tells whether files differ from it."""
     from profiler.check.worktree.git import Repository
     from profiler.check.worktree.prepare import working_tree_side
@@ -54,12 +54,12 @@ def working_side(command: tuple[str, ...]) -> Side:
     return side
 
 
-def single_program(side: Side) -> Program:
+def single_program(side: PreparedSide) -> Program:
     """The program of a candidate that is compared to no other program."""
     return _program(CANDIDATE, side, hooked=not marks_itself(side.argv))
 
 
-def paired_programs(base: Side, candidate: Side, *, hint: str = "") -> Mapping[str, Program]:
+def paired_programs(base: PreparedSide, candidate: PreparedSide, *, hint: str = "") -> Mapping[str, Program]:
     """Both sides of a comparison. Hooks are installed in both or in neither, since they cost time and count.
 
     :param hint: a likely cause where the base fails.
@@ -71,7 +71,7 @@ def paired_programs(base: Side, candidate: Side, *, hint: str = "") -> Mapping[s
     }
 
 
-def _program(label: str, side: Side, *, hooked: bool, hint: str = "") -> Program:
+def _program(label: str, side: PreparedSide, *, hooked: bool, hint: str = "") -> Program:
     from profiler.record.collectors.environment import EnvironmentCollector
 
     facts = {**EnvironmentCollector().describe(), "git_commit": side.commit or None}
@@ -272,7 +272,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 
 def describe_side(
     label: str,
-    side: Side,
+    side: PreparedSide,
     *,
     recordings: Recordings | None = None,
     rounds: Sequence[Round] = (),

@@ -15,7 +15,16 @@ from profiler import __version__
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.findings import ERROR, NOTE, WARNING, Finding, Repository, findings, fingerprint, rule_name
+from profiler.check.outputs.findings import (
+    ERROR,
+    NOTE,
+    WARNING,
+    Finding,
+    RepositoryPaths,
+    findings,
+    fingerprint,
+    rule_name,
+)
 from profiler.report.render.json import clean
 
 SARIF_VERSION: Final = "2.1.0"
@@ -29,12 +38,12 @@ _SEVERITIES: Final = {ERROR: "major", WARNING: "minor", NOTE: "info"}
 """Of Code Quality's info, minor, major, critical, blocker."""
 
 
-def render_sarif(result: GateResult, repository: Repository) -> str:
+def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
     """The complete SARIF file."""
     return _render(sarif_document(result, repository))
 
 
-def render_code_quality(result: GateResult, repository: Repository) -> str:
+def render_code_quality(result: GateResult, repository: RepositoryPaths) -> str:
     """The complete Code Quality report."""
     entries = [
         _quality_entry(
@@ -75,7 +84,7 @@ def _quality_entry(
 # ---------------------------------------------------------------- SARIF
 
 
-def sarif_document(result: GateResult, repository: Repository) -> dict[str, Any]:
+def sarif_document(result: GateResult, repository: RepositoryPaths) -> dict[str, Any]:
     """One run of one tool."""
     changed = findings(result, repository)
     rules = {finding.rule: finding.line for finding in changed}
@@ -112,7 +121,7 @@ def _rule(name: str, line: CounterLine, base: str) -> dict[str, Any]:
     }
 
 
-def _sarif_result(finding: Finding, rule_index: int, repository: Repository) -> dict[str, Any]:
+def _sarif_result(finding: Finding, rule_index: int, repository: RepositoryPaths) -> dict[str, Any]:
     change = finding.change
     return {
         "ruleId": finding.rule,
@@ -131,7 +140,7 @@ def _sarif_result(finding: Finding, rule_index: int, repository: Repository) -> 
     }
 
 
-def _sarif_location(change: Change, repository: Repository) -> dict[str, Any]:
+def _sarif_location(change: Change, repository: RepositoryPaths) -> dict[str, Any]:
     file = repository.relative(change.file)
     path = PurePath(change.file)
     if file is not None:

@@ -11,7 +11,7 @@ from typing import Final
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.findings import Case, Repository, cases
+from profiler.check.outputs.findings import Case, RepositoryPaths, cases
 from profiler.core.terminal import plain
 
 ERROR: Final = "error"
@@ -22,7 +22,7 @@ MAX_ANNOTATIONS: Final = 10
 _KINDS: Final = {FAIL: ERROR, INCONCLUSIVE: WARNING}
 
 
-def workflow_commands(result: GateResult, repository: Repository) -> tuple[str, ...]:
+def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[str, ...]:
     """Lines to print: errors at failing lines of code, warnings about the check, notices of counters that fell."""
     commands: dict[str, list[str]] = {ERROR: [], WARNING: [], NOTICE: []}
     for case in cases(result):
@@ -38,7 +38,7 @@ def workflow_commands(result: GateResult, repository: Repository) -> tuple[str, 
     return tuple(line for lines in commands.values() for line in lines)
 
 
-def _case_commands(case: Case, kind: str, repository: Repository, base: str) -> Iterator[str]:
+def _case_commands(case: Case, kind: str, repository: RepositoryPaths, base: str) -> Iterator[str]:
     """One command for each line that changed in the direction that matters; if there is none, one for the case."""
     fewer = "fewer, refresh the baseline" if base == "baseline" else "fewer"
     title = f"{case.name}: {case.state if case.state != PASS else fewer}"

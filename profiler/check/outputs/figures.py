@@ -17,7 +17,7 @@ from profiler.report.blocks import (
     Column,
     Curve,
     Interval,
-    Intervals,
+    IntervalChart,
     Level,
     Lines,
     Panel,
@@ -41,7 +41,7 @@ def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, tuple[floa
     return zip(speed.rounds, chain(speed.round_slowdowns, repeat(missing)), strict=False)
 
 
-def slowdown_figure(result: GateResult) -> Iterator[Intervals]:
+def slowdown_figure(result: GateResult) -> Iterator[IntervalChart]:
     """Estimates with their bounds and the rounds behind them; nothing if nothing was measured."""
     speed = result.throughput
     if speed is None:
@@ -65,7 +65,7 @@ def slowdown_figure(result: GateResult) -> Iterator[Intervals]:
     detect = result.limits.detect
     levels = [Level("no change:", 0.0, "0%")]
     levels += [Level("detected:", 100 * detect, fmt.share(detect))] if math.isfinite(detect) else []
-    yield Intervals(
+    yield IntervalChart(
         "Estimates with their bounds, and every round",
         "percent of a step's time; to the right: slower",
         tuple(rows),

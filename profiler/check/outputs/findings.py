@@ -91,7 +91,7 @@ def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
+class RepositoryPaths:
     """Names files as a repository does, which is where annotations and alerts are shown."""
 
     root: str
@@ -100,7 +100,7 @@ class Repository:
     """What relative files are relative to."""
 
     @classmethod
-    def around(cls, directory: Path) -> Repository:
+    def around(cls, directory: Path) -> RepositoryPaths:
         """The nearest folder upward from `directory` that has a .git."""
         here = directory.absolute()
         root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
@@ -139,7 +139,7 @@ class Finding:
         return rule_name(self.line)
 
 
-def findings(result: GateResult, repository: Repository) -> tuple[Finding, ...]:
+def findings(result: GateResult, repository: RepositoryPaths) -> tuple[Finding, ...]:
     """All lines of code that changed, in the order of counters and changes."""
     result_findings: list[Finding] = []
     counts = Counter[str]()

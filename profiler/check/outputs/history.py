@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from profiler.check.history import ChangePoint, Entry, Series, Trend
+from profiler.check.history import ChangePoint, Entry, HistorySeries, Trend
 from profiler.check.model import FAIL, STATES
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs.text import sentence
@@ -60,7 +60,7 @@ def history_report(trend: Trend, *, unicode: bool = True) -> b.Report:
     return b.Report(title, f"{trend.history.path}: {states}; {period}", sections)
 
 
-def _changes(recent: Sequence[Series], entries: Sequence[Entry]) -> b.Block:
+def _changes(recent: Sequence[HistorySeries], entries: Sequence[Entry]) -> b.Block:
     changes = [(change, series) for series in recent for change in series.changes]
     if not changes:
         return b.Text("No level changed.")
@@ -68,7 +68,7 @@ def _changes(recent: Sequence[Series], entries: Sequence[Entry]) -> b.Block:
     return b.Items(tuple(_change_sentence(change, series, entries) for change, series in changes))
 
 
-def _change_sentence(change: ChangePoint, series: Series, entries: Sequence[Entry]) -> str:
+def _change_sentence(change: ChangePoint, series: HistorySeries, entries: Sequence[Entry]) -> str:
     """'Syncs: 12 -> 13 per step since 3f2a9c1 (2026-05-01 12:30); the result before is of 9ab01cd'."""
     first, last = entries[change.at], entries[change.last]
     per_step = " per step" if series.unit == "1/step" else ""
@@ -83,7 +83,7 @@ def _change_sentence(change: ChangePoint, series: Series, entries: Sequence[Entr
     )
 
 
-def _series(recent: Sequence[Series], trend: Trend, *, unicode: bool) -> tuple[b.Block, ...]:
+def _series(recent: Sequence[HistorySeries], trend: Trend, *, unicode: bool) -> tuple[b.Block, ...]:
     varying = [series for series in recent if series.unit != "1/step" or len(set(series.values)) > 1]
     blocks: list[b.Block] = []
     if varying:
@@ -98,7 +98,7 @@ def _series(recent: Sequence[Series], trend: Trend, *, unicode: bool) -> tuple[b
     return tuple(blocks) or (b.Text("Nothing was measured."),)
 
 
-def _series_row(series: Series, *, unicode: bool) -> tuple[b.Cell, ...]:
+def _series_row(series: HistorySeries, *, unicode: bool) -> tuple[b.Cell, ...]:
     low, high = min(series.values), max(series.values)
     # from the least to the most: a change of 5% would be invisible on an axis from 0
     curve = spark([value - low for value in series.values], high - low, _CURVE_WIDTH, unicode=unicode)
@@ -145,7 +145,7 @@ def _result_row(entry: Entry) -> tuple[b.Cell, ...]:
     )
 
 
-def _series_title(series: Series) -> str:
+def _series_title(series: HistorySeries) -> str:
     """The name that the tables of a check use."""
     if series.unit != "1/step":
         return series.name[:1].upper() + series.name[1:]
@@ -154,7 +154,7 @@ def _series_title(series: Series) -> str:
     return noun[:1].upper() + noun[1:] + (f", {fmt.WORKERS}" if counter != series.name else "")
 
 
-def _amount(value: float, series: Series) -> str:
+def _amount(value: float, series: HistorySeries) -> str:
     if series.unit == "1/step":
         return fmt.amount(value, series.name.removesuffix(_WORKERS))
     return fmt.percent(value) if series.unit == "share" else units.value(value, series.unit)

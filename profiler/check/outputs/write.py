@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from profiler.check.model import GateResult
 from profiler.check.outputs import alerts, json, junit
-from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.findings import RepositoryPaths
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import render_markdown
 from profiler.report.blocks import NotMeasured
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def write_all(
-    result: GateResult, directory: Path, comparison: Comparison | None = None, *, repository: Repository | None = None
+    result: GateResult,
+    directory: Path,
+    comparison: Comparison | None = None,
+    *,
+    repository: RepositoryPaths | None = None,
 ) -> dict[str, Path]:
     """Write check.json, check.md, check.html, junit.xml, check.sarif and codequality.json below `directory`.
 
@@ -31,7 +35,7 @@ def write_all(
     :returns: name of each file -> its path.
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
-    repository = repository or Repository.around(Path.cwd())
+    repository = repository or RepositoryPaths.around(Path.cwd())
     # a check records a breakdown only to explain a FAIL: sections without it are left out
     sections = [
         section

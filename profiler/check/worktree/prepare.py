@@ -20,7 +20,7 @@ from profiler.core.notice import Notice
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PreparedSide:
     """A program that is ready to start."""
 
     argv: tuple[str, ...]
@@ -54,20 +54,20 @@ class RevisionRequest:
     """auto: an environment of its own if its requirements differ; same: always the user's."""
 
 
-def working_tree_side(argv: Sequence[str], cwd: Path) -> Side:
+def working_tree_side(argv: Sequence[str], cwd: Path) -> PreparedSide:
     """The command as the user would start it, described by what is checked out in `cwd`."""
     try:
         repository = Repository.find(cwd)
     except ProfilerError:
-        return Side(tuple(argv), cwd, _location_variables(cwd), what="working tree")
+        return PreparedSide(tuple(argv), cwd, _location_variables(cwd), what="working tree")
     head = repository.head()
     state = "no commit yet" if not head else short(head) + ("+changes" if repository.is_dirty() else "")
     what = f"working tree ({state})"
-    return Side(tuple(argv), cwd, _location_variables(cwd), what=what, commit=head, repository=repository.root)
+    return PreparedSide(tuple(argv), cwd, _location_variables(cwd), what=what, commit=head, repository=repository.root)
 
 
 @contextmanager
-def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> Iterator[Side]:
+def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> Iterator[PreparedSide]:
     """The command of `request`, ready to start; everything that was created for it is removed at the end of the block.
 
     Nothing touches the user's checkout, index, branches, hooks or configuration.
@@ -92,7 +92,7 @@ def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> It
 
 def _complete(
     request: RevisionRequest, repository: Repository, commit: str, checkout: Checkout, say: Callable[[str], None]
-) -> Side:
+) -> PreparedSide:
     """Add to a fresh checkout what git does not create, and translate the command."""
     rev, argv, cwd = request.rev, request.argv, request.cwd
     root, tree = repository.root, checkout.tree
@@ -117,7 +117,7 @@ def _complete(
     variables = _location_variables(folder) | (chosen.variables() if chosen else {})
     if python_path := mapping.python_path(os.environ.get("PYTHONPATH", ""), python.import_paths):
         variables["PYTHONPATH"] = python_path
-    return Side(
+    return PreparedSide(
         argv=chosen.command(command, python) if chosen else command,
         cwd=folder,
         env=variables,

@@ -144,7 +144,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass
-class Window:
+class SamplingWindow:
     """A py-spy at work."""
 
     plan: WindowPlan
@@ -165,7 +165,7 @@ class Window:
     clocks: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> Window:
+    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
         """Start py-spy in a process group of its own, away from Ctrl-C."""
         output, log = stem.with_suffix(".json"), stem.with_suffix(".log")
         command = [program, "record", "--pid", str(plan.pid), "--output", str(output)]

@@ -15,7 +15,7 @@ from typing import Final
 from profiler.core.procfs import is_alive, wait_exit
 from profiler.core.samples import SOURCE_LINE
 from profiler.record.collector import describe_error
-from profiler.record.collectors._pyspy import Refusal, Window, WindowPlan
+from profiler.record.collectors._pyspy import Refusal, SamplingWindow, WindowPlan
 from profiler.record.collectors._traces import Span
 from profiler.run.store import Frame, RunWriter
 
@@ -105,7 +105,7 @@ class ProcessSampler:
         self._schedule = SamplingSchedule(pid, rate, preempt=options.preempt)
         self._python_threads: frozenset[int] = frozenset()
         self._lines = SourceLines(pid)
-        self._window: Window | None = None
+        self._window: SamplingWindow | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
         self._thread.start()
@@ -155,7 +155,7 @@ class ProcessSampler:
     def _record(self) -> None:
         """While one window records, the one before is converted."""
         pause = _RETRY_S[0]
-        done: Window | None = None
+        done: SamplingWindow | None = None
         while not self._ended.is_set() and is_alive(self.pid):
             plan = self._schedule.plan()
             window = self._open(plan)
@@ -179,16 +179,16 @@ class ProcessSampler:
         if done:
             self._write(done)
 
-    def _open(self, plan: WindowPlan) -> Window:
+    def _open(self, plan: WindowPlan) -> SamplingWindow:
         self.windows += 1
         stem = self._options.folder / f"window-{self.pid}-{self.windows}"
-        self._window = window = Window.start(self._options.program, plan, stem, self._python_threads)
+        self._window = window = SamplingWindow.start(self._options.program, plan, stem, self._python_threads)
         if self._ended.is_set():  # `end` came between the look at it and the start
             wait_exit(window.process.pid, _SETTLE_S)
             window.signal(signal.SIGINT)
         return window
 
-    def _write(self, window: Window) -> None:
+    def _write(self, window: SamplingWindow) -> None:
         converted = window.convert()
         writer = self._options.writer
         spans = list(filterfalse(has_torn_frame, converted.spans))

@@ -105,10 +105,10 @@ class _Printer(Terminal):
             b.Table: self._table,
             b.StackedBars: self._bars,
             b.Lines: self._lines,
-            b.Intervals: self._intervals,
+            b.IntervalChart: self._intervals,
             b.Waterfall: self._waterfall,
             b.Flame: self._flame,
-            b.Trace: self._trace,
+            b.TraceBlock: self._trace,
             b.Group: self._group,
         }
 
@@ -226,7 +226,7 @@ class _Printer(Terminal):
         self._grid((("", False), ("", False), (f"over {block.x_label}", False), ("", True)), rows)
         self._note(block.note)
 
-    def _intervals(self, block: b.Intervals) -> None:
+    def _intervals(self, block: b.IntervalChart) -> None:
         rows = [
             (row.label, row.text, span_text([v for v in (row.low, row.high) if v is not None], ""), f"{len(row.dots)}")
             for row in block.rows
@@ -263,7 +263,7 @@ class _Printer(Terminal):
         self.paragraph(f"{block.caption}; the frames with most time of their own", "bold")
         self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)
 
-    def _trace(self, block: b.Trace) -> None:
+    def _trace(self, block: b.TraceBlock) -> None:
         self.paragraph(block.caption, "bold")
         self.paragraph(block.fallback)
 

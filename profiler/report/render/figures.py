@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from profiler.core.terminal import plain
-from profiler.report.blocks import SIDE_TONES, Curve, Interval, Intervals, Level, Lines, Panel
+from profiler.report.blocks import SIDE_TONES, Curve, Interval, IntervalChart, Level, Lines, Panel
 from profiler.report.render.drawing import tick
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _level(axes: Axes, level: Level, *, below: bool) -> None:
     )
 
 
-def intervals(block: Intervals, name: str) -> str:
+def intervals(block: IntervalChart, name: str) -> str:
     """Dots of every observation, the range as a bar, the estimate as a line, a row each."""
     above = _LEVEL * len(block.levels)
     height = 46 + 52 * len(block.rows) + above
@@ -184,7 +184,7 @@ def _upright(axes: Axes, level: Level, index: int) -> None:
     )
 
 
-def _scale(axes: Axes, block: Intervals) -> None:
+def _scale(axes: Axes, block: IntervalChart) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     everything = [v for row in block.rows for v in (*row.dots, row.value, row.low, row.high) if v is not None]

@@ -115,7 +115,7 @@ def _lines(block: b.Lines, _: int) -> str:
     return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
 
 
-def _intervals(block: b.Intervals, _: int) -> str:
+def _intervals(block: b.IntervalChart, _: int) -> str:
     rows = [
         (
             row.label,
@@ -153,7 +153,7 @@ def _flame(block: b.Flame, _: int) -> str:
     return f"**{escape(block.caption)}; the frames with most time of their own**\n\n{grid}"
 
 
-def _trace(block: b.Trace, _: int) -> str:
+def _trace(block: b.TraceBlock, _: int) -> str:
     return f"**{escape(block.caption)}**\n\n{escape(block.fallback)}"
 
 
@@ -174,9 +174,9 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Table: _table,
     b.StackedBars: _bars,
     b.Lines: _lines,
-    b.Intervals: _intervals,
+    b.IntervalChart: _intervals,
     b.Waterfall: _waterfall,
     b.Flame: _flame,
-    b.Trace: _trace,
+    b.TraceBlock: _trace,
     b.Group: _group,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.core.metrics import label
-from profiler.report.blocks import Block, Cell, Group, Interval, Intervals, NotMeasured, Section, Table, Text
+from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide, report_side
 from profiler.report.table import Field, make_table, measure_cell, phrase, ratio_cell, ratio_text
@@ -96,7 +96,7 @@ def _is_wide(rows: list[Interval]) -> bool:
     return min(dots) > 0 and max(dots) / min(dots) > _LOG_SPAN
 
 
-def _runs_plot(report_input: ReportInput, sides: tuple[ReportSide, ...]) -> Intervals | None:
+def _runs_plot(report_input: ReportInput, sides: tuple[ReportSide, ...]) -> IntervalChart | None:
     rate, rows = report_input.rate, []
     for side in sides:
         measure, dots = side.measure(rate), _values(side, rate)
@@ -108,10 +108,10 @@ def _runs_plot(report_input: ReportInput, sides: tuple[ReportSide, ...]) -> Inte
     log = _is_wide(rows)
     title = f"{report_input.rate_phrase(rate).capitalize()}, with median and range"
     note = "Logarithmic axis." if log else ""
-    return Intervals(title, report_input.rate_unit(rate), tuple(rows), log=log, note=note)
+    return IntervalChart(title, report_input.rate_unit(rate), tuple(rows), log=log, note=note)
 
 
-def _pairs_plot(report_input: ReportInput) -> Intervals | None:
+def _pairs_plot(report_input: ReportInput) -> IntervalChart | None:
     baseline, rate = report_input.sides[0], report_input.rate
     rows, before = [], _values(baseline, rate)
     for side in report_input.sides[1:]:
@@ -123,7 +123,7 @@ def _pairs_plot(report_input: ReportInput) -> Intervals | None:
     if not rows:
         return None
     title = f"{report_input.rate_phrase(rate).capitalize()} over {baseline.label}, with mean and 95% interval"
-    return Intervals(title, f"ratio over {baseline.label}", tuple(rows), log=_is_wide(rows), reference=1.0)
+    return IntervalChart(title, f"ratio over {baseline.label}", tuple(rows), log=_is_wide(rows), reference=1.0)
 
 
 PLUGIN = SectionPlugin("throughput", TITLE, 20, build)

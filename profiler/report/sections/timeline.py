@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.report.blocks import Block, NotMeasured, Section, Trace
+from profiler.report.blocks import Block, NotMeasured, Section, TraceBlock
 from profiler.report.build import SectionPlugin
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide
 from profiler.report.text import describe
@@ -31,7 +31,7 @@ def _block(side: ReportSide) -> Block:
     timeline = side.detailed.timeline
     if timeline is not None and timeline.data:
         caption = f"{side.label}: {timeline.window}"
-        return Trace(caption, caption, timeline.data, _BUTTON.format(window=timeline.window), _EXPORT)
+        return TraceBlock(caption, caption, timeline.data, _BUTTON.format(window=timeline.window), _EXPORT)
     if side.detail is None:
         reason = NO_BREAKDOWN_PASS
     else:

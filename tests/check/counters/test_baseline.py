@@ -15,7 +15,7 @@ import pytest
 
 import profiler
 from profiler.check.counters.baseline import (
-    Section,
+    BaselineSection,
     as_processes,
     loosened_counters,
     other_command,
@@ -42,12 +42,12 @@ COUNTED = (
 )
 
 
-def baseline(*counted: Any, command: str = "python train.py", reason: str = "", **facts: Any) -> Section:
+def baseline(*counted: Any, command: str = "python train.py", reason: str = "", **facts: Any) -> BaselineSection:
     run = RunBuilder(**{"device": "cpu", "preset": "tiny", **facts}).build()
     return section_from(counted or COUNTED, run, command, reason=reason, now=NOW)
 
 
-def edited(section: Section, **changes: Any) -> Section:
+def edited(section: BaselineSection, **changes: Any) -> BaselineSection:
     return section.model_copy(update=changes)
 
 
@@ -421,7 +421,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "counters.json"
 
 
-def fuzzed(path: Path, content: bytes, expected: tuple[Section, ...]) -> bool:
+def fuzzed(path: Path, content: bytes, expected: tuple[BaselineSection, ...]) -> bool:
     """Whether it was refused; anything but that and an equal reading fails."""
     path.write_bytes(content)
     try:

@@ -28,7 +28,7 @@ from profiler.check.modes.interleaved import (
 from profiler.check.modes.options import check_spelling
 from profiler.check.modes.sides import marks_itself, paired_programs, short_program
 from profiler.check.speed.round_values import RoundValues
-from profiler.check.worktree.prepare import Side
+from profiler.check.worktree.prepare import PreparedSide
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from tests.fakes.counting import one
@@ -72,7 +72,7 @@ def test_only_the_bundled_language_model_started_as_a_module_marks_all_it_does(c
     ],
 )
 def test_hooks_go_into_both_sides_or_neither(before: str, after: str, inside: bool) -> None:
-    sides = [Side((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
+    sides = [PreparedSide((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
     assert [one.hooked for one in paired_programs(*sides).values()] == [inside, inside]
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, Change, GateResult
 from profiler.check.outputs import alerts
-from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.findings import RepositoryPaths
 from tests.check.outputs import results
 
-REPOSITORY = Repository("/repo", "/repo")
+REPOSITORY = RepositoryPaths("/repo", "/repo")
 URI = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[A-Za-z0-9\-._~/%@!$&'()*+,;=]*$")
 
 
@@ -67,11 +67,11 @@ def assert_allowed(value: Any, name: str = "") -> None:
                     assert_allowed(inner, key)
 
 
-def sarif(result: GateResult, repository: Repository = REPOSITORY) -> dict[str, Any]:
+def sarif(result: GateResult, repository: RepositoryPaths = REPOSITORY) -> dict[str, Any]:
     return dict(json.loads(alerts.render_sarif(result, repository)))
 
 
-def sarif_run(result: GateResult, repository: Repository = REPOSITORY) -> dict[str, Any]:
+def sarif_run(result: GateResult, repository: RepositoryPaths = REPOSITORY) -> dict[str, Any]:
     document = sarif(result, repository)
     # 3.13: version and runs are required; 2.1.0 is the only version
     assert document["version"] == "2.1.0"
@@ -119,7 +119,7 @@ def with_changes(*changes: Change, state: str = FAIL) -> GateResult:
     return replace(result, counters=(replace(result.counters[0], state=state, changes=changes),))
 
 
-def fingerprints(result: GateResult, repository: Repository = REPOSITORY) -> list[str]:
+def fingerprints(result: GateResult, repository: RepositoryPaths = REPOSITORY) -> list[str]:
     return [
         alert["partialFingerprints"]["primaryLocationLineHash"] for alert in sarif_run(result, repository)["results"]
     ]
@@ -181,7 +181,7 @@ def test_only_a_baseline_is_refreshed() -> None:
 
 
 def entries(result: GateResult) -> list[dict[str, Any]]:
-    return list(json.loads(alerts.render_code_quality(result, Repository("/repo", "/repo/examples"))))
+    return list(json.loads(alerts.render_code_quality(result, RepositoryPaths("/repo", "/repo/examples"))))
 
 
 @pytest.mark.parametrize("name", results.everything())

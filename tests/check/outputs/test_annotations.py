@@ -9,10 +9,10 @@ import pytest
 
 from profiler.check.model import FAIL, Change, CounterLine
 from profiler.check.outputs.annotations import MAX_ANNOTATIONS, command, workflow_commands
-from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.findings import RepositoryPaths
 from tests.check.outputs import results
 
-REPOSITORY = Repository("/repo", "/repo")
+REPOSITORY = RepositoryPaths("/repo", "/repo")
 COMMAND = re.compile(r"^::(error|warning|notice) (?:[a-z]+=[^,:\r\n]*,?)+::[^\r\n]*$")
 
 

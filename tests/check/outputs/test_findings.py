@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Throughput
-from profiler.check.outputs.findings import CHECK, COUNTERS, THROUGHPUT, Repository, cases
+from profiler.check.outputs.findings import CHECK, COUNTERS, THROUGHPUT, RepositoryPaths, cases
 from tests.check.outputs import results
 from tests.check.outputs.results import free
 
@@ -53,7 +53,7 @@ def test_the_root_is_the_nearest_folder_with_git(tmp_path: Path) -> None:
     (tmp_path / "repo" / ".git").mkdir(parents=True)
     inner = tmp_path / "repo" / "examples" / "deep"
     inner.mkdir(parents=True)
-    repository = Repository.around(inner)
+    repository = RepositoryPaths.around(inner)
     assert repository.root == str(tmp_path / "repo")
     for file, expected in (
         ("train.py", "examples/deep/train.py"),
@@ -63,4 +63,4 @@ def test_the_root_is_the_nearest_folder_with_git(tmp_path: Path) -> None:
     ):
         assert repository.relative(file) == expected
     assert repository.label("/elsewhere/x.py") == "/elsewhere/x.py"
-    assert Repository("", "/anywhere").relative("x.py") is None
+    assert RepositoryPaths("", "/anywhere").relative("x.py") is None

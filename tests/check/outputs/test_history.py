@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.check.history import Bounds, Entry, History, trend
+from profiler.check.history import Entry, History, HistoryBounds, trend
 from profiler.check.outputs.history import print_history, render
 from tests.check.outputs.results import free
 
@@ -20,7 +20,7 @@ def entries(count: int = 24) -> tuple[Entry, ...]:
             commit=f"{k:02}abcdef",
             what=f"working tree ({k:02}abcde)",
             counters={"syncs": (2.0 + (k >= 12),) * 2, "h2d_bytes (workers)": (4096.0,) * 2},
-            slowdowns={"typical step": Bounds(0.05 if k == 12 else 0.001 * (k % 3), -0.01, 0.06, 7)},
+            slowdowns={"typical step": HistoryBounds(0.05 if k == 12 else 0.001 * (k % 3), -0.01, 0.06, 7)},
             step_time=0.05 * (1.05 if k >= 12 else 1) + 0.0001 * (k % 4),
             machine={"cpu": "A | B", "cores": "2"},
         )
@@ -63,7 +63,7 @@ def test_an_empty_one() -> None:
 
 
 def test_a_result_shows_its_commit_and_the_line_that_is_slower() -> None:
-    both = {"typical step": Bounds(0.01, -0.01, 0.02, 7), "all steps": Bounds(0.03, 0.02, 0.04, 7)}
+    both = {"typical step": HistoryBounds(0.01, -0.01, 0.02, 7), "all steps": HistoryBounds(0.03, 0.02, 0.04, 7)}
     entry = Entry("2026-05-01", "FAIL", commit="3f2a9c1ee+changes", what="python train.py", slowdowns=both)
     for state, shown in (
         ("FAIL", "+3.0% (+2.0% to +4.1%, all steps)"),

@@ -11,7 +11,7 @@ import pytest
 from profiler.check.model import BASE, CONTROL, MEASURE, Round, StepBlock
 from profiler.check.outputs import text as sentences
 from profiler.check.outputs.page import gate_report, gate_sections
-from profiler.report.blocks import Block, Callout, Group, Intervals, Items, Lines, Section, Stats, Table, Text
+from profiler.report.blocks import Block, Callout, Group, IntervalChart, Items, Lines, Section, Stats, Table, Text
 from profiler.report.build import build_report
 from profiler.report.render import html
 from tests.check.outputs import results
@@ -75,8 +75,8 @@ def test_lines_that_changed_are_locations() -> None:
 
 
 def test_the_figure_draws_estimates_rounds_and_limits() -> None:
-    (figure,) = of_kind(gate_sections(results.failed()), Intervals)
-    assert isinstance(figure, Intervals)
+    (figure,) = of_kind(gate_sections(results.failed()), IntervalChart)
+    assert isinstance(figure, IntervalChart)
     assert [row.label for row in figure.rows] == [
         "typical step",
         "all steps",
@@ -106,7 +106,7 @@ def test_a_round_of_one_side_is_not_drawn() -> None:
     assert speed is not None
     speed = replace(speed, rounds=(measured,), round_slowdowns=((None, None),), lines=())
     sections = gate_sections(replace(results.passed(), throughput=speed))
-    assert of_kind(sections, Intervals) == []
+    assert of_kind(sections, IntervalChart) == []
     (row,) = table(sections, "Every round").rows
     assert (row[2].text, bool(row[3].missing), bool(row[4].missing)) == ("51.0", True, True)
 
@@ -141,7 +141,7 @@ def test_what_was_not_measured_is_marked_as_missing() -> None:
     (stats,) = of_kind(gate_sections(results.unmeasured()), Stats)
     assert isinstance(stats, Stats)
     assert [bool(stat.value.missing) for stat in stats.items] == [True, True, False]
-    assert of_kind(gate_sections(results.unmeasured()), Intervals) == []
+    assert of_kind(gate_sections(results.unmeasured()), IntervalChart) == []
 
 
 def test_warnings_stand_with_the_verdict() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.check.outputs import write
-from profiler.check.outputs.findings import Repository
+from profiler.check.outputs.findings import RepositoryPaths
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 from tests.report import samples
@@ -19,7 +19,7 @@ NAMES = ["check.html", "check.json", "check.md", "check.sarif", "codequality.jso
 
 @pytest.mark.parametrize("name", ["failed", "hostile", "unmeasured"])
 def test_six_files_and_nothing_else(tmp_path: Path, name: str) -> None:
-    written = write.write_all(results.everything()[name], tmp_path / "new", repository=Repository("", ""))
+    written = write.write_all(results.everything()[name], tmp_path / "new", repository=RepositoryPaths("", ""))
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(written) == NAMES
     assert json.loads(written["check.json"].read_text())["schema"] == "check/1"
     assert written["check.html"].read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -15,20 +15,22 @@ from typing import Any
 import pytest
 
 from profiler.check.worktree.interpreter import inspect_interpreter
-from profiler.check.worktree.prepare import RevisionRequest, Side, prepare_revision
+from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision
 
 Git = Callable[..., str]
 COMMAND = (sys.executable, "train.py")
 inspect_once = cache(inspect_interpreter)
 
 
-def at_revision(rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> AbstractContextManager[Side]:
+def at_revision(
+    rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any
+) -> AbstractContextManager[PreparedSide]:
     """`argv` of a repository at `rev`; `say` and fields of RevisionRequest as options."""
     say = options.pop("say", lambda line: None)
     return prepare_revision(RevisionRequest(rev, argv, cwd, **options), say)
 
 
-def output(side: Side) -> str:
+def output(side: PreparedSide) -> str:
     """What the side's command prints."""
     environment = {**os.environ, **side.env}
     process = subprocess.run(side.argv, cwd=side.cwd, env=environment, capture_output=True, text=True, check=False)

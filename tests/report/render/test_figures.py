@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.report.blocks import Curve, Interval, Intervals, Level, Lines, Panel
+from profiler.report.blocks import Curve, Interval, IntervalChart, Level, Lines, Panel
 from profiler.report.render import figures
 from tests.report.samples import HOSTILE, HOSTILE_TEXT
 
 
-def interval_plot(label: str = "fixed", *, log: bool = False) -> Intervals:
+def interval_plot(label: str = "fixed", *, log: bool = False) -> IntervalChart:
     rows = (
         Interval("as-found", "s1", (20e3, 21e3, 20.5e3), 20.5e3, 20e3, 21e3, "20.5k"),
         Interval(label, "s2", (1.0e6, 1.1e6), 1.05e6, None, None, "1.05M"),
     )
-    return Intervals("runs", "tokens/s", rows, log=log, reference=1.0)
+    return IntervalChart("runs", "tokens/s", rows, log=log, reference=1.0)
 
 
 def line_plot() -> Lines:
@@ -60,7 +60,7 @@ def test_labels_stay_text(label: str) -> None:
 
 
 def test_equal_and_empty_values_draw() -> None:
-    same = Intervals("x", "x", (Interval("a", "s1", (1.0, 1.0), 1.0, 1.0, 1.0, "1"),))
+    same = IntervalChart("x", "x", (Interval("a", "s1", (1.0, 1.0), 1.0, 1.0, 1.0, "1"),))
     ET.fromstring(figures.intervals(same, "p"))
     flat = Lines("x", "s", "cores", (Panel("p", (Curve("a", "s9", (0.0,), (0.0,)),)), Panel("q", ())))
     assert len(figures.lines(flat, "p")) == 2
@@ -112,7 +112,7 @@ def test_levels_across_intervals_are_named_and_always_on_the_axis() -> None:
     rows = (Interval("a", "s2", (1.0, 1.1), 1.05, 1.0, 1.1, "1.05"),)
     levels = (Level("no change:", 0.0, "0%"), Level(HOSTILE, 50.0, "50%"))
     plain, drawn = (
-        ET.fromstring(figures.intervals(Intervals("x", "%", rows, levels=some), "p")) for some in ((), levels)
+        ET.fromstring(figures.intervals(IntervalChart("x", "%", rows, levels=some), "p")) for some in ((), levels)
     )
     texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
     assert "no change: 0%" in texts

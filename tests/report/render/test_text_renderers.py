@@ -147,7 +147,7 @@ def judged() -> blocks.Report:
         blocks.Table(
             "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
         ),
-        blocks.Intervals("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
+        blocks.IntervalChart("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
     )
     return blocks.Report("judged", "", (blocks.Section("j", "Judged", parts),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler.analyse.model import Timeline
-from profiler.report.blocks import NotMeasured, Trace
+from profiler.report.blocks import NotMeasured, TraceBlock
 from profiler.report.sections.timeline import PLUGIN
 from tests.fakes.sentences import note
 from tests.report import samples
@@ -15,7 +15,7 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
     section = samples.build_section(PLUGIN, samples.analysis())
     assert section is not None
     [block] = section.blocks
-    assert isinstance(block, Trace)
+    assert isinstance(block, TraceBlock)
     assert block.title == "as-found: steps 41 to 60 of 100, 1.20 s"
     assert "sends nothing by itself" in block.note
     assert "loads the page ui.perfetto.dev from the network" in block.note
@@ -25,7 +25,7 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
 def test_each_side_has_its_own() -> None:
     section = samples.build_section(PLUGIN, samples.comparison())
     assert section is not None
-    assert [type(block) for block in section.blocks] == [Trace, Trace]
+    assert [type(block) for block in section.blocks] == [TraceBlock, TraceBlock]
 
 
 def test_reasons() -> None:
