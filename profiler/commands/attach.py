@@ -22,12 +22,12 @@ class AttachCommand:
     """python -m profiler attach PID [--seconds N] [--out DIR]"""
 
     name = "attach"
-    help = "say what a running job is doing"
+    help = "show what a running job is doing, without restarting it"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("pid", type=_pid, metavar="PID", help="of the job: its first process, or any of its processes")
-        add("--seconds", type=seconds(), default=10.0, metavar="N", help="how long to look (default: 10)")
+        add("pid", type=_pid, metavar="PID", help="process id of the job: its first process, or any of its processes")
+        add("--seconds", type=seconds(), default=10.0, metavar="N", help="seconds to record (default: 10)")
         add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -10,9 +10,9 @@ from typing import Final, NoReturn
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
-    "Exit code: 0 PASS, 1 FAIL, 2 the check could not be done (an option, a file, a program that crashed or takes no "
-    "visible step), 3 INCONCLUSIVE; 130, 143 and 129 where Ctrl-C, SIGTERM or SIGHUP stopped it, after a report of the "
-    "rounds so far. [tool.profiler.check] in pyproject.toml holds where no option is given."
+    "Exit code: 0 PASS, 1 FAIL, 2 the check was impossible (an option, a file, a program that crashed or takes no "
+    "visible step), 3 INCONCLUSIVE; 130, 143 and 129 if Ctrl-C, SIGTERM or SIGHUP stopped it, after a report of the "
+    "rounds so far. Options take precedence over [tool.profiler.check] in pyproject.toml."
 )
 
 
@@ -20,7 +20,7 @@ class CheckCommand:
     """Counters against a file, on any machine; speed of two revisions, interleaved in one job, never stored times."""
 
     name = "check"
-    help = "gate a change: counters against a checked-in baseline, speed against another revision; for CI"
+    help = "gate a change in CI: compare counters with a committed baseline, and speed with another revision"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # an abbreviation that becomes ambiguous one day would break a job
@@ -30,31 +30,33 @@ class CheckCommand:
         baseline = "counters, exactly, against this file; alone or with --against, where the worse of both counts. One "
         baseline += "that pyproject.toml names is used there too, but not by --before and for recorded runs"
         group.add_argument("--baseline", type=Path, metavar="FILE", help=baseline)
-        group.add_argument("--against", metavar="REV", help="speed and counters, against this git revision")
-        group.add_argument("--before", metavar="CMD", help="speed and counters, against this command, in quotes")
-        group.add_argument("--after", metavar="CMD", help="the command that --before goes with")
+        group.add_argument("--against", metavar="REV", help="compare speed and counters with this git revision")
+        group.add_argument("--before", metavar="CMD", help="compare speed and counters with this command (in quotes)")
+        group.add_argument("--after", metavar="CMD", help="the command to compare with --before")
         without = "--against without the file that pyproject.toml names"
         group.add_argument("--no-baseline", action="store_true", help=without)
         add = parser.add_argument
-        add("--update", action="store_true", help="write the present counters into the baseline, and gate nothing")
-        add("--reason", metavar="TEXT", help="why an update lets more pass than before; it is kept in the file")
-        add("--history", type=Path, metavar="FILE", help="append the result to this file; alone: show it")
-        add("--detect", metavar="SHARE", help="the slow-down that is caught (default: 5%%)")
+        add("--update", action="store_true", help="write the current counters to the baseline instead of comparing")
+        add("--reason", metavar="TEXT", help="why an update lets more pass than before; stored in the file")
+        add("--history", type=Path, metavar="FILE", help="append the result to this file; without a command: show it")
+        add("--detect", metavar="SHARE", help="the slow-down that must be found (default: 5%%)")
         outcomes = ("fail", "pass")
-        add("--inconclusive", choices=outcomes, help="what an INCONCLUSIVE result does to the job (default: fail)")
+        add(
+            "--inconclusive", choices=outcomes, help="effect of an INCONCLUSIVE result on the exit code (default: fail)"
+        )
         limit = "how far a counter may rise per step: syncs=1, h2d_bytes=1%%"
         add("--limit", action="append", metavar="NAME=AMOUNT", help=limit)
         add("--ignore", action="append", metavar="NAME", help="a counter that gates nothing")
         add("--steps", type=int, metavar="N", help="counted steps of a process (default: the file's, or 20)")
-        add("--warmup", type=int, metavar="N", help="steps before anything counts (default: 10)")
-        add("--max-rounds", type=int, metavar="N", help="rounds of base and candidate at most (default: 28)")
-        add("--max-seconds", type=float, metavar="S", help="begin no round that would end later than this")
-        add("--patience", type=float, metavar="S", help="for a program's first step (default: 300)")
-        add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too: data")
+        add("--warmup", type=int, metavar="N", help="warm-up steps before counting (default: 10)")
+        add("--max-rounds", type=int, metavar="N", help="maximum number of rounds (default: 28)")
+        add("--max-seconds", type=float, metavar="S", help="start no round that would end later than this")
+        add("--patience", type=float, metavar="S", help="seconds to wait for a program's first step (default: 300)")
+        add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too (data)")
         environment = "of REV: its own where its requirements differ, or this one"
         add("--environment", choices=("auto", "same"), help=environment)
         add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
-        add("--github", action="store_true", help="print annotations for GitHub (in its jobs: by default)")
+        add("--github", action="store_true", help="print annotations for GitHub (default in GitHub jobs)")
         out = "directory of the reports and runs (default: reports/runs/TIME-check)"
         add("--out", type=Path, metavar="DIR", help=out)
         words = "RUN_A RUN_B | -- CMD ARGS..."

@@ -24,7 +24,7 @@ class Compare:
     """Runs are interleaved in pairs; ratios come from light recordings, causes from a separate detailed pass."""
 
     name = "compare"
-    help = "record two programs side by side (by default a bundled trainer, unfixed and fixed) and say what differs"
+    help = "record two programs in alternation (default: a bundled trainer without and with its fixes) and compare them"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         from profiler.record.trainers import trainers
@@ -34,12 +34,12 @@ class Compare:
         default = f"; default: {next(iter(known))}" if known else ""
         add = parser.add_argument
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
-        add("--before", metavar="CMD", help="command of the baseline, in quotes; steps are detected as by `run`")
-        add("--after", metavar="CMD", help="command to compare with it")
+        add("--before", metavar="CMD", help="command of the baseline (in quotes)")
+        add("--after", metavar="CMD", help="command to compare with the baseline")
         add("--trainer", choices=tuple(known), help=f"which bundled trainer ({named}{default})")
-        add("--ladder", action="store_true", help="measure every fix of a bundled trainer too, alone and left out")
+        add("--ladder", action="store_true", help="also measure every fix of a bundled trainer alone and left out")
         add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
-        add("--anyway", action="store_true", help="compare what is not comparable; the report is marked")
+        add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         group = parser.add_argument_group("the bundled trainers").add_argument
         for name, options in _options_by_name(known).items():

@@ -10,7 +10,7 @@ class DiagnoseCommand:
     """python -m profiler diagnose RUN"""
 
     name = "diagnose"
-    help = "say why a recorded run was slow"
+    help = "explain in the terminal why a recorded run was slow"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="RUN", help="directory of a recorded run")

@@ -16,8 +16,8 @@ from profiler.core.errors import Exit, ProfilerError
 _PIPED: Final = 1000
 """Columns without a terminal: paths and commands stay in one piece for tools that search the output."""
 _NOTE: Final = (
-    "Exit code 0: recording works at level standard. 1: something that it needs (in bold) is missing. "
-    "Everything else only limits what a run can tell."
+    "Exit code 0: recording works at level standard. 1: a requirement (in bold) is missing. "
+    "Everything else only limits what a run can show."
 )
 
 
@@ -25,12 +25,12 @@ class DoctorCommand:
     """python -m profiler doctor [--python EXE] [--json]"""
 
     name = "doctor"
-    help = "say what can be measured here, what not and why, and the command that would change it"
+    help = "show what can be measured on this machine, what cannot and why, and how to change it"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--python", default=sys.executable, metavar="EXE", help="the Python that trains (default: this one)")
-        add("--json", action="store_true", help="the answers as JSON (docs/json.md)")
+        add("--json", action="store_true", help="print the results as JSON (docs/json.md)")
         parser.epilog = _NOTE
 
     def run(self, args: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ class ExportCommand:
         add("--out", metavar="FILE", help=f"- is standard output; .gz compresses (default: in the run, {names})")
         add("--pid", type=int, nargs="+", metavar="N", help="only these processes")
         add("--thread", type=int, nargs="+", metavar="N", help="only these threads")
-        add("--threads", action="store_true", help="collapsed: process and thread stand before each stack")
+        add("--threads", action="store_true", help="collapsed: begin each stack with its process and thread")
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.report.write import write_chunks

@@ -19,7 +19,7 @@ class RunCommand:
     """python -m profiler run [options] -- python train.py ..."""
 
     name = "run"
-    help = "record a program"
+    help = "record a training program"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -29,10 +29,10 @@ class RunCommand:
         add("--label", default="", help="name of this run in reports (default: the program's)")
         period = "seconds between samples (default: 0.1)"
         add("--sample-period", type=seconds(_MIN_PERIOD_S), default=0.1, metavar="S", help=period)
-        add("--timeout", type=seconds(), metavar="S", help="stop the program after so many seconds")
+        add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
-        add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="what to record")
+        add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="the command to record")
 
     def run(self, args: argparse.Namespace) -> int:
         """Exits with the program's own exit code (128 + signal when one ended it)."""

@@ -30,19 +30,24 @@ class DiagnoseTokenizationCommand:
     """python -m profiler diagnose-tokenization [--corpus PATH] [--out FILE]"""
 
     name = "diagnose-tokenization"
-    help = "measure tokenization one by one, in batches, in parallel and done before; say which is fastest here"
+    help = "measure tokenization text by text, in batches, in parallel and in advance; show which is fastest"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--corpus", type=Path, help="text of the bundled trainer (default: Python's own documentation)")
         size = parser.add_mutually_exclusive_group()
-        size.add_argument("--vocabulary", type=int, metavar="N", help="tokens of the vocabulary")
+        size.add_argument("--vocabulary", type=int, metavar="N", help="size of the vocabulary")
         size.add_argument("--preset", help="the vocabulary of tiny, small or base (default: tiny)")
-        add("--samples", type=int, metavar="N", help="samples of a chunk: what a batch call gets")
-        add("--sample-chars", type=int, metavar="N", help="characters of a sample")
-        add("--seconds", type=float, metavar="S", help="measured time, about")
-        add("--workers", type=int, metavar="N", help="threads of the ways that use several (default: the cores)")
-        add("--out", type=Path, metavar="FILE", help="write the figures to this file as JSON; nothing is overwritten")
+        add("--samples", type=int, metavar="N", help="samples per chunk (per batched call)")
+        add("--sample-chars", type=int, metavar="N", help="characters per sample")
+        add("--seconds", type=float, metavar="S", help="approximate measured time")
+        add("--workers", type=int, metavar="N", help="threads of the parallel variants (default: number of cores)")
+        add(
+            "--out",
+            type=Path,
+            metavar="FILE",
+            help="write the results as JSON to this file, which must not exist",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.report.render.console import print_report
