@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -16,16 +14,9 @@ STEPS = 20
 FACTS = (0.0, 3e-2, 0.9, 0.999, 1e-8, 0.1, 4.0, 18.0, 0.05, 2.0, 0.0, 0.0)
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[HostDevice]:
-    opened = HostDevice(double=True)
-    yield opened
-    opened.close()
-
-
 @pytest.mark.parametrize("case", checks_backward.MANY, ids=checks.name)
-def test_against_numpy(device: HostDevice, case: tuple[checks.Check, int, int]) -> None:
-    checks.run(device, case)
+def test_against_numpy(double: HostDevice, case: tuple[checks.Check, int, int]) -> None:
+    checks.run(double, case)
 
 
 def layer(projected: torch.Tensor, bias: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -40,17 +31,17 @@ def layer(projected: torch.Tensor, bias: torch.Tensor, state: torch.Tensor) -> t
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(1, 1), (23, 5)])
-def test_scan_backward_is_autograds(device: HostDevice, tokens: int, width: int) -> None:
+def test_scan_backward_is_autograds(double: HostDevice, tokens: int, width: int) -> None:
     generator = torch.Generator().manual_seed(tokens)
     shapes = (tokens, 2 * width), (1, 2 * width), (1, width), (tokens, width)
     projected, bias, state, grad = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     hidden = layer(projected.requires_grad_(), bias.requires_grad_(), state[0])
     expected = torch.autograd.grad(hidden, (projected, bias), grad)
-    inputs = [device.upload(tensor.detach().numpy()) for tensor in (grad, projected, bias, hidden, state)]
-    dprojected, dbias = device.zeros((tokens, 2 * width)), device.zeros((1, 2 * width))
-    device.launch(scan_backward.KERNEL, dprojected, *inputs, dbias, tokens, width, 0, 1)
+    inputs = [double.upload(tensor.detach().numpy()) for tensor in (grad, projected, bias, hidden, state)]
+    dprojected, dbias = double.zeros((tokens, 2 * width)), double.zeros((1, 2 * width))
+    double.launch(scan_backward.KERNEL, dprojected, *inputs, dbias, tokens, width, 0, 1)
     for name, buffer, gradient in zip(("dprojected", "dbias"), (dprojected, dbias), expected, strict=True):
-        checks.close(name, device.download(buffer), gradient.numpy())
+        checks.close(name, double.download(buffer), gradient.numpy())
 
 
 def rate_at(step: int) -> float:
@@ -58,7 +49,7 @@ def rate_at(step: int) -> float:
     return checks_backward.rate_at(np.array(FACTS), step)
 
 
-def test_adamw_is_torchs(device: HostDevice) -> None:
+def test_adamw_is_torchs(double: HostDevice) -> None:
     """Norm, clipping and update, over 20 steps of warm-up, cosine and its end; within 1e-9."""
     size, decayed, random = 40, 25, np.random.default_rng(0)
     start = random.standard_normal(size)
@@ -66,14 +57,14 @@ def test_adamw_is_torchs(device: HostDevice) -> None:
     groups = [{"params": tensors[:1], "weight_decay": FACTS[adamw.WEIGHT_DECAY]}, {"params": tensors[1:]}]
     betas = FACTS[adamw.BETA1], FACTS[adamw.BETA2]
     optimizer = torch.optim.AdamW(groups, betas=betas, eps=FACTS[adamw.EPS], weight_decay=0)
-    params, grads, m, v = (device.upload(array) for array in (start, *np.zeros((3, size))))
-    norm, state = device.zeros((1,)), device.upload(np.array(FACTS))
+    params, grads, m, v = (double.upload(array) for array in (start, *np.zeros((3, size))))
+    norm, state = double.zeros((1,)), double.upload(np.array(FACTS))
     clipped = 0
     for step in range(1, STEPS + 1):
         gradient = random.standard_normal(size) * random.choice([0.01, 1])
-        device.upload_into(grads, gradient)
-        device.launch(grad_norm.KERNEL, norm, grads, size)
-        device.launch(adamw.KERNEL, params, grads, m, v, norm, state, size, decayed)
+        double.upload_into(grads, gradient)
+        double.launch(grad_norm.KERNEL, norm, grads, size)
+        double.launch(adamw.KERNEL, params, grads, m, v, norm, state, size, decayed)
         for tensor, part in zip(tensors, (gradient[:decayed], gradient[decayed:]), strict=True):
             tensor.grad = torch.tensor(part)
         expected_norm = torch.nn.utils.clip_grad_norm_(tensors, FACTS[adamw.LARGEST_NORM]).item()
@@ -81,9 +72,9 @@ def test_adamw_is_torchs(device: HostDevice) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step)
         optimizer.step()
-        result, expected = device.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
+        result, expected = double.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
         assert np.abs(result - expected).max() < 1e-9, f"step {step}: {result} is not {expected}"
-        facts = device.download(state)
+        facts = double.download(state)
         assert facts[[adamw.STEP, adamw.LAST_RATE, adamw.NORM]] == pytest.approx([step, rate_at(step), expected_norm])
     assert 0 < clipped < STEPS, f"{clipped} of {STEPS} steps were clipped: both ways must be held"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,6 @@ import torch
 
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.kernels import cross_entropy, scan_backward, scan_learn
-
-
-@pytest.fixture(scope="module")
-def double() -> Iterator[HostDevice]:
-    opened = HostDevice(double=True)
-    yield opened
-    opened.close()
 
 
 def upload(device: HostDevice, tensor: torch.Tensor) -> Any:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from reference_trainer.devices.host import HostDevice
 from tests.reference_trainer.kernels import checks, checks_backward
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[HostDevice]:
-    opened = HostDevice()
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("case", [*checks.MANY, *checks_backward.MANY], ids=checks.name)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainer.lm.corpus import Corpus, load_corpus
+from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+
 CHARACTERS = 60_000
 
 
@@ -31,3 +34,13 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own_cache(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+
+
+@pytest.fixture
+def corpus(corpus_file: Path, own_cache: None) -> Corpus:
+    return load_corpus(corpus_file)
+
+
+@pytest.fixture
+def tokenizer(corpus: Corpus) -> Tokenizer:
+    return train_or_load(corpus, 256)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.settings import Settings
-from tests.fakes.programs import ROOT
+from tests.reference_trainer import processes
 
 NEEDED = ("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy")
 LEARN = (*NEEDED, "batch-tokenize", "learn")
@@ -54,12 +51,4 @@ def options(settings: Settings) -> list[str]:
 
 def started(settings: Settings) -> subprocess.Popen[str]:
     """The trainer as a process of its own, which Ctrl-C reaches."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "reference_trainer.lm", *options(settings)],
-        cwd=ROOT,
-        env=os.environ.copy(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
+    return processes.started("-m", "reference_trainer.lm", *options(settings))

@@ -9,21 +9,11 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import Chunks, join, sample_chars
-from reference_trainer.lm.corpus import Corpus, load_corpus
-from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+from reference_trainer.lm.corpus import Corpus
+from reference_trainer.lm.tokenizer import Tokenizer
 from tests.reference_trainer.lm.threads import all_threads, eventually
 
 LINE = re.compile(r"^(Batch tokenized|Tokenized one by one) 4 samples in \d+\.\d ms \(\d+\.\d{1,2} ms per sample\)$")
-
-
-@pytest.fixture
-def corpus(corpus_file, own_cache) -> Corpus:
-    return load_corpus(corpus_file)
-
-
-@pytest.fixture
-def tokenizer(corpus: Corpus) -> Tokenizer:
-    return train_or_load(corpus, 256)
 
 
 def make(corpus: Corpus, tokenizer: Tokenizer, *, batch: bool, tokens: int = 400, verbose: bool = False) -> Chunks:

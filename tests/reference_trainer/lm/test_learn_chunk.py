@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,20 +16,6 @@ from tests.reference_trainer.lm.learning_reference import NAMES, LearningReferen
 
 STILL = Optimizer(rate=0)  # gradients of the same weights, chunk after chunk
 QUICK = Optimizer(rate=0.01, warmup=5, total=15, least=0.1, weight_decay=0.3, largest_norm=1.7)
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[HostDevice]:
-    opened = HostDevice()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def double() -> Iterator[HostDevice]:
-    opened = HostDevice(double=True)
-    yield opened
-    opened.close()
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,10 +14,11 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import history, loop
 from reference_trainer.lm.__main__ import main
-from tests.fakes.programs import ROOT
+from tests.reference_trainer import processes
 from tests.reference_trainer.lm import learners
 
 pytestmark = pytest.mark.usefixtures("own_cache")
+MODULE = ("-m", "reference_trainer.lm")
 LEARN = ",".join(learners.LEARN)
 QUICK = ("--device", "host", "--tokens-per-chunk", "300", "--samples-per-chunk", "4", "--warmup-seconds", "0")
 
@@ -74,7 +73,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
         (("--cudnn-deterministic",), "performance setting cudnn_deterministic means nothing here"),
         (
             ("--precision", "bf16"),
-            "performance setting precision means nothing here: the kernels of the language model",
+            "precision means nothing here: the kernels of the language model",
         ),
         (("--max-memory", "0.5"), "performance setting max_memory means nothing here: it is for device cuda"),
         (("--tf32",), "performance setting tf32 means nothing here: it is for device cuda; leave it out"),
@@ -92,11 +91,7 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     for name, text in (("empty.txt", " \n"), ("notes.pdf", "x"), ("broken.jsonl", '{"content": "x"}\n' * 11)):
         (tmp_path / name).write_text(text)
-    assert main([*options, *arguments]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1), printed
-    assert printed.err.startswith("error: ")
-    assert message in printed.err
+    assert message in processes.refused(main, capsys, *options, *arguments)
     assert not (tmp_path / "it").exists(), "refused, and yet there is a folder"
 
 
@@ -204,23 +199,11 @@ def test_a_run_whose_metrics_cannot_be_written_is_summed_up(
     assert json.loads((tmp_path / "r.json").read_text())["chunks"] == 1
 
 
-def process(options: tuple[str, ...], **streams: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "reference_trainer.lm", *options],
-        cwd=ROOT,
-        env=os.environ.copy(),
-        text=True,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        **streams,
-    )
-
-
 @pytest.mark.parametrize("variant", [pytest.param("as-found", marks=pytest.mark.slow), "fixed"])
 def test_ctrl_c_for_real_ends_it_in_one_line(options: tuple[str, ...], variant: str) -> None:
     """While the device's worker runs, and the host perhaps waits for it."""
     endless = (*options, "--max-chunks", "1000000000", "--variant", variant, "--verbose")
-    started = process(endless, stdout=subprocess.PIPE)
+    started = processes.started(*MODULE, *endless)
     for _ in range(8):  # it is well under way
         assert started.stdout is not None
         assert started.stdout.readline()
@@ -230,7 +213,7 @@ def test_ctrl_c_for_real_ends_it_in_one_line(options: tuple[str, ...], variant: 
 
 
 def test_a_reader_that_went_away(options: tuple[str, ...]) -> None:
-    started = process((*options, "--max-chunks", "1000000000", "--verbose"), stdout=subprocess.PIPE)
+    started = processes.started(*MODULE, *options, "--max-chunks", "1000000000", "--verbose")
     assert started.stdout is not None
     assert started.stdout.readline()
     started.stdout.close()
@@ -242,6 +225,6 @@ def test_a_reader_that_went_away(options: tuple[str, ...]) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_no_room_for_the_output(options: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        started = process(options, stdout=full)
+        started = processes.started(*MODULE, *options, stdout=full)
         _, err = started.communicate(timeout=60)
     assert (started.returncode, err) == (2, "error: cannot write the output: No space left on device\n")

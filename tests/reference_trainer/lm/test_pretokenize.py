@@ -8,8 +8,8 @@ import pty
 import resource
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.pretokenize import main
 from reference_trainer.lm.shards import ShardChunks, planned_index
 from reference_trainer.lm.tokenizer import train_or_load
-from tests.fakes.programs import ROOT
+from tests.reference_trainer.processes import refused, started, started_until
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 PAUSED = """
@@ -66,49 +66,32 @@ def finished(directory: Path) -> int:
         return 0
 
 
-def started(*command: str, **more: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *command],
-        cwd=ROOT,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        **{"stderr": subprocess.PIPE, **more},
-    )
+def command(corpus: Path, out: Path, *more: str) -> list[str]:
+    return ["--corpus", str(corpus), "--out", str(out), *more]
 
 
-@pytest.fixture
-def stopped_in(long_file: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a run and returns when it has finished so many shards, and is in the middle of the next."""
-    processes: list[subprocess.Popen[str]] = []
+def written(corpus: Path, out: Path, *more: str) -> dict[str, bytes]:
+    """What a folder holds after the command has succeeded."""
+    assert main(command(corpus, out, *more)) == 0
+    return contents(out)
 
-    def start(out: Path, shards: int, workers: int) -> subprocess.Popen[str]:
-        options = ("--corpus", str(long_file), "--out", str(out), *MANY_SHARDS, "--workers", str(workers))
-        process = started(
-            *("-c", PAUSED, f"shard-{shards:05}.bin", *options),
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        processes.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "paused\n", process.communicate()
+
+@contextmanager
+def stopped_in(corpus: Path, out: Path, shards: int, workers: int) -> Iterator[subprocess.Popen[str]]:
+    """A run that has finished so many shards, and is in the middle of the next; it is killed at the end."""
+    options = command(corpus, out, *MANY_SHARDS, "--workers", str(workers))
+    with started_until("paused", "-c", PAUSED, f"shard-{shards:05}.bin", *options) as process:
         assert finished(out) == shards
         assert (out / f".shard-{shards:05}.bin.new").exists()
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+        yield process
 
 
 @pytest.fixture(scope="module")
 def undisturbed(long_file: Path, cache_home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What one worker writes in one go."""
-    out = tmp_path_factory.mktemp("undisturbed") / "shards"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache_home))
-        assert main(["--corpus", str(long_file), "--out", str(out), *MANY_SHARDS, "--workers", "1"]) == 0
-    return contents(out)
+        return written(long_file, tmp_path_factory.mktemp("undisturbed") / "shards", *MANY_SHARDS, "--workers", "1")
 
 
 # ---------------------------------------------------------------- what it writes
@@ -127,7 +110,7 @@ def test_default_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_index_says_what_it_is_of(corpus_file: Path, tmp_path: Path) -> None:
-    assert main(["--corpus", str(corpus_file), "--out", str(tmp_path), "--shard-tokens", "9000"]) == 0
+    written(corpus_file, tmp_path, "--shard-tokens", "9000")
     index = json.loads((tmp_path / "index.json").read_text())
     corpus = load_corpus(corpus_file)
     tokenizer = train_or_load(corpus, 256)
@@ -153,13 +136,12 @@ def test_index_says_what_it_is_of(corpus_file: Path, tmp_path: Path) -> None:
 def test_any_number_of_workers_writes_the_same(
     long_file: Path, tmp_path: Path, undisturbed: dict[str, bytes], workers: str
 ) -> None:
-    assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS, "--workers", workers]) == 0
-    assert contents(tmp_path) == undisturbed
+    assert written(long_file, tmp_path, *MANY_SHARDS, "--workers", workers) == undisturbed
 
 
 def test_progress_bar_on_a_terminal(corpus_file: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    process = started(*MODULE, "--out", str(tmp_path / "out"), "--corpus", str(corpus_file), stderr=theirs)
+    process = started(*MODULE, *command(corpus_file, tmp_path / "out"), stderr=theirs)
     out, _ = process.communicate(timeout=60)
     os.close(theirs)
     displayed = os.read(ours, 1 << 16).decode()
@@ -174,42 +156,31 @@ def test_progress_bar_on_a_terminal(corpus_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_resumed_gives_the_same_bytes(
-    long_file: Path,
-    tmp_path: Path,
-    undisturbed: dict[str, bytes],
-    stopped_in: Callable[..., subprocess.Popen[str]],
-    workers: int,
+    long_file: Path, tmp_path: Path, undisturbed: dict[str, bytes], workers: int
 ) -> None:
     for shards in (5, 10):  # what goes on can be killed as well
-        process = stopped_in(tmp_path, shards, workers)
-        process.kill()
-        process.communicate()
+        with stopped_in(long_file, tmp_path, shards, workers):
+            pass
     assert json.loads((tmp_path / "index.json").read_text())["complete"] is False
     remaining = {path: path.stat() for path in sorted(tmp_path.glob("shard-*.bin"))[: finished(tmp_path)]}
     assert len(remaining) == 10
-    assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
-    assert contents(tmp_path) == undisturbed
+    assert written(long_file, tmp_path, *MANY_SHARDS) == undisturbed
     for path, stat in remaining.items():
         now = path.stat()
         assert (now.st_ino, now.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns), f"{path.name} was written again"
 
 
 def test_ctrl_c_is_130_and_leaves_finished_shards_only(
-    long_file: Path,
-    tmp_path: Path,
-    undisturbed: dict[str, bytes],
-    stopped_in: Callable[..., subprocess.Popen[str]],
-    capsys: pytest.CaptureFixture[str],
+    long_file: Path, tmp_path: Path, undisturbed: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = stopped_in(tmp_path, 5, 2)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with stopped_in(long_file, tmp_path, 5, 2) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert err == "interrupted: finished shards are kept, the same command goes on from there\n"
     complete = {f"shard-{number:05}.bin" for number in range(5)}
     assert set(contents(tmp_path)) == {*complete, "index.json", ".lock"}, "no unfinished file stays"
-    assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
-    assert contents(tmp_path) == undisturbed
+    assert written(long_file, tmp_path, *MANY_SHARDS) == undisturbed
     assert f"(5 kept, {finished(tmp_path) - 5} made); " in capsys.readouterr().out
 
 
@@ -230,37 +201,32 @@ def test_a_swallowed_ctrl_c_ends_it_at_the_next_block(
             Buffer()
 
     monkeypatch.setattr(shard_writer._Output, "add", swallowing)
-    assert main(["--corpus", str(long_file), "--out", str(tmp_path), "--shard-tokens", "200", "--workers", "1"]) == 130
+    assert main(command(long_file, tmp_path, "--shard-tokens", "200", "--workers", "1")) == 130
     assert capsys.readouterr().err == "interrupted: finished shards are kept, the same command goes on from there\n"
     assert len(blocks) == 2
     assert finished(tmp_path) == blocks[-1] > 0
 
 
-def test_killed_between_a_shard_and_the_index(
-    long_file: Path, tmp_path: Path, undisturbed: dict[str, bytes], stopped_in: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = stopped_in(tmp_path, 5, 1)
-    process.kill()
-    process.communicate()
+def test_killed_between_a_shard_and_the_index(long_file: Path, tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
+    with stopped_in(long_file, tmp_path, 5, 1):
+        pass
     next_one = f"shard-{finished(tmp_path):05}.bin"
     (tmp_path / next_one).write_bytes(b"of which the index knows nothing")
-    assert main(["--corpus", str(long_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
-    assert contents(tmp_path) == undisturbed
+    assert written(long_file, tmp_path, *MANY_SHARDS) == undisturbed
 
 
 def test_files_of_others_stay(corpus_file: Path, tmp_path: Path) -> None:
     names = (".notes.new", ".shard-notes.bin.new", ".shard-99999.bin.new", "shard-notes.bin")
     for name in names:
         (tmp_path / name).write_text("someone's")
-    assert main(["--corpus", str(corpus_file), "--out", str(tmp_path), *MANY_SHARDS]) == 0
+    written(corpus_file, tmp_path, *MANY_SHARDS)
     assert [(tmp_path / name).read_text() for name in names] == ["someone's"] * len(names)
 
 
 def test_complete_ones_are_verified_and_left_alone(corpus_file: Path, tmp_path: Path) -> None:
-    command = ["--corpus", str(corpus_file), "--out", str(tmp_path)]
-    assert main(command) == 0
+    written(corpus_file, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("[!.]*")}
-    assert main(command) == 0
+    written(corpus_file, tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("[!.]*")} == before
 
 
@@ -271,26 +237,16 @@ def test_file_too_large_for_the_disk(long_file: Path, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
     train_or_load(load_corpus(long_file), 256)  # the limit is for all files: the tokenizer has to be there
-    options = ("--corpus", str(long_file), "--out", str(tmp_path), "--shard-tokens", "50000")
+    options = command(long_file, tmp_path, "--shard-tokens", "50000")
     process = started(*MODULE, *options, preexec_fn=limit)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert err == f"error: {tmp_path}/shard-00000.bin: File too large\n"
     assert not list(tmp_path.glob("*.new"))
-    assert main([*options]) == 0
+    assert main(options) == 0
 
 
 # ---------------------------------------------------------------- refusals
-
-
-def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """The line that a user sees."""
-    capsys.readouterr()
-    assert main(list(options)) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1), printed
-    assert printed.err.startswith("error: ")
-    return printed.err
 
 
 @pytest.mark.parametrize(
@@ -317,7 +273,7 @@ def test_bad_input(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("not a folder")
-    assert statement in refused(capsys, "--corpus", str(corpus_file), "--out", "shards", *options)
+    assert statement in refused(main, capsys, *command(corpus_file, Path("shards"), *options))
     assert not (tmp_path / "shards").exists(), "nothing is made for a command that cannot work"
 
 
@@ -344,56 +300,54 @@ def test_folder_of_other_shards(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PRESETS, "other", ModelConfig(8, 1, 200))
     (tmp_path / "other.txt").write_text(corpus_file.read_text()[:50_000])
-    command = ("--corpus", str(corpus_file), "--out", "shards")
-    assert main([*command]) == 0
-    before = contents(tmp_path / "shards")
-    message = refused(capsys, *command, *options)
+    before = written(corpus_file, Path("shards"))
+    message = refused(main, capsys, *command(corpus_file, Path("shards"), *options))
     assert message.startswith("error: shards holds other shards, ")
     assert statement in message
     assert message.endswith(": name another folder, or remove its index.json and shard-*.bin\n")
     assert contents(tmp_path / "shards") == before
 
 
-def test_folder_with_shards_but_no_index(corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "shard-00000.bin").write_bytes(b"someone's")
-    message = refused(capsys, "--corpus", str(corpus_file), "--out", str(tmp_path))
-    assert f"{tmp_path} holds shard-00000.bin but no index.json: name another folder" in message
-    assert contents(tmp_path) == {"shard-00000.bin": b"someone's"}
-
-
-@pytest.mark.parametrize("content", ["{}", "<html>", '{"schema": 1, "pages": []}', '["a"]'])
-def test_folder_with_an_index_of_someone_else(
-    corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("shard-00000.bin", "someone's", (" holds shard-00000.bin but no index.json: name another folder", "\n")),
+        *(
+            ("index.json", content, (" is not a folder of shards: ", ": name another\n"))
+            for content in ("{}", "<html>", '{"schema": 1, "pages": []}', '["a"]')
+        ),
+    ],
+)
+def test_folder_of_someone_else(
+    corpus_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: str,
+    words: tuple[str, str],
 ) -> None:
-    (tmp_path / "index.json").write_text(content)
-    message = refused(capsys, "--corpus", str(corpus_file), "--out", str(tmp_path))
-    assert message.startswith(f"error: {tmp_path} is not a folder of shards: ")
-    assert message.endswith(": name another\n")
-    assert "remove" not in message
-    assert contents(tmp_path) == {"index.json": content.encode()}, "nor a lock"
+    (tmp_path / name).write_text(content)
+    message = refused(main, capsys, *command(corpus_file, tmp_path))
+    assert message.startswith(f"error: {tmp_path}{words[0]}")
+    assert message.endswith(words[1])
+    assert name != "index.json" or "remove" not in message
+    assert contents(tmp_path) == {name: content.encode()}, "nor a lock"
 
 
 def test_damaged_shard_is_not_gone_on_from(
     corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("--corpus", str(corpus_file), "--out", str(tmp_path))
-    assert main([*command]) == 0
+    written(corpus_file, tmp_path)
     with open(tmp_path / "shard-00000.bin", "r+b") as file:
         file.write(b"\xff")
-    assert f"{tmp_path}/shard-00000.bin is damaged" in refused(capsys, *command)
+    assert f"{tmp_path}/shard-00000.bin is damaged" in refused(main, capsys, *command(corpus_file, tmp_path))
 
 
 def test_two_writers(corpus_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The second is refused while the first is at it, and the lock goes with the process, killed or not."""
     hold = "import sys; from pathlib import Path; from reference_trainer.lm.shard_writer import locked\n"
     hold += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    command = ("--corpus", str(corpus_file), "--out", str(tmp_path))
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "held\n"
-        assert f"{tmp_path}: another process writes shards here" in refused(capsys, *command)
-        first.kill()
-        first.wait()
-    assert main([*command]) == 0
+    with started_until("held", "-c", hold, tmp_path):
+        message = refused(main, capsys, *command(corpus_file, tmp_path))
+    assert f"{tmp_path}: another process writes shards here" in message
+    written(corpus_file, tmp_path)

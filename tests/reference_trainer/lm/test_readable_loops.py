@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm import as_found, fixed
 from reference_trainer.lm.chunks import Chunks
-from reference_trainer.lm.corpus import Corpus, load_corpus
+from reference_trainer.lm.corpus import Corpus
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.pipeline import QUIET_CHUNKS, Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
@@ -27,16 +26,8 @@ Text = tuple[Corpus, Tokenizer]
 
 
 @pytest.fixture
-def text(corpus_file: Path, own_cache: None) -> Text:
-    corpus = load_corpus(corpus_file)
+def text(corpus: Corpus) -> Text:
     return corpus, train_or_load(corpus, CONFIG.vocabulary)
-
-
-@pytest.fixture
-def device() -> Iterator[HostDevice]:
-    opened = HostDevice()
-    yield opened
-    opened.close()
 
 
 def with_pipeline(device: HostDevice, text: Text, chosen: Plan, chunks: int) -> tuple[list[Any], list[np.ndarray]]:

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -27,8 +26,8 @@ from reference_trainer.lm.learning import checkpoint_folder
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.result import NotWrittenError
 from reference_trainer.lm.settings import Settings
-from tests.fakes.programs import ROOT
 from tests.reference_trainer.lm.learners import AHEAD, curve, learned, learner, started
+from tests.reference_trainer.processes import started_until
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ENDLESS = 1_000_000
@@ -220,22 +219,12 @@ def test_a_folder_that_cannot_be_written(corpus_file: Path, tmp_path: Path) -> N
 
 
 def test_two_runs_do_not_share_a_folder(corpus_file: Path, tmp_path: Path) -> None:
-    hold = (
-        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
-        "print('held', flush=True); sys.stdin.read()"
-    )
+    hold = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
+    hold += "print('held', flush=True); sys.stdin.read()"
     (tmp_path / "it").mkdir()
-    another = subprocess.Popen(
-        [sys.executable, "-c", hold, str(tmp_path / "it" / ".lock")],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert another.stdout is not None
-    assert another.stdout.readline() == "held\n"
     settings = learner(corpus_file, max_chunks=1, checkpoint=tmp_path / "it")
-    try:
+    with started_until("held", "-c", hold, tmp_path / "it" / ".lock"):
         assert "another run writes there" in refused(settings)
-    finally:
-        another.communicate("")
     train(settings)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +17,13 @@ from profiler import marks
 from reference_trainer.errors import USAGE, TrainerError
 from reference_trainer.lm import shard_writer as module
 from reference_trainer.lm.chunks import Chunks, Source, sample_chars
-from reference_trainer.lm.corpus import Corpus, Samples, load_corpus
+from reference_trainer.lm.corpus import Corpus, Samples
 from reference_trainer.lm.shard_writer import ensure_shards, locked, write_shards
 from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, Index, ShardChunks, planned_index, read_index
-from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+from reference_trainer.lm.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TOKENS, SAMPLES = 400, 4
-
-
-@pytest.fixture
-def corpus(corpus_file: Path) -> Corpus:
-    return load_corpus(corpus_file)
-
-
-@pytest.fixture
-def tokenizer(corpus: Corpus) -> Tokenizer:
-    return train_or_load(corpus, 256)
 
 
 @dataclass
@@ -47,28 +38,39 @@ class Letters:
         return [np.array([self.vocab_size - 1 - ord(letter) % 100 for letter in text], np.int32) for text in texts]
 
 
-def write(
-    directory: Path,
-    corpus: Corpus,
-    tokenizer,
-    tokens: int = TOKENS,
-    samples: int = SAMPLES,
-    shard: int = SHARD_TOKENS,
-    workers: int = 1,
-) -> Index:
-    planned = planned_index(corpus, tokenizer, tokens, samples, shard)
-    with locked(directory):
-        return write_shards(
-            directory, planned, Samples(corpus, planned.sample_chars, samples), tokenizer, workers=workers
-        )
+@dataclass(frozen=True)
+class Shards:
+    """A folder for the shards of a text, how they are cut, and the chunks that they must give."""
+
+    directory: Path
+    corpus: Corpus
+    tokenizer: Any
+    tokens: int = TOKENS
+    samples: int = SAMPLES
+
+    def write(self, shard: int = SHARD_TOKENS, workers: int = 1) -> Index:
+        planned = planned_index(self.corpus, self.tokenizer, self.tokens, self.samples, shard)
+        samples = Samples(self.corpus, planned.sample_chars, self.samples)
+        with locked(self.directory):
+            return write_shards(self.directory, planned, samples, self.tokenizer, workers=workers)
+
+    def open(self, **more: object) -> ShardChunks:
+        """As training opens them."""
+        planned = planned_index(self.corpus, self.tokenizer, self.tokens, self.samples)
+        return ShardChunks(self.directory, planned, self.tokens, **{"samples_per_chunk": self.samples, **more})
+
+    def text(self) -> Chunks:
+        return Chunks(self.corpus, self.tokenizer, self.tokens, self.samples, batch=True)
+
+    def ensure(self, directory: Path | None = None, **changed: object) -> Path:
+        """What the trainer asks for: the folder of the user's, or one in the cache."""
+        it = replace(self, **changed)
+        return ensure_shards(it.corpus, it.tokenizer, it.tokens, it.samples, *([directory] if directory else ()))
 
 
-def opened(
-    directory: Path, corpus: Corpus, tokenizer, tokens: int = TOKENS, samples: int = SAMPLES, **more: object
-) -> ShardChunks:
-    """As training opens them."""
-    planned = planned_index(corpus, tokenizer, tokens, samples)
-    return ShardChunks(directory, planned, tokens, **{"samples_per_chunk": samples, **more})
+@pytest.fixture
+def shards(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> Shards:
+    return Shards(tmp_path, corpus, tokenizer)
 
 
 def outcome(source: Source, index: int) -> np.ndarray | str:
@@ -103,12 +105,9 @@ def same(expected: Source, observed: Source, indices: range) -> int:
     ]
     + [(400, 4, 1)],  # a shard a sample
 )
-def test_chunks_are_those_of_the_text(
-    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, tokens: int, samples: int, shard: int
-) -> None:
-    index = write(tmp_path, corpus, tokenizer, tokens, samples, shard)
-    expected = Chunks(corpus, tokenizer, tokens, samples, batch=True)
-    observed = opened(tmp_path, corpus, tokenizer, tokens, samples)
+def test_chunks_are_those_of_the_text(shards: Shards, tokens: int, samples: int, shard: int) -> None:
+    shards = replace(shards, tokens=tokens, samples=samples)
+    index, expected, observed = shards.write(shard), shards.text(), shards.open()
     assert len(index.shards) == 1 if shard == SHARD_TOKENS else len(index.shards) > 10, "also over the edges of shards"
     epoch = -(-index.samples // samples)
     assert not same(expected, observed, range(epoch + 3)), "over the end of the text too"
@@ -118,25 +117,27 @@ def test_chunks_are_those_of_the_text(
 def test_chunk_of_one_token(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Some samples of a few letters are one token, and have nothing to predict: refused in the same words."""
     short = Corpus("short", "an even shorter text of the and of it " * 9, "0" * 64, 1)
-    write(tmp_path, short, tokenizer, 1, 1, shard=5)
-    refused = same(Chunks(short, tokenizer, 1, 1, batch=True), opened(tmp_path, short, tokenizer, 1, 1), range(90))
+    shards = Shards(tmp_path, short, tokenizer, 1, 1)
+    shards.write(shard=5)
+    refused = same(shards.text(), shards.open(), range(90))
     assert 0 < refused < 90, refused
 
 
-def test_same_samples_in_other_chunks(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_same_samples_in_other_chunks(shards: Shards) -> None:
     """What is written are samples: chunks of more samples of the same size need no other shards."""
-    write(tmp_path, corpus, tokenizer, 400, 4, shard=3_000)
-    assert sample_chars(tokenizer, 800, 8) == sample_chars(tokenizer, 400, 4)
-    same(Chunks(corpus, tokenizer, 800, 8, batch=True), opened(tmp_path, corpus, tokenizer, 800, 8), range(50))
+    shards.write(shard=3_000)
+    assert sample_chars(shards.tokenizer, 800, 8) == sample_chars(shards.tokenizer, 400, 4)
+    twice = replace(shards, tokens=800, samples=8)
+    same(twice.text(), twice.open(), range(50))
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(200, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
 def test_bytes_of_an_id_go_by_the_vocabulary(tmp_path: Path, corpus: Corpus, vocabulary: int, dtype: str) -> None:
-    letters = Letters(vocabulary)
-    index = write(tmp_path, corpus, letters, shard=9_999)
+    shards = Shards(tmp_path, corpus, Letters(vocabulary))
+    index = shards.write(shard=9_999)
     assert index.dtype == json.loads((tmp_path / "index.json").read_text())["dtype"] == dtype
-    observed = opened(tmp_path, corpus, letters)
-    same(Chunks(corpus, letters, TOKENS, SAMPLES, batch=True), observed, range(200))  # type: ignore[arg-type]
+    observed = shards.open()
+    same(shards.text(), observed, range(200))
     assert max(observed.ids(number).max() for number in range(20)) > vocabulary - 100
 
 
@@ -149,9 +150,9 @@ def test_samples_without_a_token(tmp_path: Path) -> None:
             ]
 
     corpus = Corpus("sparse", "aaaa bbbx cccc dddd xxxx eeee ", "1" * 64, 1)
-    write(tmp_path, corpus, Sparse(200), 10, 2, shard=6)
-    expected = Chunks(corpus, Sparse(200), 10, 2, batch=True)  # type: ignore[arg-type]
-    assert same(expected, opened(tmp_path, corpus, Sparse(200), 10, 2), range(9)) == 3, "chunk 1 of each epoch is empty"
+    shards = Shards(tmp_path, corpus, Sparse(200), 10, 2)
+    shards.write(shard=6)
+    assert same(shards.text(), shards.open(), range(9)) == 3, "chunk 1 of each epoch is empty"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -166,18 +167,16 @@ def test_worker_that_fails_is_one_line(tmp_path: Path, workers: int) -> None:
     corpus = Corpus("failing", "abcd " * 200_000 + "xxxx " * 200_000, "4" * 64, 1)
     statement = r"samples \d+ to \d+: their tokenizing worker failed: RuntimeError: no more memory$"
     with pytest.raises(TrainerError, match=statement):
-        write(tmp_path, corpus, Failing(200), shard=50_000, workers=workers)
+        Shards(tmp_path, corpus, Failing(200)).write(shard=50_000, workers=workers)
     remaining = read_index(tmp_path)
     assert remaining.shards
     assert not remaining.complete
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_nothing_is_tokenized(
-    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path, corpus, tokenizer)
-    chunks = opened(tmp_path, corpus, tokenizer)
+def test_nothing_is_tokenized(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards.write()
+    chunks = shards.open()
     regions: list[str] = []
     counted: list[str] = []
     monkeypatch.setattr(marks, "region", lambda name: regions.append(name) or nullcontext())
@@ -186,19 +185,17 @@ def test_nothing_is_tokenized(
     assert (regions, counted) == (["data"], [])
 
 
-def test_verbose_says_what_reading_took(
-    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, corpus, tokenizer)
-    opened(tmp_path, corpus, tokenizer).ids(0)
+def test_verbose_says_what_reading_took(shards: Shards, capsys: pytest.CaptureFixture[str]) -> None:
+    shards.write()
+    shards.open().ids(0)
     assert capsys.readouterr().out == ""
-    opened(tmp_path, corpus, tokenizer, verbose=True).ids(0)
+    shards.open(verbose=True).ids(0)
     assert capsys.readouterr().out.startswith("Read 4 samples from shards in ")
 
 
-def test_closed_twice_and_the_ids_stay(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    write(tmp_path, corpus, tokenizer)
-    chunks = opened(tmp_path, corpus, tokenizer)
+def test_closed_twice_and_the_ids_stay(shards: Shards) -> None:
+    shards.write()
+    chunks = shards.open()
     ids = chunks.ids(0)
     before = ids.copy()
     chunks.close()
@@ -242,16 +239,18 @@ def longer(directory: Path) -> None:
 NOT_OURS = "is not a folder of shards"
 
 
-def other_file(directory: Path) -> None:
-    shards = json.loads((directory / "index.json").read_text())["shards"]
-    shards[1]["file"] = "shard-1.bin"
-    changed(shards=shards)(directory)
+def entry(field: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """A change of a field of the second shard in the index."""
+
+    def changed_entry(directory: Path) -> None:
+        shards = json.loads((directory / "index.json").read_text())["shards"]
+        shards[1][field] = change(shards[1][field])
+        changed(shards=shards)(directory)
+
+    return changed_entry
 
 
-def fewer_tokens(directory: Path) -> None:
-    shards = json.loads((directory / "index.json").read_text())["shards"]
-    shards[1]["tokens"] -= 8
-    changed(shards=shards)(directory)
+misnamed = entry("file", lambda _: "shard-1.bin")
 
 
 @pytest.mark.parametrize(
@@ -276,35 +275,24 @@ def fewer_tokens(directory: Path) -> None:
         (changed(complete=0), "index.json", "is damaged (complete: ", "again"),
         (changed(sample_chars="9"), "index.json", "is damaged (sample_chars: ", "again"),
         (changed(dtype="uint32"), "index.json", "is damaged (its dtype is 'uint32'", "again"),
-        (other_file, "index.json", "is damaged (its entry 1 of shards is not of shard-00001.bin)", "again"),
-        (fewer_tokens, "index.json", "shard-00001.bin cannot be of", "again"),
+        (misnamed, "index.json", "is damaged (its entry 1 of shards is not of shard-00001.bin)", "again"),
+        (entry("tokens", lambda tokens: tokens - 8), "index.json", "shard-00001.bin cannot be of", "again"),
         (changed(schema=SCHEMA + 1), "index.json", f"has schema {SCHEMA + 1}, this version reads up to", "update it"),
         (changed(complete=False), "index.json", "are not complete", "goes on from there"),
         (changed(complete=False, shards=[]), "index.json", "are not complete, 0 finished", "goes on from there"),
         (changed(tokenizer="feed"), "index.json", "of tokenizer feed, not ", "name another folder"),
-        (
-            changed(corpus_sha256="beef", tokenizer="x"),
-            "index.json",
-            "of corpus small.txt (SHA-256 beef",
-            "name another folder",
-        ),
+        (changed(corpus_sha256="beef", tokenizer="x"), "index.json", "of corpus small.txt (SHA-256 beef", "folder"),
         (changed(sample_chars=9), "index.json", "of samples of 9 characters, not ", "name another folder"),
     ],
 )
 def test_refused_in_one_line(
-    tmp_path: Path,
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    damage: Callable[[Path], None],
-    file: str,
-    statement: str,
-    cure: str,
+    tmp_path: Path, shards: Shards, damage: Callable[[Path], None], file: str, statement: str, cure: str
 ) -> None:
-    write(tmp_path, corpus, tokenizer, shard=9_000)
-    opened(tmp_path, corpus, tokenizer).close()
+    shards.write(shard=9_000)
+    shards.open().close()
     damage(tmp_path)
     with pytest.raises(TrainerError) as caught:
-        opened(tmp_path, corpus, tokenizer)
+        shards.open()
     message = str(caught.value)
     assert caught.value.exit_code == USAGE
     assert "\n" not in message
@@ -315,35 +303,32 @@ def test_refused_in_one_line(
     assert statement != NOT_OURS or "remove" not in message
 
 
-def test_no_folder(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_no_folder(tmp_path: Path, shards: Shards) -> None:
     (tmp_path / "file").write_text("not a folder")
     for name in ("none", "file"):
         with pytest.raises(TrainerError, match=rf"{name}/index\.json does not exist: make the shards with python -m"):
-            opened(tmp_path / name, corpus, tokenizer)
+            replace(shards, directory=tmp_path / name).open()
 
 
-def test_too_few_samples_for_a_chunk(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    index = write(tmp_path, corpus, tokenizer)
-    largest = index.samples
-    opened(tmp_path, corpus, tokenizer, samples_per_chunk=largest).ids(3)
+def test_too_few_samples_for_a_chunk(shards: Shards) -> None:
+    largest = shards.write().samples
+    shards.open(samples_per_chunk=largest).ids(3)
     with pytest.raises(TrainerError, match=rf"{largest} samples, too few for a chunk of {largest + 1}"):
-        opened(tmp_path, corpus, tokenizer, samples_per_chunk=largest + 1)
+        shards.open(samples_per_chunk=largest + 1)
 
 
 # ---------------------------------------------------------------- made when need be
 
 
-def test_made_in_the_cache_once(
-    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_made_in_the_cache_once(tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    created = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    created = shards.ensure()
     assert created.parent == tmp_path / "training-profiler" / "shards"
-    same(Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True), opened(created, corpus, tokenizer), range(50))
-    assert ensure_shards(corpus, tokenizer, 500, SAMPLES) != created
-    assert ensure_shards(replace(corpus, sha256="2" * 64), tokenizer, TOKENS, SAMPLES) != created
+    same(shards.text(), replace(shards, directory=created).open(), range(50))
+    assert shards.ensure(tokens=500) != created
+    assert shards.ensure(corpus=replace(shards.corpus, sha256="2" * 64)) != created
     monkeypatch.setattr(module, "write_shards", None)
-    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == created
+    assert shards.ensure() == created
 
 
 @pytest.mark.parametrize(
@@ -358,40 +343,35 @@ def test_made_in_the_cache_once(
 )
 def test_cache_mends_itself(
     tmp_path: Path,
-    corpus: Corpus,
-    tokenizer: Tokenizer,
+    shards: Shards,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     damage: Callable[[Path], None],
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    created = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+    created = shards.ensure()
     index, content = read_index(created), (created / "shard-00000.bin").read_bytes()
     damage(created)
     reported = (created / "index.json").exists()
     with caplog.at_level(logging.WARNING):
-        assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES) == created
+        assert shards.ensure() == created
     assert ("making cached shards again: " in caplog.text) == reported
     assert (read_index(created), (created / "shard-00000.bin").read_bytes()) == (index, content)
 
 
-def test_a_folder_of_the_users_is_taken_or_refused(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> None:
-    write(tmp_path, corpus, tokenizer)
-    assert ensure_shards(corpus, tokenizer, TOKENS, SAMPLES, tmp_path) == tmp_path
-    with pytest.raises(
-        TrainerError,
-        match=rf"of corpus small\.txt \(SHA-256 {corpus.sha256[:16]}\.\.\.\), not small\.txt \(SHA-256 3333",
-    ):
-        ensure_shards(replace(corpus, sha256="3" * 64), tokenizer, TOKENS, SAMPLES, tmp_path)
+def test_a_folder_of_the_users_is_taken_or_refused(tmp_path: Path, corpus: Corpus, shards: Shards) -> None:
+    shards.write()
+    assert shards.ensure(tmp_path) == tmp_path
+    message = rf"of corpus small\.txt \(SHA-256 {corpus.sha256[:16]}\.\.\.\), not small\.txt \(SHA-256 3333"
+    with pytest.raises(TrainerError, match=message):
+        shards.ensure(tmp_path, corpus=replace(corpus, sha256="3" * 64))
     with pytest.raises(TrainerError, match=r"none/index\.json does not exist: make the shards with"):
-        ensure_shards(corpus, tokenizer, TOKENS, SAMPLES, tmp_path / "none")
+        shards.ensure(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_no_cache_that_can_be_written(
-    tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cache_that_can_be_written(tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(TrainerError, match=r"shards cannot be written to .*: Not a directory"):
-        ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
+        shards.ensure()

@@ -16,6 +16,7 @@ from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.tokenization import main
 from reference_trainer.lm.tokenization_ways import Case, Round, Way, measure, ratio_of, run_round, summary, ways
 from reference_trainer.lm.tokenizer import train_or_load
+from tests.reference_trainer.processes import refused
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 OURS = ["sequential", "batch", "threaded batch", "parallel", "pre-tokenized"]
@@ -233,10 +234,7 @@ def test_of_a_long_corpus_the_beginning_is_measured(
 def test_bad_input_is_one_line(
     corpus_file: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], message: str
 ) -> None:
-    assert main(arguments(corpus_file, *more)) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1), printed
-    assert message in printed.err
+    assert message in refused(main, capsys, *arguments(corpus_file, *more))
 
 
 def test_ctrl_c_is_one_line(

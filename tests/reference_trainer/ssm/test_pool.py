@@ -19,13 +19,12 @@ from reference_trainer.ssm.placement import Device, Placement
 from tests.reference_trainer.ssm import fake_jobs
 
 LOCAL = ("inline", "pool")
-TWO = Placement((Device("cpu", None, None, None),), workers=2)
 
 
 @contextmanager
-def started(name: str = "pool", prepare: Prepare = fake_jobs.ready) -> Iterator[Engine]:
+def started(name: str = "pool", prepare: Prepare = fake_jobs.ready, workers: int = 2) -> Iterator[Engine]:
     with closing(open_engine(name)) as engine:
-        engine.start(TWO, prepare)
+        engine.start(Placement((Device("cpu", None, None, None),), workers=workers), prepare)
         yield engine
 
 
@@ -74,8 +73,9 @@ def test_a_machine_without_room_for_a_worker_is_one_line(monkeypatch: pytest.Mon
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("multiprocessing.context.BaseContext.Pipe", none_left)
-    with pytest.raises(TrainerError, match=r"a worker could not be started: .*Too many open files; fewer --workers"):
-        open_engine("pool").start(TWO, fake_jobs.ready)
+    message = r"a worker could not be started: .*Too many open files; fewer --workers"
+    with pytest.raises(TrainerError, match=message), started():
+        raise AssertionError
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -138,10 +138,7 @@ def test_a_worker_that_was_killed_while_idle_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (
-            fake_jobs.dead,
-            "a worker on cpu died while it started: killed, or out of memory; try fewer --workers",
-        ),
+        (fake_jobs.dead, "a worker on cpu died while it started: killed, or out of memory; try fewer --workers"),
         (fake_jobs.unlucky, "the workers cannot be used: RuntimeError: no kernel"),
     ],
 )
@@ -152,27 +149,21 @@ def test_workers_that_cannot_be_started(prepare: Prepare, message: str) -> None:
 
 
 def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path: Path) -> None:
-    item = Placement(TWO.devices, workers=1)
-    with closing(open_engine("pool")) as engine:
-        engine.start(item, partial(fake_jobs.dead_later, tmp_path))
+    with started(prepare=partial(fake_jobs.dead_later, tmp_path), workers=1) as engine:
         actual = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
     assert actual[0] == 0
     assert {actual[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
 
 
 def test_a_new_worker_whose_first_work_fails_gets_no_task(tmp_path: Path) -> None:
-    item = Placement(TWO.devices, workers=1)
-    with closing(open_engine("pool")) as engine:
-        engine.start(item, partial(fake_jobs.unlucky_later, tmp_path, (2, 3)))
+    with started(prepare=partial(fake_jobs.unlucky_later, tmp_path, (2, 3)), workers=1) as engine:
         work = partial(fake_jobs.prepared_only, tmp_path, partial(fake_jobs.dying, tmp_path))
         assert dict(engine.run(work, (0, 1, 3))) == {0: 0, 1: 1, 3: 3}, "the third start in a row is right"
         assert engine.redone == 1, "a task that none had begun is not done again"
 
 
 def test_new_workers_whose_first_work_fails_leave_their_tasks_as_failures(tmp_path: Path) -> None:
-    item = Placement(TWO.devices, workers=1)
-    with closing(open_engine("pool")) as engine:
-        engine.start(item, partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)))
+    with started(prepare=partial(fake_jobs.unlucky_later, tmp_path, range(2, 100)), workers=1) as engine:
         actual = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(3)))
     assert actual[0] == 0
     message = "no worker could be started: the workers cannot be used: RuntimeError: "
@@ -213,8 +204,7 @@ def test_two_workers_do_nearly_twice_as_much() -> None:
     for _ in range(5):
         seconds = {}
         for workers in (1, 2):
-            with closing(open_engine("pool")) as engine:
-                engine.start(Placement(TWO.devices, workers=workers), fake_jobs.ready)
+            with started(workers=workers) as engine:
                 began = time.perf_counter()
                 assert len(list(engine.run(fake_jobs.busy, tasks))) == len(tasks)
                 seconds[workers] = time.perf_counter() - began

@@ -24,6 +24,7 @@ from reference_trainer.ssm.engines import ray as engine_module
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
+from tests.reference_trainer import processes
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.test_sweep import calls, expected, outcomes
 
@@ -90,16 +91,9 @@ def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_node_that_is_killed_in_mid_sweep_loses_nothing(cluster: Any, tmp_path: Path) -> None:
     node = cluster.add_node(**HERE)
-    settings = Settings(
-        num_seeds=20,
-        teacher_ranks=(1, 2),
-        student_dims=(8, 32),
-        results=tmp_path / "results",
-        device="cpu",
-        fixes=("flat-sweep",),
-        engine="ray",
-        address=cluster.address,
-    )
+    how = {"device": "cpu", "fixes": ("flat-sweep",), "engine": "ray", "address": cluster.address}
+    work = {"num_seeds": 20, "teacher_ranks": (1, 2), "student_dims": (8, 32)}
+    settings = Settings(results=tmp_path / "results", **work, **how)
     ended: list[str] = []
 
     def kill() -> None:
@@ -138,14 +132,8 @@ def test_a_cluster_of_its_own(tmp_path: Path) -> None:
 def test_ctrl_c_at_any_moment_is_one_line(seconds: int) -> None:
     """Ray dies by SIGSEGV where its start is torn apart."""
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    command = [sys.executable, "-m", "reference_trainer.ssm", "--device", "cpu", "--fixes", "flat-sweep"]
-    with subprocess.Popen(
-        [*command, "--engine", "ray", "--workers", "2", "--num-seeds", "200"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
+    command = ("-m", "reference_trainer.ssm", "--device", "cpu", "--fixes", "flat-sweep", "--engine", "ray")
+    with processes.started(*command, "--workers", "2", "--num-seeds", "200", stdout=subprocess.DEVNULL) as program:
         time.sleep(seconds)
         program.send_signal(signal.SIGINT)
         _, message = program.communicate(timeout=120)

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,23 +22,39 @@ from tests.reference_trainer.ssm.fake_jobs import outcome
 JOBS = [Job(method, rank, 8, seed) for method in (GD, GNC) for rank in (1, 2) for seed in range(3)]
 
 
-def opened(path: Path, **changed: object) -> ResultFile:
-    return ResultFile(path, Settings(**changed))
+def opened(path: Path | None, **changed: object) -> closing[ResultFile]:
+    return closing(ResultFile(path, Settings(**changed)))
+
+
+def add(file: ResultFile, *jobs: Job) -> None:
+    file.add([outcome(job) for job in jobs], "as-found")
+
+
+def done(path: Path) -> list[Job]:
+    """The jobs whose outcomes are in the file."""
+    with opened(path) as file:
+        return [*file.done]
 
 
 def written(path: Path) -> bytes:
     """A file with the outcomes of all jobs; what is in it."""
-    file = opened(path)
-    for job in JOBS:
-        file.add([outcome(job)], "as-found")
-    file.close()
+    with opened(path) as file:
+        for job in JOBS:
+            add(file, job)
     return path.read_bytes()
+
+
+def damaged(path: Path, number: int, line: bytes) -> None:
+    """A file with the outcomes of all jobs, and with this line in the place of another."""
+    lines = written(path).splitlines()
+    lines[number] = line
+    path.write_bytes(b"\n".join(lines) + b"\n")
 
 
 def refused(path: Path, **changed: object) -> str:
     before = path.read_bytes() if path.is_file() else b""
     with pytest.raises(TrainerError) as caught:
-        opened(path, **changed)
+        ResultFile(path, Settings(**changed))
     assert "\n" not in str(caught.value)
     assert (path.read_bytes() if path.is_file() else b"") == before, "refused, and yet changed"
     return str(caught.value)
@@ -46,48 +63,39 @@ def refused(path: Path, **changed: object) -> str:
 def test_outcomes_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "results"
     content = written(path)
-    repeated = opened(path)
-    assert repeated.done == {job: outcome(job) for job in JOBS}
-    assert repeated.note == ""
-    repeated.close()
+    with opened(path) as repeated:
+        assert repeated.done == {job: outcome(job) for job in JOBS}
+        assert repeated.note == ""
     assert path.read_bytes() == content
     rows = [json.loads(line) for line in content.splitlines()[1:]]
     assert {row["variant"] for row in rows} == {"as-found"}
 
 
 def test_losses_that_json_has_no_word_for(tmp_path: Path) -> None:
-    odd = replace(
-        outcome(JOBS[0]), fit=replace(outcome(JOBS[0]).fit, train_loss=math.nan, generalization_loss=math.inf)
-    )
-    file = opened(tmp_path / "results")
-    file.add([odd], "as-found")
-    file.close()
+    fit = replace(outcome(JOBS[0]).fit, train_loss=math.nan, generalization_loss=math.inf)
+    with opened(tmp_path / "results") as file:
+        file.add([replace(outcome(JOBS[0]), fit=fit)], "as-found")
     text = (tmp_path / "results").read_text()
     assert "NaN" not in text
     assert "Infinity" not in text
-    repeated = opened(tmp_path / "results")
-    fit = repeated.done[JOBS[0]].fit
-    repeated.close()
+    with opened(tmp_path / "results") as repeated:
+        fit = repeated.done[JOBS[0]].fit
     assert math.isnan(fit.train_loss)
     assert fit.generalization_loss == math.inf
 
 
 def test_a_failed_job_is_to_be_done_again_until_it_is(tmp_path: Path) -> None:
-    file = opened(tmp_path / "results")
-    file.add([outcome(JOBS[0])], "as-found")
-    file.fail(JOBS[:1], "no luck")
-    file.fail(JOBS[1:2], "no luck", "line 1\nline 2\n")
-    file.conclude({"jobs": 2})
-    file.close()
+    with opened(tmp_path / "results") as file:
+        add(file, JOBS[0])
+        file.fail(JOBS[:1], "no luck")
+        file.fail(JOBS[1:2], "no luck", "line 1\nline 2\n")
+        file.conclude({"jobs": 2})
     failed = [json.loads(line) for line in (tmp_path / "results").read_text().splitlines()[2:4]]
     assert [row.get("trace") for row in failed] == [None, "line 1\nline 2\n"]
-    file = opened(tmp_path / "results")
-    assert file.done == {}
-    file.add([outcome(JOBS[1])], "fixed")
-    file.close()
-    file = opened(tmp_path / "results")
-    assert [*file.done] == [JOBS[1]]
-    file.close()
+    with opened(tmp_path / "results") as file:
+        assert file.done == {}
+        file.add([outcome(JOBS[1])], "fixed")
+    assert done(tmp_path / "results") == [JOBS[1]]
 
 
 def test_a_file_that_was_cut_anywhere_is_gone_on_from(tmp_path: Path) -> None:
@@ -97,15 +105,13 @@ def test_a_file_that_was_cut_anywhere_is_gone_on_from(tmp_path: Path) -> None:
     ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
     for size in range(ends[3] + 1):
         path.write_bytes(content[:size])
-        file = opened(path)
         complete = sum(end <= size for end in ends)
         at_end = size + 1 in ends  # only the end of the line is missing
-        assert len(file.done) == max(0, complete - 1 + (at_end and complete > 0)), size
         torn = size not in (0, *ends) and not at_end
-        assert bool(file.note) == (torn and size > ends[0]), size
-        remainder = [job for job in JOBS if job not in file.done]
-        file.add([outcome(job) for job in remainder], "as-found")
-        file.close()
+        with opened(path) as file:
+            assert len(file.done) == max(0, complete - 1 + (at_end and complete > 0)), size
+            assert bool(file.note) == (torn and size > ends[0]), size
+            add(file, *(job for job in JOBS if job not in file.done))
         assert path.read_bytes() == content, size
 
 
@@ -113,10 +119,9 @@ def test_zeros_that_a_power_cut_left_are_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "results"
     content = written(path)
     path.write_bytes(content + bytes(100))
-    file = opened(path)
-    assert len(file.done) == len(JOBS)
-    assert file.note == f"{path}: a last line that was not finished is cut off; its jobs are done again"
-    file.close()
+    with opened(path) as file:
+        assert len(file.done) == len(JOBS)
+        assert file.note == f"{path}: a last line that was not finished is cut off; its jobs are done again"
     assert path.read_bytes() == content
 
 
@@ -136,9 +141,7 @@ def test_zeros_that_a_power_cut_left_are_cut_off(tmp_path: Path) -> None:
 )
 def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "results"
-    lines = written(path).splitlines()
-    lines[3] = damage
-    path.write_bytes(b"\n".join(lines) + b"\n")
+    damaged(path, 3, damage)
     message = f"--results {path}: line 4 is damaged: remove it (its job is done again), or name another file"
     assert refused(path) == message
 
@@ -146,15 +149,12 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, damage: bytes) 
 @pytest.mark.parametrize("field", ["train_loss", "generalization_loss", "fitted", "epochs", "guesses", "memory_bytes"])
 def test_a_value_that_is_missing_or_none(tmp_path: Path, field: str) -> None:
     path = tmp_path / "results"
-    lines = written(path).splitlines()
-    row = json.loads(lines[2])
-    lines[2] = json.dumps({**row, field: None}).encode()
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    assert "line 3 is damaged" in refused(path)
-    del row[field]
-    lines[2] = json.dumps(row).encode()
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    assert "line 3 is damaged" in refused(path)
+    row = json.loads(written(path).splitlines()[2])
+    without = {name: value for name, value in row.items() if name != field}
+    for changed in ({**row, field: None}, without):
+        path.unlink()
+        damaged(path, 2, json.dumps(changed).encode())
+        assert "line 3 is damaged" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,8 @@ def test_results_of_other_settings_are_refused(tmp_path: Path, changed: dict[str
 def test_a_sweep_may_grow_and_be_done_in_another_way(tmp_path: Path) -> None:
     written(tmp_path / "results")
     grown = {"num_seeds": 99, "teacher_ranks": (7,), "variant": "fixed", "engine": "inline", "report_every": 3}
-    file = opened(tmp_path / "results", **grown)
-    assert len(file.done) == len(JOBS)
-    file.close()
+    with opened(tmp_path / "results", **grown) as file:
+        assert len(file.done) == len(JOBS)
 
 
 @pytest.mark.parametrize("content", [b"hello\n", b"{}\n", b'{"format": "other"}\n', b"hello", b"\x00\x01" * 99])
@@ -194,22 +193,19 @@ def test_places_that_are_no_file(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_is_refused_and_may_write_afterwards(tmp_path: Path) -> None:
-    first = opened(tmp_path / "results")
-    with pytest.raises(TrainerError, match="another sweep writes into it: wait until it is done, or name another file"):
-        opened(tmp_path / "results")
-    first.add([outcome(JOBS[0])], "as-found")
-    first.close()
-    second = opened(tmp_path / "results")
-    assert [*second.done] == [JOBS[0]]
-    second.close()
+    with opened(tmp_path / "results") as first:
+        message = "another sweep writes into it: wait until it is done, or name another file"
+        assert message in refused(tmp_path / "results")
+        add(first, JOBS[0])
+    assert done(tmp_path / "results") == [JOBS[0]]
 
 
 @pytest.mark.parametrize("room", [0, 1, 70, 10_000])
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     """A part is written, then an error comes."""
     path, write, remaining = tmp_path / "results", os.write, [room]
-    file = opened(path)
-    file.add([outcome(JOBS[0])], "as-found")
+    file = ResultFile(path, Settings())
+    add(file, JOBS[0])
     before = path.read_bytes()
 
     def short(number: int, data: bytes) -> int:
@@ -223,22 +219,20 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
     if room < 1000:
         message = f"--results {path}: No space left on device; what is in it is whole; make room and start again"
         with pytest.raises(TrainerError) as caught:
-            file.add([outcome(job) for job in JOBS[1:3]], "as-found")
+            add(file, *JOBS[1:3])
         assert str(caught.value) == message
         assert path.read_bytes() == before
     else:  # in parts, but whole
-        file.add([outcome(job) for job in JOBS[1:3]], "as-found")
+        add(file, *JOBS[1:3])
     monkeypatch.undo()
-    file.add([outcome(JOBS[3])], "as-found")
+    add(file, JOBS[3])
     file.close()
-    repeated = opened(path)
-    assert [*repeated.done] == ([JOBS[0], JOBS[3]] if room < 1000 else JOBS[:4])
-    repeated.close()
+    assert done(path) == ([JOBS[0], JOBS[3]] if room < 1000 else JOBS[:4])
 
 
 def test_an_interrupt_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, write = tmp_path / "results", os.write
-    file = opened(path)
+    file = ResultFile(path, Settings())
     before = path.read_bytes()
 
     def interrupted(number: int, data: bytes) -> int:
@@ -247,16 +241,15 @@ def test_an_interrupt_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(result_file.os, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        file.add([outcome(JOBS[0])], "as-found")
+        add(file, JOBS[0])
     monkeypatch.undo()
     assert path.read_bytes() == before
     file.close()
 
 
 def test_no_file_at_all() -> None:
-    file = ResultFile(None, Settings())
-    file.add([outcome(JOBS[0])], "as-found")
-    file.fail([JOBS[1]], "x")
-    file.conclude({})
-    file.close()
+    with opened(None) as file:
+        add(file, JOBS[0])
+        file.fail([JOBS[1]], "x")
+        file.conclude({})
     assert [*file.done] == [JOBS[0]]

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +28,7 @@ from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import Statistics
 from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
+from tests.reference_trainer.processes import started
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_jobs import BAD_RANK, gone
 
@@ -43,13 +43,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def small(**changed: Any) -> Settings:
-    values: dict[str, Any] = {
-        "num_seeds": 3,
-        "teacher_ranks": (1, BAD_RANK),
-        "student_dims": (8, 32),
-        "device": "cpu",
-    }
-    return Settings(**{**values, **changed})
+    usual = {"num_seeds": 3, "teacher_ranks": (1, BAD_RANK), "student_dims": (8, 32), "device": "cpu"}
+    return Settings(**{**usual, **changed})
 
 
 def outcomes(settings: Settings) -> dict[Job, Any]:
@@ -270,17 +265,8 @@ PROGRAM: dict[str, Any] = {"num_seeds": 8, "student_dims": (8,), "gnc": False}
 
 def program(folder: Path, work: str, *options: str, **how: Any) -> subprocess.Popen[str]:
     here = (*(f"{name}={value!r}" for name, value in PROGRAM.items()), f"teacher_ranks={(1, BAD_RANK)}", "workers=2")
-    argv = [sys.executable, "-m", "tests.reference_trainer.ssm.sweeping", str(folder), work, *here, *options]
-    return subprocess.Popen(
-        argv,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        **how,
-    )
+    argv = ("-m", "tests.reference_trainer.ssm.sweeping", folder, work, *here, *options)
+    return started(*argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, **how)
 
 
 def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -294,10 +280,8 @@ def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> No
     [
         (True, signal.SIGINT),
         (False, signal.SIGKILL),
-        pytest.param(True, signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(True, signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param(False, signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(False, signal.SIGTERM, marks=pytest.mark.slow),
+        *(pytest.param(True, end, marks=pytest.mark.slow) for end in (signal.SIGTERM, signal.SIGKILL)),
+        *(pytest.param(False, end, marks=pytest.mark.slow) for end in (signal.SIGINT, signal.SIGTERM)),
     ],
 )
 def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: signal.Signals, flat: bool) -> None:
@@ -346,15 +330,8 @@ def test_ctrl_c_on_a_terminal_reaches_the_workers_too_and_is_one_line(tmp_path: 
 @pytest.mark.parametrize("seconds", [1, 1.5, 2, 3, 4, 5])
 def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) -> None:
     """It reaches the server too from which they are forked, while that loads its libraries."""
-    command = [sys.executable, "-m", "reference_trainer.ssm", "--variant", "fixed", "--device", "cpu"]
-    process = subprocess.Popen(
-        [*command, "--num-seeds", "2000"],
-        cwd=ROOT,
-        process_group=0,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ("-m", "reference_trainer.ssm", "--variant", "fixed", "--device", "cpu", "--num-seeds", "2000")
+    process = started(*command, process_group=0, stdout=subprocess.DEVNULL)
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -365,10 +342,8 @@ def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) ->
 def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
     process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
     _, err = process.communicate(timeout=120)
-    message = (
-        f"error: --results {tmp_path}/results: File too large; what is in it is whole; make room and start again\n"
-    )
-    assert (process.returncode, err) == (2, message)
+    message = f"--results {tmp_path}/results: File too large; what is in it is whole; make room and start again"
+    assert (process.returncode, err) == (2, f"error: {message}\n")
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
     assert 2 <= len(before) < 16
