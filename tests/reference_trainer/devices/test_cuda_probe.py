@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -19,67 +22,57 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     device.close()
 
 
-def with_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_probe, "_DRIVER", None)  # dlopen(NULL): this program itself, which is always there
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Says why CUDA is missing on a machine with a driver, with torch of this CUDA, with a GPU or not."""
+
+    def made(
+        cuda: str | None = "13.0", *, gpu: bool = True, without: str = "", nvvm: Callable[[], None] | None = None
+    ) -> str:
+        find = cuda_probe.importlib.util.find_spec
+        found = lambda name: None if name == without else find(name)  # noqa: E731
+        monkeypatch.setattr(cuda_probe, "_DRIVER", None)  # dlopen(NULL): this program itself, which is always there
+        monkeypatch.setattr(cuda_probe.importlib.util, "find_spec", found)
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+        if nvvm:
+            monkeypatch.setattr(pytest.importorskip("numba.cuda.cudadrv.nvvm"), "NVVM", nvvm)
+        return cuda_probe.unavailable()
+
+    return made
 
 
-def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_driver(monkeypatch)
-    monkeypatch.setattr(cuda_probe.importlib.util, "find_spec", lambda name: None)
-    assert cuda_probe.unavailable().startswith("torch is not installed: ")
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"without": "torch"}, "torch is not installed: "),
+        ({"cuda": None}, "is built without CUDA"),
+        ({"gpu": False}, "finds no GPU"),
+        # the cure names the extra for torch's own CUDA
+        ({"cuda": "12.8", "without": "numba_cuda"}, "numba-cuda is not installed: pip install 'numba-cuda[cu12]'"),
+        ({"cuda": "13.0", "without": "numba_cuda"}, "numba-cuda is not installed: pip install 'numba-cuda[cu13]'"),
+    ],
+)
+def test_what_is_missing(machine: Callable[..., str], what: dict[str, Any], reason: str) -> None:
+    assert reason in machine(**what)
 
 
-def test_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_driver(monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert "is built without CUDA" in cuda_probe.unavailable()
-
-
-def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_driver(monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "finds no GPU" in cuda_probe.unavailable()
-
-
-@pytest.mark.parametrize("version", ["12.8", "13.0"])
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """The cure names the extra for torch's own CUDA."""
-    with_driver(monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", version)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    result = cuda_probe.importlib.util.find_spec
-    monkeypatch.setattr(
-        cuda_probe.importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else result(name)
-    )
-    assert f"numba-cuda is not installed: pip install 'numba-cuda[cu{version[:2]}]'" in cuda_probe.unavailable()
-
-
-def test_no_libnvvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_libnvvm(machine: Callable[..., str]) -> None:
     nvvm = pytest.importorskip("numba.cuda.cudadrv.nvvm")
-    with_driver(monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
     def missing() -> None:
         raise nvvm.NvvmSupportError("libNVVM cannot be found.\nDo this and that.")
 
-    monkeypatch.setattr(nvvm, "NVVM", missing)
-    reason = cuda_probe.unavailable()
+    reason = machine(nvvm=missing)
     assert "libnvvm, which compiles kernels, is not found: pip install 'numba-cuda[cu13]'" in reason
     assert "\n" not in reason
 
 
-def test_kernels_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_cannot_be_loaded(machine: Callable[..., str]) -> None:
     """Whatever the libraries say: here, that there is no driver to load a kernel with."""
-    nvvm = pytest.importorskip("numba.cuda.cudadrv.nvvm")
     if not cuda_probe.unavailable():
         pytest.skip("kernels can be loaded here")
-    with_driver(monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(nvvm, "NVVM", lambda: None)
-    reason = cuda_probe.unavailable()
+    reason = machine(nvvm=lambda: None)
     assert reason.startswith("no kernel can be compiled and loaded: ")
     assert reason.endswith("; install nvidia-nvvm==13.0.* (pip install 'numba-cuda[cu13]')")
     assert "\n" not in reason

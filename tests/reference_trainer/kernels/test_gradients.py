@@ -26,16 +26,8 @@ def scan_function(device: HostDevice) -> Any:
             ctx.sizes = tokens, width, 0, 1
             y, hidden, saved = (device.empty(shape) for shape in (x.shape, x.shape, state.shape))
             ctx.buffers = upload(device, projected), upload(device, bias[None]), hidden, saved
-            device.launch(
-                scan_learn.KERNEL,
-                y,
-                upload(device, x),
-                *ctx.buffers[:2],
-                device.upload(state),
-                saved,
-                hidden,
-                *ctx.sizes,
-            )
+            inputs = upload(device, x), *ctx.buffers[:2], device.upload(state)
+            device.launch(scan_learn.KERNEL, y, *inputs, saved, hidden, *ctx.sizes)
             return torch.from_numpy(device.download(y))
 
         @staticmethod

@@ -76,19 +76,16 @@ def test_epochs_wrap(corpus: Corpus, tokenizer: Tokenizer) -> None:
     assert not np.array_equal(chunks.ids(0), chunks.ids(1))
 
 
-@pytest.mark.parametrize(("batch", "begin"), [(True, "Batch tokenized"), (False, "Tokenized one by one")])
-def test_verbose_says_what_tokenization_took(
-    corpus: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str], batch: bool, begin: str
+def test_only_verbose_says_what_tokenization_took(
+    corpus: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make(corpus, tokenizer, batch=batch, verbose=True).ids(0)
-    [line] = capsys.readouterr().out.splitlines()
-    assert LINE.match(line), line
-    assert line.startswith(begin)
-
-
-def test_quiet_says_nothing(corpus: Corpus, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
     make(corpus, tokenizer, batch=True).ids(0)
     assert capsys.readouterr().out == ""
+    for batch, begin in ((True, "Batch tokenized"), (False, "Tokenized one by one")):
+        make(corpus, tokenizer, batch=batch, verbose=True).ids(0)
+        [line] = capsys.readouterr().out.splitlines()
+        assert LINE.match(line), line
+        assert line.startswith(begin)
 
 
 def test_a_text_too_short_for_a_chunk(corpus: Corpus, tokenizer: Tokenizer) -> None:

@@ -83,14 +83,7 @@ def test_split_and_field(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("largest", "text"),
-    [
-        (9, "aaaa\n\nbbb"),
-        (8, "aaaa\n\nbb"),
-        (6, "aaaa"),
-        (5, "aaaa"),
-        (4, "aaaa"),
-        (2, "aa"),
-    ],
+    [(9, "aaaa\n\nbbb"), (8, "aaaa\n\nbb"), (6, "aaaa"), (5, "aaaa"), (4, "aaaa"), (2, "aa")],
 )
 def test_cut_at_so_many_characters_and_said(tmp_path: Path, largest: int, text: str) -> None:
     path = folder(tmp_path, *texts("aaaa", "bbbb", "cccc"))

@@ -66,15 +66,8 @@ from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.tokenizer import train_or_load
 print(train_or_load(load_corpus(Path("text.txt")), {VOCABULARY}, Path("cache")).fingerprint)
 """
-    root = str(Path(module.__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={"PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command, environment = [sys.executable, "-c", program], {"PYTHONPATH": str(Path(module.__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [tokenizer.fingerprint]
     assert done.stderr == "", "training is quiet"
 
@@ -89,11 +82,8 @@ def test_second_call_reads_the_cache(cache: Path, tokenizer: Tokenizer, monkeypa
 
 def test_key_holds_all_that_the_model_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = corpus_of(TEXT)
-    keys = [
-        module._key(corpus, VOCABULARY),
-        module._key(corpus, VOCABULARY + 1),
-        module._key(corpus_of("b"), VOCABULARY),
-    ]
+    cases = ((corpus, VOCABULARY), (corpus, VOCABULARY + 1), (corpus_of("b"), VOCABULARY))
+    keys = [module._key(text, vocabulary) for text, vocabulary in cases]
     monkeypatch.setitem(module.SETTINGS, "character_coverage", 0.5)
     keys.append(module._key(corpus, VOCABULARY))
     monkeypatch.setattr("sentencepiece.__version__", "0.0.0")

@@ -61,11 +61,8 @@ def test_workers_divide_the_memory_of_a_gpu(switches: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"tf32": True},
-        {"cudnn_benchmark": True},
-        {"cudnn_deterministic": True},
-        {"empty_cache_frequency": 3},
-        {"precision": "fp16"},
+        *({name: True} for name in ("tf32", "cudnn_benchmark", "cudnn_deterministic")),
+        *({"empty_cache_frequency": 3}, {"precision": "fp16"}),
     ],
 )
 def test_on_a_cpu_it_is_refused(switches: dict[str, Any], values: dict[str, Any]) -> None:

@@ -51,10 +51,7 @@ def entries(*changed: dict[str, Any]) -> list[dict[str, Any]]:
         ({"fixes": entries(fix("../up"))}, "'../up' is no name of a fix"),
         ({"fixes": entries(fix("fixed"))}, "'fixed' is no name of a fix"),
         ({"fixes": [*entries(), fix("async")]}, "two fixes have the same name"),
-        (
-            {"fixes": entries(fix("x", requires=["embed"], excludes=["async"]))},
-            "x requires and excludes async, embed",
-        ),
+        ({"fixes": entries(fix("x", requires=["embed"], excludes=["async"]))}, "x requires and excludes async, embed"),
         ({"fixes": [{"name": "batch"}]}, "KeyError: 'removes'"),
         ({"sweep": [0]}, "a chunk of its sweep holds no token"),
         ({"sweep": ["many"]}, "ValueError: invalid literal"),
