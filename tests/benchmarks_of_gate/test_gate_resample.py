@@ -51,11 +51,8 @@ def test_a_drawn_gate_decides_as_a_live_one(name: str) -> None:
         values = {kind: [round_values(one) for one in some] for kind, some in supply.items()}
         found = gate_drawn.outcome(values[MEASURE], values[CONFIRM], LIMITS)
         assert found == live, f"{name}, seed {seed}: drawn {found}, live {live}"
-
-
-def test_a_gate_that_wants_rounds_to_confirm_and_has_none_is_not_counted() -> None:
-    values = [round_values(one) for one in _supply(Made(slower=0.2), 0)[MEASURE]]
-    assert gate_drawn.outcome(values, [], LIMITS) is None
+    slower = [round_values(one) for one in _supply(Made(slower=0.2), 0)[MEASURE]]
+    assert gate_drawn.outcome(slower, [], LIMITS) is None, "it wants rounds to confirm and has none: not counted"
 
 
 def test_rounds_are_drawn_in_turns_of_who_starts_first() -> None:
@@ -87,14 +84,16 @@ def test_lent_rounds_are_moved_by_the_difference_of_means() -> None:
 
 
 def test_the_interval_covers_the_rate_and_what_drawing_adds() -> None:
-    pool = gate_drawn.pools({"same": [{"rounds": _supply(MADE["same"], seed)[MEASURE][:5]} for seed in range(6)]})[
-        "same"
-    ]
+    gates = [{"rounds": _supply(MADE["same"], seed)[MEASURE][:5]} for seed in range(6)]
+    pool = gate_drawn.pools({"same": gates})["same"]
     rates = gate_drawn.rates(pool, gate_drawn.singly, 50, np.random.default_rng(0), LIMITS)
     assert sum(rate.rate for rate in rates.values()) == pytest.approx(1)
     for state, rate in rates.items():
         assert rate.low <= rate.rate <= rate.high, f"{state}: {rate}"
         assert rate.high > 0.005, f"{state}: 50 gates cannot bound a rate at {rate.high}"
+    few = gate_drawn.Pool(tuple([RoundValues(0.0, 0.0)] * 5 for _ in range(4)), ())
+    rates = gate_drawn.rates(few, gate_drawn.singly, 20, np.random.default_rng(0), LIMITS)
+    assert {(rate.low, rate.high) for rate in rates.values()} == {(0.0, 1.0)}, "few gates have no interval"
 
 
 def test_rounds_of_a_gate_are_alike_where_gates_differ() -> None:
@@ -104,12 +103,6 @@ def test_rounds_of_a_gate_are_alike_where_gates_differ() -> None:
         gates = tuple([RoundValues(level + rng.normal(0, 0.01), 0.0) for _ in range(5)] for level in levels)
         found = gate_drawn.alike(gate_drawn.Pool(gates, ()))
         assert found == pytest.approx(expected, abs=0.12), f"sd {between} between gates, 0.01 inside: {found}"
-
-
-def test_few_gates_have_no_interval() -> None:
-    pool = gate_drawn.Pool(tuple([RoundValues(0.0, 0.0)] * 5 for _ in range(4)), ())
-    rates = gate_drawn.rates(pool, gate_drawn.singly, 20, np.random.default_rng(0), LIMITS)
-    assert {(rate.low, rate.high) for rate in rates.values()} == {(0.0, 1.0)}, rates
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +118,16 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def computed(gates: list[dict[str, Any]], replicates: int, each: int) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate_drawn, "REPLICATES", replicates)
+        patch.setattr(gate_drawn, "REPLICATE", each)
+        return gate_resample.compute(gates, replicates * each)
+
+
 @pytest.fixture(scope="module")
 def found(raw: Path) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_drawn, "REPLICATES", 3)
-        patch.setattr(gate_drawn, "REPLICATE", 20)
-        return gate_resample.compute(gate_resample.read_whole(raw), 60)
+    return computed(gate_resample.read_whole(raw), 3, 20)
 
 
 def test_a_gate_that_is_being_written_is_left_out(raw: Path, tmp_path: Path) -> None:
@@ -147,27 +144,18 @@ def test_live_counts_are_those_of_the_file_and_todays_rules_agree(raw: Path, fou
         assert {state: one[state] for state in STATES} == {state: states[name, state] for state in STATES}
         assert one["changed"] == {}, f"{name}: {one['changed']}"
         assert (one["seconds_median"], one["seconds_most"]) == (31.0, 32.0)
-
-
-def test_a_state_that_todays_rules_do_not_give_is_told(raw: Path) -> None:
-    gates = [{**gate, "state": "FAIL"} for gate in gate_resample.read_whole(raw) if gate["experiment"] == "same"]
-    assert gate_resample.live("same", gates)["changed"] == {"FAIL → PASS": 3}
+    failed = [{**gate, "state": "FAIL"} for gate in gate_resample.read_whole(raw) if gate["experiment"] == "same"]
+    assert gate_resample.live("same", failed)["changed"] == {"FAIL → PASS": 3}
 
 
 def test_gates_that_others_left_no_core_are_told_apart_and_not_drawn_from(raw: Path) -> None:
     gates = gate_resample.read_whole(raw)
-    gates[0] = {**gates[0], "rounds": [replace(one, conditions=Conditions(1.5, cores=2)) for one in gates[0]["rounds"]]}
-    gates[3] = {**gates[3], "rounds": [replace(one, conditions=Conditions(0.9, cores=2)) for one in gates[3]["rounds"]]}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_drawn, "REPLICATES", 2)
-        patch.setattr(gate_drawn, "REPLICATE", 10)
-        found = gate_resample.compute(gates, 20)
-    assert {name: one["gates"] for name, one in found["live"].items()} == {
-        "same": 2,
-        "slower-5": 3,
-        "stall": 3,
-        "same, crowded": 1,
-    }
+    for number, load in ((0, 1.5), (3, 0.9)):
+        rounds = [replace(one, conditions=Conditions(load, cores=2)) for one in gates[number]["rounds"]]
+        gates[number] = {**gates[number], "rounds": rounds}
+    found = computed(gates, 2, 10)
+    sizes = {name: one["gates"] for name, one in found["live"].items()}
+    assert sizes == {"same": 2, "slower-5": 3, "stall": 3, "same, crowded": 1}
     assert set(found["drawn"]) == {"same", "slower-5", "stall"}
     assert "| A/A: the same program twice, crowded | 1 | 0 |" in gate_tables.document(found, "a.svg", "b.svg")
 

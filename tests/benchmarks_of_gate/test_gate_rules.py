@@ -13,11 +13,12 @@ from tests.benchmarks.gate_rules import RULES
 BASE = np.array([[100.0, 101, 102, 103, 104, 105, 106, 107, 108, 109]])
 ALARMS_ON = {
     "nothing": {},
+    "a gain": {},
     "4% more": {"traceml-3", "benchstat"},
     "6% more": {"mean", "pytest-min", "pytest-mean", "traceml-5", "traceml-3", "benchstat", "benchstat-5"},
     "12% more": {rule.key for rule in RULES},
 }
-SLOWER = {"nothing": 1.0, "4% more": 1.04, "6% more": 1.06, "12% more": 1.12}
+SLOWER = {"nothing": 1.0, "a gain": 1 / 1.2, "4% more": 1.04, "6% more": 1.06, "12% more": 1.12}
 
 
 @pytest.mark.parametrize("what", SLOWER)
@@ -26,11 +27,6 @@ def test_each_rule_alarms_where_its_own_text_says_so(what: str) -> None:
     # asv's U test is sure enough at 6% (p = 0.0005 of these samples), and the medians pass its factor of 1.05.
     expected = set(ALARMS_ON[what]) | ({"asv-1.05"} if what == "6% more" else set())
     assert found == expected, f"{what}: {sorted(found)} instead of {sorted(expected)}"
-
-
-def test_nothing_alarms_on_a_gain() -> None:
-    found = [rule.key for rule in RULES if rule.fails(BASE * 1.2, BASE)[0]]
-    assert not found, f"{found} call a gain a slow-down"
 
 
 def test_the_exact_test_has_the_p_of_counting() -> None:
@@ -46,9 +42,6 @@ def test_the_interval_of_asv_holds_the_median_with_99_percent(number: int, ranks
     assert (low, high) == ranks, f"{number} samples: order statistics {low} and {high}"
     assert below <= 0.005, f"{number} samples: {below} of the chance lies below rank {low}"
     assert above >= 0.995, f"{number} samples: {above} of the chance lies up to rank {high}"
-
-
-def test_too_few_samples_for_that_interval_are_refused() -> None:
     with pytest.raises(ValueError, match="5 samples"):
         gate_rules._ranks(5)
 

@@ -95,9 +95,15 @@ def test_a_change_that_no_check_could_see_is_left_out() -> None:
     values[30:] *= 1.005
     assert len(level_shifts(values)) == 1
     assert history(*timed(values)).series[0].changes == ()
+    values = np.random.default_rng(8).normal(size=1200)
+    values[800:] += 1
+    (shift,) = level_shifts(values)
+    assert abs(shift.at - 800) < 20, "in a long history too"
 
 
-@pytest.mark.parametrize(("kind", "most"), [("normal", 0.02), ("heavy", 0.02), ("alike", 0.06)])
+@pytest.mark.parametrize(
+    ("kind", "most"), [("normal", 0.02), pytest.param("heavy", 0.02, marks=pytest.mark.slow), ("alike", 0.06)]
+)
 def test_it_does_not_cry_on_noise(kind: str, most: float) -> None:
     """Share of series without a change in which one is found; of 2,000 it was 2, 3 and 29."""
     random = np.random.default_rng(7)
@@ -134,14 +140,4 @@ def test_slow_downs_are_of_any_machine() -> None:
     (series,) = history(*entries).series
     assert (series.name, series.unit, series.machine) == ("slow-down, typical step", "share", "")
     assert series.values == (0.01, 0.01)
-
-
-def test_an_empty_history() -> None:
     assert history().series == ()
-
-
-def test_a_long_history() -> None:
-    values = np.random.default_rng(8).normal(size=1200)
-    values[800:] += 1
-    (shift,) = level_shifts(values)
-    assert abs(shift.at - 800) < 20

@@ -14,34 +14,21 @@ from pathlib import Path
 import pytest
 
 from profiler.check.history import append, entry_from, read
-from profiler.check.model import CounterLine, GateResult, Limits, SideInfo, Throughput, TimeLine
+from profiler.check.model import CounterLine, SideInfo, Throughput, TimeLine
 from profiler.core.errors import ProfilerError
+from tests.check.outputs import results
 
-RESULT = GateResult(
-    state="PASS",
-    sentence="no slow-down of 5%",
-    base=SideInfo("base", "HEAD~1 (1111111)", "python a.py", commit="1" * 40),
-    candidate=SideInfo(
-        "candidate", "working tree (2222222)", "python a.py", commit="2" * 40, step_time=0.05, tokens_per_s=1e5
-    ),
-    limits=Limits(),
-    mode="against",
-    counters=(
-        CounterLine("syncs", "PASS", (2.0, 2.0), (2.0, 3.0), 2.0),
-        CounterLine("h2d", "PASS", None, (1.0, 1.0), None, scope="worker"),
-        CounterLine("gone", "PASS", (1.0, 1.0), None, None),
-    ),
-    throughput=Throughput(
-        "PASS",
-        (
-            TimeLine("typical step", "PASS", 0.01, -0.01, 0.03, 7, 0.02),
-            TimeLine("all steps", "INCONCLUSIVE", None, None, None, 0, None),
-        ),
-        (),
-    ),
-    machine={"cpu": "Some CPU", "cores": "2"},
-    created_at="2026-05-01T12:00:00+00:00",
+SIDE = SideInfo("candidate", "working tree (2222222)", "python a.py", "2" * 40, step_time=0.05, tokens_per_s=1e5)
+COUNTERS = (
+    CounterLine("syncs", "PASS", (2.0, 2.0), (2.0, 3.0), 2.0),
+    CounterLine("h2d", "PASS", None, (1.0, 1.0), None, scope="worker"),
+    CounterLine("gone", "PASS", (1.0, 1.0), None, None),
 )
+TIMES = (
+    TimeLine("typical step", "PASS", 0.01, -0.01, 0.03, 7, 0.02),
+    TimeLine("all steps", "INCONCLUSIVE", None, None, None, 0, None),
+)
+RESULT = replace(results.passed(), candidate=SIDE, counters=COUNTERS, throughput=Throughput("PASS", TIMES, ()))
 
 
 def test_what_is_appended_is_read(tmp_path: Path) -> None:
@@ -52,7 +39,7 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     assert first == entry_from(RESULT)
     assert first.counters == {"syncs": (2.0, 3.0), "h2d (workers)": (1.0, 1.0)}
     assert first.slowdowns.keys() == {"typical step"}
-    assert (first.commit, first.base_commit, first.step_time) == ("2" * 40, "1" * 40, 0.05)
+    assert (first.commit, first.base_commit, first.step_time) == ("2" * 40, RESULT.base.commit, 0.05)
     assert second.sentence == '"a"\n<b>\u2028é'
     lines = file.read_bytes().split(b"\n")
     assert len(lines) == 3
@@ -66,13 +53,8 @@ def test_numbers_that_are_none_are_not_written(tmp_path: Path) -> None:
     counters = (CounterLine("syncs", "PASS", None, (float("nan"), 1.0), None),)
     append(tmp_path / "h", replace(RESULT, candidate=side, throughput=Throughput("PASS", lines, ()), counters=counters))
     (entry,) = read(tmp_path / "h").entries
-    assert (entry.step_time, entry.tokens_per_s, entry.commit, entry.slowdowns, entry.counters) == (
-        None,
-        None,
-        "",
-        {},
-        {},
-    )
+    assert (entry.step_time, entry.tokens_per_s, entry.commit) == (None, None, "")
+    assert (entry.slowdowns, entry.counters) == ({}, {})
 
 
 @pytest.mark.parametrize("torn", [b'{"schema": 1, "time": "2026', b"{", b"\0" * 40, b'{"schema": 1}', b"garbage"])

@@ -47,9 +47,7 @@ def test_bad_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert "error: argument" in capsys.readouterr().err
 
 
-def test_a_process_that_is_not_there(
-    waiting: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_ended_process(waiting: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     waiting.communicate(b"\n")
     assert main(["attach", str(waiting.pid), "--out", str(tmp_path / "run")]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(f"error: there is no process {waiting.pid} here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ import pytest
 from profiler.__main__ import main
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.core.procfs import process_tree
-from tests.check.speed.programs import ROOT
+from tests.check.speed.programs import ROOT, state, until
+from tests.commands.check_programs import make_repository
 
 TRAIN = """
 import sys
@@ -39,12 +39,9 @@ LINE = TRAIN[: TRAIN.index("        pass")].count("\n") + 1
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "train.py").write_text(TRAIN)
-    return tmp_path
+def here(here: Path) -> Path:
+    (here / "train.py").write_text(TRAIN)
+    return here
 
 
 @pytest.mark.slow
@@ -71,19 +68,12 @@ def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest
     assert f"rose by 1 per step at train.py:{LINE}" in output, output
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
     (here / "sockets").mkdir()
     program = Program("base", (sys.executable, "train.py", "2"), here, {"PYTHONPATH": str(ROOT)})
     resident = ControlledProcess(program, here / "run", here / "sockets")
     try:
-        until = time.monotonic() + 120
-        while not resident.align():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(resident.align)
         resident.freeze()
         resident.run_steps(5)
         pids = process_tree(resident.tree.root)
@@ -96,12 +86,10 @@ def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
 @pytest.mark.slow
 def test_a_revision_that_imports_the_working_tree_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an installation that points into the checkout does: both sides would run the same code."""
-    named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     (here / "package").mkdir()
     (here / "package" / "shared.py").write_text("")
     (here / "train.py").write_text(f"import sys\nsys.path.insert(0, {str(here / 'package')!r})\nimport shared\n{TRAIN}")
-    for words in (["init", "-q", "-b", "main"], ["add", "train.py", "package"], ["commit", "-q", "-m", "first"]):
-        subprocess.run(["git", *named, *words], check=True, capture_output=True)
+    make_repository("train.py", "package")
     words = [sys.executable, "-m", "profiler", "check", "--against", "HEAD", "--", sys.executable, "train.py", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)

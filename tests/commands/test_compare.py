@@ -31,9 +31,12 @@ class Done:
     err: str
 
 
+Compare = Callable[..., Done]
+
+
 @pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """`compare` in an empty folder; whatever it leaves is in `tmp_path`."""
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Compare:
+    """`compare` in an empty folder, which is the working directory; "here" is where its report goes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
 
@@ -63,17 +66,15 @@ def rounds_said(err: str, of: int = 3) -> list[int]:
     return [int(one[1]) for one in said if one]
 
 
-def report(out: Path) -> dict[str, Any]:
-    return json.loads((out / "compare.json").read_text())
+def report() -> dict[str, Any]:
+    return json.loads(Path("here/compare.json").read_text())
 
 
-def test_two_commands_are_recorded_in_pairs_and_reported(
-    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
-) -> None:
+def test_two_commands_are_recorded_in_pairs_and_reported(compare: Compare, fake: FakeRecord) -> None:
     done = compare(*BEFORE_AFTER, "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
     assert len(fake.specs) == 2 + 3 * 2 + 2
-    found = report(tmp_path / "here")
+    found = report()
     ratio = found["throughput_ratio"]
     assert ratio["low"] < ratio["value"] < ratio["high"]
     assert ratio["value"] == pytest.approx(4, rel=0.01)
@@ -81,49 +82,41 @@ def test_two_commands_are_recorded_in_pairs_and_reported(
     assert found["before"]["breakdown"]["sync"] is None, "nothing recorded it, so it is not 0"
     for wanted in ("after runs ", "× (95% ", "report: here/compare.html"):
         assert wanted in done.out
-    assert {path.name for path in (tmp_path / "here").iterdir() if path.is_file()} == REPORTS
-    assert (tmp_path / "reports/runs/latest").resolve() == tmp_path / "here"
+    assert {path.name for path in Path("here").iterdir() if path.is_file()} == REPORTS
+    assert Path("reports/runs/latest").resolve() == Path("here").resolve()
 
 
-def test_without_out_a_new_directory_of_runs_is_made(
-    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
-) -> None:
+def test_without_out_a_new_directory_of_runs_is_made(compare: Compare, fake: FakeRecord) -> None:
     for _ in range(2):
         assert compare(*BEFORE_AFTER, "--pairs", "1").code == 0
-    directories = sorted(path for path in (tmp_path / "reports/runs").iterdir() if not path.is_symlink())
+    directories = sorted(path for path in Path("reports/runs").iterdir() if not path.is_symlink())
     assert len(directories) == 2
     assert all(path.name.split("-")[2] == "compare" for path in directories)
-    assert (tmp_path / "reports/runs/latest").resolve() == directories[-1]
+    assert Path("reports/runs/latest").resolve() == directories[-1].resolve()
 
 
 def interrupt() -> dict[str, Any]:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_after_a_round_reports_what_is_there(
-    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
-) -> None:
+def test_ctrl_c_after_a_round_reports_what_is_there(compare: Compare, fake: FakeRecord) -> None:
     fake.hooks = {"02-before": interrupt}
     done = compare(*BEFORE_AFTER, "--pairs", "5", "--out", "here")
     assert done.code == 130
-    assert report(tmp_path / "here")["pairs"] == 1
+    assert report()["pairs"] == 1
     assert "one pair: no interval" in done.out
 
 
-def test_ctrl_c_before_a_round_is_complete_says_so(
-    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
-) -> None:
+def test_ctrl_c_before_a_round_is_complete_says_so(compare: Compare, fake: FakeRecord) -> None:
     fake.hooks = {"01-after": interrupt}
     done = compare(*BEFORE_AFTER, "--out", "here")
     assert done.code == 130
     assert done.err == "round 1 of 5\nerror: interrupted before a pair was complete; what ran is kept in here\n"
-    assert (tmp_path / "here/01-before/run.json").exists()
-    assert not (tmp_path / "here/compare.html").exists()
+    assert Path("here/01-before/run.json").exists()
+    assert not Path("here/compare.html").exists()
 
 
-def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(
-    compare: Callable[..., Done], fake: FakeRecord, tmp_path: Path
-) -> None:
+def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: Compare, fake: FakeRecord) -> None:
     other = {"facts": {"device": "host", "step": "batch"}}
     fake.hooks = {f"0{number}-after": lambda: other for number in (1, 2)} | {"detail-after": lambda: other}
     done = compare(*BEFORE_AFTER, "--pairs", "2", "--out", "here")
@@ -131,9 +124,9 @@ def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(
     errors = done.err.splitlines()[2:]
     assert len(errors) == 1
     assert errors[0].startswith("error: not comparable: step: chunk against batch")
-    assert not REPORTS & {path.name for path in (tmp_path / "here").iterdir()}
-    assert (tmp_path / "here/02-after/run.json").exists()
-    assert not (tmp_path / "reports/runs/latest").exists()
+    assert not REPORTS & {path.name for path in Path("here").iterdir()}
+    assert Path("here/02-after/run.json").exists()
+    assert not Path("reports/runs/latest").exists()
 
 
 # ---------------------------------------------------------------- the ladder of fixes
@@ -154,9 +147,7 @@ PROGRAMS = 13
 """Of the made-up list: sets of fixes and chunk sizes that differ."""
 
 
-def test_a_ladder_is_recorded_in_rounds_and_reported(
-    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
-) -> None:
+def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:
     done = compare("--ladder", "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
     assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 3
@@ -164,7 +155,7 @@ def test_a_ladder_is_recorded_in_rounds_and_reported(
     assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
     assert sorted(names[-3:]) == ["detail-as-found", "detail-cumulative-batch", "detail-fixed"]
     assert all("1.0" in spec.argv for spec in ladder.specs if spec.out.name.startswith("0")), "shorter runs"
-    found = report(tmp_path / "here")
+    found = report()
     assert [side["label"] for side in found["sides"]] == ["as-found", "fixed"]
     assert (found["pairs"], found["comparable"]) == (3, True)
     assert found["throughput_ratio"]["value"] == pytest.approx(4, rel=0.05)
@@ -175,11 +166,11 @@ def test_a_ladder_is_recorded_in_rounds_and_reported(
     assert rows["750 tokens a chunk"]["gain"]["value"] == pytest.approx(1, rel=0.05)
     assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (3, False)
     assert "Of the fixes, each left out of the full set: " in found["verdict"]
-    assert {path.name for path in (tmp_path / "here").iterdir() if path.is_file()} == REPORTS
+    assert {path.name for path in Path("here").iterdir() if path.is_file()} == REPORTS
 
 
-def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
-    compare: Callable[..., Done], fake: FakeRecord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_ladder_of_a_trainer_without_chunks(
+    compare: Compare, fake: FakeRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep's: its jobs have no chunks, and it has no runs with empty kernels."""
     listed = {name: value for name, value in document().items() if name not in ("sweep", "tokens_per_chunk")}
@@ -193,52 +184,48 @@ def test_a_ladder_without_chunks_has_no_rows_of_their_sizes(
     assert measured.argv[1:3] == ("-m", "reference_trainer.ssm")
     assert measured.argv[measured.argv.index("--num-seeds") + 1] == "7"
     assert measured.hooks, "it marks its steps, and hooks find the rest"
-    found = report(tmp_path / "here")
+    found = report()
     assert {row["kind"] for row in found["ladder"]["rows"]} == {
         "baseline", "cumulative", "without", "alone", "instead", "work",
     }  # fmt: skip
-    assert "points a second" in (tmp_path / "here/compare.md").read_text()
-    assert "tokens" not in (tmp_path / "here/compare.md").read_text().lower()
+    assert "points a second" in Path("here/compare.md").read_text()
+    assert "tokens" not in Path("here/compare.md").read_text().lower()
 
 
-def test_a_ladder_goes_on_without_other_work_that_cannot_run(
-    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
-) -> None:
+def test_a_ladder_goes_on_without_other_work_that_cannot_run(compare: Compare, ladder: FakeRecord) -> None:
     ladder.hooks = {**ladder.hooks, "warmup-learn": lambda: {"exit_code": 2, "state": "failed"}}
     done = compare("--ladder", "--pairs", "2", "--out", "here")
     assert done.code == 0
-    found = report(tmp_path / "here")["ladder"]
+    found = report()["ladder"]
     assert "learn" not in [row["label"] for row in found["rows"]]
     assert {"fix": "learn", "reason": "it exited with 2 and printed nothing"} in found["unavailable"]
-    assert not (tmp_path / "here/01-learn").exists()
+    assert not Path("here/01-learn").exists()
 
 
 @pytest.mark.parametrize(
     ("where", "rounds", "marked"),
     [("02-fixed", 1, True), ("02-full-set-again", 1, True), ("04-learn", 3, True), ("detail-fixed", 4, False)],
 )
-def test_ctrl_c_in_a_ladder_after_a_round_leaves_a_marked_result(
-    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path, where: str, rounds: int, marked: bool
+def test_ctrl_c_in_a_ladder_after_a_round(
+    compare: Compare, ladder: FakeRecord, where: str, rounds: int, marked: bool
 ) -> None:
     ladder.hooks = {**ladder.hooks, where: interrupt}
     done = compare("--ladder", "--out", "here")
     assert done.code == 130
-    found = report(tmp_path / "here")
+    found = report()
     assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (rounds, marked)
     assert {row["gain"]["n"] for row in found["ladder"]["rows"]} == {rounds}
     assert ("interrupted after" in found["verdict"]) == marked
 
 
-def test_ctrl_c_in_the_first_round_of_a_ladder(
-    compare: Callable[..., Done], ladder: FakeRecord, tmp_path: Path
-) -> None:
+def test_ctrl_c_in_the_first_round_of_a_ladder(compare: Compare, ladder: FakeRecord) -> None:
     ladder.hooks = {**ladder.hooks, "01-learn": interrupt}
     done = compare("--ladder", "--out", "here")
     assert done.code == 130
     said, command = done.err.removesuffix("\n").split(" runs are kept in here, compare two of them: ")
-    kept = [path.name for path in (tmp_path / "here").glob("01-*")]
+    kept = [path.name for path in Path("here").glob("01-*")]
     assert said == f"round 1 of 4\nerror: interrupted before a round was complete; {len(kept)}"
-    assert not REPORTS & {path.name for path in (tmp_path / "here").iterdir()}
+    assert not REPORTS & {path.name for path in Path("here").iterdir()}
     assert command.startswith("python -m profiler compare here/01-as-found here/01-")
     assert compare(*command.split()[4:], "--out", "there").code == 0, "it is a command that works"
 
@@ -246,12 +233,26 @@ def test_ctrl_c_in_the_first_round_of_a_ladder(
 # ---------------------------------------------------------------- real programs
 
 
-def test_a_target_that_fails(compare: Callable[..., Done], tmp_path: Path) -> None:
-    failing = f"{sys.executable} -c 'print(1, flush=True); raise SystemExit(\"no data in x\")'"
-    done = compare("--before", failing, "--after", "true", "--out", "here")
-    assert done.code == 4
-    assert done.err == "error: before exited with 1: no data in x (run and output are kept in here/warmup-before)\n"
-    assert (tmp_path / "here/warmup-before/output.log").read_text().startswith("1\n")
+@pytest.mark.parametrize(
+    ("program", "code", "line"),
+    [
+        (
+            'print(1, flush=True); raise SystemExit("no data in x")',
+            4,
+            "before exited with 1: no data in x (run and output are kept in here/warmup-before)",
+        ),
+        ("import os; os.kill(os.getpid(), 9)", 4, "before was ended by signal 9: it printed nothing"),
+        ("", 2, "before (true) recorded no step to compare, no optimizer or loader was seen: "),
+    ],
+)
+def test_a_target_that_fails_or_takes_no_step(compare: Compare, program: str, code: int, line: str) -> None:
+    done = compare(
+        "--before", f"{sys.executable} -c '{program}'" if program else "true", "--after", "true", "--out", "here"
+    )
+    assert (done.code, done.err.count("\n")) == (code, 1)
+    assert done.err.startswith(f"error: {line}")
+    if "print" in program:
+        assert Path("here/warmup-before/output.log").read_text().startswith("1\n")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +260,7 @@ def test_a_target_that_fails(compare: Callable[..., Done], tmp_path: Path) -> No
     [(("--preset", "foo"), "unknown preset 'foo'", ()), (("--corpus", "missing.txt"), "missing.txt", ("--ladder",))],
 )
 def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
-    compare: Callable[..., Done],
-    tmp_path: Path,
+    compare: Compare,
     monkeypatch: pytest.MonkeyPatch,
     given: tuple[str, ...],
     said: str,
@@ -272,71 +272,57 @@ def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
     assert done.err.startswith("error: ")
     assert "exited with" not in done.err
     assert said in done.err
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_a_target_that_is_killed(compare: Callable[..., Done]) -> None:
-    killed = f"{sys.executable} -c 'import os; os.kill(os.getpid(), 9)'"
-    done = compare("--before", killed, "--after", "true", "--out", "here")
-    assert done.code == 4
-    assert done.err.startswith("error: before was ended by signal 9: it printed nothing")
-
-
-def test_a_target_without_steps(compare: Callable[..., Done]) -> None:
-    done = compare("--before", "true", "--after", "true", "--out", "here")
-    assert done.code == 2
-    assert done.err.startswith("error: before (true) recorded no step to compare, no optimizer or loader was seen: ")
-    assert done.err.count("\n") == 1
+    assert [*Path().iterdir()] == []
 
 
 # ---------------------------------------------------------------- recorded runs
 
 
-def test_recorded_runs_are_compared(compare: Callable[..., Done], tmp_path: Path) -> None:
+def test_recorded_runs_are_compared(compare: Compare) -> None:
     for name, step_ms in (("one", 30), ("two", 10), ("three", 15)):
-        write_run(tmp_path / name, step_ms=step_ms, label="same")
+        write_run(Path(name), step_ms=step_ms, label="same")
     done = compare("one", "two", "three", "--out", "here")
     assert done.code == 0
-    found = report(tmp_path / "here")
+    found = report()
     assert [side["label"] for side in found["sides"]] == ["one", "two", "three"], "alike labels give way to names"
     assert found["ratios"]["two"]["tokens_per_s"]["value"] == pytest.approx(3)
     assert found["throughput_ratio"]["value"] == pytest.approx(2), "the last side over the baseline"
     assert found["throughput_ratio"]["low"] is None
 
 
-def test_recorded_runs_that_are_not_comparable(compare: Callable[..., Done], tmp_path: Path) -> None:
-    write_run(tmp_path / "one", facts={"device": "host", "corpus": "a", "step": "chunk"})
-    write_run(tmp_path / "two", facts={"device": "host", "corpus": "b", "step": "chunk"})
+def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
+    write_run(Path("one"), facts={"device": "host", "corpus": "a", "step": "chunk"})
+    write_run(Path("two"), facts={"device": "host", "corpus": "b", "step": "chunk"})
     done = compare("one", "two", "--out", "here")
     assert done.code == 3
     assert done.err == "error: not comparable: corpus: a against b (--anyway compares them all the same)\n"
-    assert not (tmp_path / "here").exists()
+    assert not Path("here").exists()
     forced = compare("one", "two", "--out", "here", "--anyway")
     assert forced.code == 0
-    found = report(tmp_path / "here")
+    found = report()
     assert (found["comparable"], found["forced"], found["reasons"]) == (False, True, ["corpus: a against b"])
     assert found["verdict"].startswith("Not comparable (corpus: a against b), compared all the same: ")
-    assert "Forced" in (tmp_path / "here/compare.html").read_text()
+    assert "Forced" in Path("here/compare.html").read_text()
 
 
-def test_runs_that_cannot_be_read(compare: Callable[..., Done], tmp_path: Path) -> None:
-    write_run(tmp_path / "one")
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged/run.json").write_text("{")
-    write_run(tmp_path / "newer")
-    manifest = tmp_path / "newer/run.json"
+def test_runs_that_cannot_be_read(compare: Compare) -> None:
+    write_run(Path("one"))
+    Path("damaged").mkdir()
+    Path("damaged/run.json").write_text("{")
+    write_run(Path("newer"))
+    manifest = Path("newer/run.json")
     manifest.write_text(manifest.read_text().replace(f'"schema": {SCHEMA}', '"schema": 999'))
     for other, word in (("missing", "no run at missing"), ("damaged", "damaged"), ("newer", "newer")):
         done = compare("one", other, "--out", "here")
         assert (done.code, done.err.count("\n")) == (2, 1), done.err
         assert word in done.err
-        assert not (tmp_path / "here").exists()
+        assert not Path("here").exists()
 
 
-def test_latest_that_is_no_link_is_left_alone(compare: Callable[..., Done], tmp_path: Path) -> None:
-    write_run(tmp_path / "one")
-    write_run(tmp_path / "two")
-    (tmp_path / "reports/runs/latest").mkdir(parents=True)
+def test_latest_that_is_no_link_is_left_alone(compare: Compare) -> None:
+    write_run(Path("one"))
+    write_run(Path("two"))
+    Path("reports/runs/latest").mkdir(parents=True)
     done = compare("one", "two", "--out", "here")
     assert done.code == 0
     assert done.err == "profiler: reports/runs/latest is not a link and stays as it is; the newest is here\n"
@@ -376,29 +362,22 @@ def test_latest_that_is_no_link_is_left_alone(compare: Callable[..., Done], tmp_
         (("--trainer", "lm", "--student-dims", "8"), "--student-dims means nothing to the language model"),
     ],
 )
-def test_usage_errors_are_one_line_and_leave_nothing(
-    compare: Callable[..., Done], tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_usage_errors_are_one_line_and_leave_nothing(compare: Compare, arguments: tuple[str, ...], said: str) -> None:
     done = compare(*arguments, "--out", "here")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: ")
     assert said in done.err
     assert done.err.count("\n") == 1
-    assert [*tmp_path.iterdir()] == []
+    assert [*Path().iterdir()] == []
 
 
-NEVER = "and a run is never overwritten. Nothing was recorded or changed; here-2 is free\n"
-
-
-def test_a_directory_in_use_is_refused(compare: Callable[..., Done], tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here/mine").touch()
+def test_a_directory_in_use_and_a_file_are_never_overwritten(compare: Compare) -> None:
+    never = "and a run is never overwritten. Nothing was recorded or changed; here-2 is free\n"
+    Path("here").touch()
     done = compare("a", "b", "--out", "here")
-    assert done.code == 2
-    assert done.err == f"error: cannot use here: it is not empty (mine is in it), {NEVER}"
-
-
-def test_a_file_in_the_way_is_named(compare: Callable[..., Done], tmp_path: Path) -> None:
-    (tmp_path / "here").touch()
+    assert (done.code, done.err) == (2, f"error: cannot use here: it is a file, {never}")
+    Path("here").unlink()
+    Path("here").mkdir()
+    Path("here/mine").touch()
     done = compare("a", "b", "--out", "here")
-    assert (done.code, done.err) == (2, f"error: cannot use here: it is a file, {NEVER}")
+    assert (done.code, done.err) == (2, f"error: cannot use here: it is not empty (mine is in it), {never}")

@@ -12,11 +12,11 @@ from profiler.__main__ import main
 from profiler.core.capability import NO, YES, Answer, Capability
 from profiler.record import doctor
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.mark.parametrize(("state", "needed", "code"), [(YES, True, 0), (NO, True, 1), (NO, False, 0)])
-def test_exit_code(
-    state: str, needed: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_code(state: str, needed: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     rows = (Capability("stacks", "Python stacks", Answer(state, "as it is"), needed),)
     monkeypatch.setattr(doctor, "examine", lambda setup: rows)
     assert main(["doctor"]) == code

@@ -48,9 +48,7 @@ def test_one_snapshot_as_json(target: subprocess.Popen[str], capsys: pytest.Capt
     assert content["threads"][0]["cpu"] >= 0
 
 
-def test_without_a_terminal_a_snapshot_is_printed(
-    target: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_snapshot_without_a_terminal(target: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["monitor", str(target.pid), "--interval", "0.1"]) == 0
     text = capsys.readouterr().out
     assert f"pid {target.pid}" in text

@@ -18,15 +18,10 @@ from tests.fakes.programs import ROOT
 from tests.recorded.builders import MS, RunBuilder
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "profiler", "run", *arguments],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "profiler", "run", *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+    return subprocess.run(argv, cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("dashes", [("--",), ()])
@@ -57,14 +52,7 @@ def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_the_targets(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "profiler", "run", "--out", str(tmp_path / "r"), "--", "cat"],
-        cwd=ROOT,
-        input="a line\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(tmp_path, "--", "cat", text="a line\n")
     assert (done.returncode, done.stdout) == (0, "a line\n")
 
 
@@ -85,8 +73,7 @@ def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [("--sample-period", "0"), ("--sample-period", "nan"), ("--sample-period", "0.001"), ("--timeout", "-1")],
+    "options", [("--sample-period", "0"), ("--sample-period", "nan"), ("--sample-period", "0.001"), ("--timeout", "-1")]
 )
 def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -96,17 +83,13 @@ def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
-def test_exit_codes_as_a_shell_gives_them(
-    code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exit_codes_as_in_a_shell(code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = lambda spec: RunInfo(1, "r", "", ("x",), exit_code=code)  # noqa: E731
     monkeypatch.setattr("profiler.record.launch.record", made)
     assert main(["run", "--out", str(tmp_path / "run"), "--", "x"]) == expected
 
 
-def test_a_large_run_is_left_to_the_commands_that_follow(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     builder = RunBuilder(level="standard")
     builder.steps(10, 200 * MS)
     print_summary(builder.build(), analyse)

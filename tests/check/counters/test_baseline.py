@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +131,10 @@ def test_processes_must_have_taken_equally_many_steps() -> None:
 # ---------------------------------------------------------------- several sections
 
 
-def test_sections_have_a_fixed_order(path: Path, tmp_path: Path) -> None:
+def test_sections_have_a_fixed_order_and_the_nearest_one_is_read(path: Path, tmp_path: Path) -> None:
     for section in reversed(read_sections(path)):
         assert write(tmp_path / "reversed.json", section)
     assert (tmp_path / "reversed.json").read_bytes() == path.read_bytes()
-
-
-def test_without_a_section_of_its_key_the_nearest_one_is_read(path: Path) -> None:
     assert read(path, baseline(device="cuda").key) == baseline(device="cuda")
     assert read(path, {**baseline().key, "device": "rocm"}) == baseline()
 
@@ -198,12 +195,9 @@ def test_a_0_of_what_needs_a_device_may_go_where_there_is_none() -> None:
     cuda = {"device": "cuda"}
     lost = loosened_counters(edited(old, key=cuda), edited(new, key=cuda))
     assert "h2d: 0 per step before, not counted any more" in lost
-
-
-def test_what_gates_nothing_loosens_nothing() -> None:
-    old = edited(baseline(), workers={"would_sync": (4, 4)}, counters={"would_sync_in_loader": (1, 1)})
+    ungated = edited(old, workers={"would_sync": (4, 4)}, counters={"would_sync_in_loader": (1, 1)})
     more = {"would_sync_in_loader": (8, 9)}
-    assert loosened_counters(old, edited(old, workers=more, counters=more)) == ()
+    assert loosened_counters(ungated, edited(ungated, workers=more, counters=more)) == (), "it gates nothing"
 
 
 def test_a_former_name_of_a_counter_of_workers_is_read_as_the_present_one(tmp_path: Path) -> None:
@@ -264,19 +258,12 @@ def test_another_layout_of_the_same_content_is_read(path: Path) -> None:
 
 def test_updates_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     file, kinds = tmp_path / "counters.json", [f"kind {number}" for number in range(8)]
-    sections = {kind: baseline(device=kind) for kind in kinds}
-    children = []
-    for kind in kinds:
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                write(file, sections[kind])
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(kinds)
+    children = [get_context("fork").Process(target=write, args=(file, baseline(device=kind))) for kind in kinds]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert {child.exitcode for child in children} == {0}
     assert {found.key["device"] for found in read_sections(file)} == set(kinds)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
@@ -324,9 +311,6 @@ def test_what_is_not_a_baseline(tmp_path: Path, content: bytes, words: str) -> N
     text = refused(path)
     assert words in text
     assert text.endswith("restore it from version control, or replace all of it with --update --reason TEXT")
-
-
-def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path: Path) -> None:
     assert "write one with --update" in refused(tmp_path / "none.json")
     assert "Is a directory" in refused(tmp_path)
 
@@ -378,23 +362,20 @@ def test_a_section_that_was_changed(path: Path, change: Change, words: str) -> N
     assert words in refused(path)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-0.5"])
-def test_what_is_not_an_amount(path: Path, number: str) -> None:
+def test_what_is_not_an_amount(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"h2d": 0', f'"h2d": {number}'), encoding="utf-8")
-    refused(path)
+    for number in ("NaN", "Infinity", "1e999", "-0.5"):
+        path.write_text(text.replace('"h2d": 0', f'"h2d": {number}'), encoding="utf-8")
+        refused(path)
 
 
-def test_a_merge_conflict_is_called_so(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
+def test_a_merge_conflict_and_a_merge_that_took_both_sides_are_called_so(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines, value = text.splitlines(), json.loads(text)
     lines[20:21] = ["<<<<<<< HEAD", lines[20], "=======", lines[20], ">>>>>>> branch"]
     for end in ("\n", "\r\n"):
         path.write_bytes(end.join(lines).encode())
         assert "has the marks of a merge conflict in line 21" in refused(path)
-
-
-def test_a_merge_that_took_both_sides_is_found(path: Path) -> None:
-    value = json.loads(path.read_text(encoding="utf-8"))
     value["sections"].append(value["sections"][0])
     path.write_text(json.dumps(value), encoding="utf-8")
     assert "has two sections of one key (section 3 is the second), as after a merge" in refused(path)

@@ -159,7 +159,7 @@ def test_no_process_is_no_comparison(base: tuple[Counted, ...], candidate: tuple
         (syncs(20_000), syncs(32_000, steps=30), FAIL),
     ],
 )
-def test_other_numbers_of_steps_are_compared_per_step(
+def test_other_step_counts_compare_per_step(
     base: tuple[Counted, ...], candidate: tuple[Counted, ...], state: str
 ) -> None:
     found = line(base, candidate)
@@ -191,7 +191,7 @@ def test_a_0_that_was_written_without_a_device_is_no_line_any_more() -> None:
 @pytest.mark.parametrize(
     ("base", "candidate", "side"), [(two(syncs=20), cpu(), "candidate"), (cpu(), two(syncs=20), "baseline")]
 )
-def test_what_only_the_side_with_a_device_counts_is_inconclusive(
+def test_a_counter_of_one_device_is_inconclusive(
     base: tuple[Counted, ...], candidate: tuple[Counted, ...], side: str
 ) -> None:
     found = line(base, candidate)
@@ -237,12 +237,8 @@ def test_waits_that_would_be_in_a_loader_are_shown_and_gate_nothing(limits: Limi
     assert codes(found) == expected
     (found,) = compare(two(**{name: 20}), two(**{name: 90}), limits) if limits is NONE else (found,)
     assert (found.state, codes(found)) == (PASS, expected)
-
-
-def test_a_limit_that_names_them_gates_them() -> None:
-    name = "would_sync_in_loader"
     limits = Limits(counters={name: Limit()})
-    assert line(two(**{name: 20}), two(**{name: 21}), limits).state == FAIL
+    assert line(two(**{name: 20}), two(**{name: 21}), limits).state == FAIL, "a limit that names them gates them"
     (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
     assert found.state == FAIL
     assert compare(two(syncs=1), two(syncs=1), limits)[0].state == PASS, "known, and counted by no loader here"
@@ -301,6 +297,8 @@ NORM = "norm = grads.item()"
         ([at(9, 20, LOSS)], [at(9, 20, LOSS, function="fit")], []),  # its function has another name
         ([at(9, 20, LOSS)], [at(70, 20, LOSS, file="loop.py", function="fit")], []),  # in another file
         ([at(9, 20, LOSS), at(20, 20, NORM)], [at(9, 20, LOSS)], []),  # fewer
+        ([at(9, 20)], [at(11, 20)], []),  # without texts lines are known by their place
+        ([at(9, 20)], [at(9, 20), at(11, 20)], [("train.py", 11, 0.0, 1.0)]),
         (
             [at(9, 20, LOSS)],
             [at(3, 20, NORM, file="norm.py", function="clip"), at(9, 40, LOSS), at(11, 60, "x")],
@@ -312,31 +310,17 @@ def test_lines_that_rose(before: list[Line], after: list[Line], expected: list[t
     assert changed(before, after) == expected
 
 
-def test_without_texts_lines_are_known_by_their_place() -> None:
-    assert changed([at(9, 20)], [at(11, 20)]) == []
-    assert changed([at(9, 20)], [at(9, 20), at(11, 20)]) == [("train.py", 11, 0.0, 1.0)]
-
-
-def test_what_only_one_process_did_more_is_no_change() -> None:
+def test_lines_that_rose_in_every_process_of_the_counter_that_is_asked_for() -> None:
     quiet, loud = one(lines=lines_of(at(9, 20, LOSS))), one(lines=lines_of(at(9, 30, LOSS), at(10, 20, NORM)))
-    assert changed_lines("would_sync", [quiet, quiet], [quiet, loud]) == ()
+    assert changed_lines("would_sync", [quiet, quiet], [quiet, loud]) == (), "one process did more"
     assert changed_lines("would_sync", [quiet, loud], [loud, loud]) == ()
     assert [found.line for found in changed_lines("would_sync", [quiet, quiet], [loud, loud])] == [10, 9]
-
-
-def test_only_the_counter_that_is_asked_for() -> None:
     both = [one(lines=lines_of(at(9, 20, LOSS), at(9, 20, LOSS, counter="syncs")))]
     found = changed_lines("syncs", [one()], both)
     assert found == (Change("syncs", "train.py", 9, "main", "item", 0.0, 1.0),)
-
-
-def test_lines_of_workers_are_their_own() -> None:
-    def side(*lines: Line) -> list[Counted]:
-        return [replace(one(), worker_lines=lines_of(*lines))]
-
-    before, after = side(at(9, 160, LOSS)), side(at(9, 160, LOSS), at(10, 160, NORM))
-    assert [found.line for found in changed_lines("would_sync", before, after, workers=True)] == [10]
-    assert changed_lines("would_sync", before, after) == ()
+    before, after = ([replace(one(), worker_lines=of.lines)] for of in (quiet, loud))
+    assert [found.line for found in changed_lines("would_sync", before, after, workers=True)] == [10, 9]
+    assert changed_lines("would_sync", before, after) == (), "lines of workers are their own"
 
 
 # ---------------------------------------------------------------- unused limits

@@ -174,6 +174,7 @@ def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> No
         assert found.totals["would_sync"] == 0.0, "not the stepping process's"
         assert found.worker_lines["would_sync_in_loader", "data.py", "__getitem__", "item"] == ((3, 80.0, "text 3"),)
     assert counted(with_worker(3, ahead=3), None).workers["would_sync_in_loader"] == 80.0, "all were made before"
+    assert counted(with_worker(10, of=PID + 1), None).workers == {}, "workers of another process are not ours"
 
 
 def asking(level: str = "standard") -> RunBuilder:
@@ -202,23 +203,13 @@ def test_what_a_loader_does_in_the_stepping_process_is_apart() -> None:
         ("would_sync_in_loader", "data.py"),
         ("would_sync_in_loader", "…/data/sampler.py"),
     }
-
-
-def test_where_the_hooks_tell_them_apart_they_are_not_taken_off_again() -> None:
-    builder = asking()
-    builder.counter("would_sync_in_loader", 3, step=0)
-    found = counted(builder.build(), None)
-    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (5.0, 3.0)
-
-
-def test_a_light_run_has_no_calls_to_tell_them_apart_by() -> None:
-    found = counted(asking("light").build(), None)
-    assert found.totals["would_sync"] == 5.0
-    assert "would_sync_in_loader" not in found.totals
-
-
-def test_workers_of_another_process_are_not_ours() -> None:
-    assert counted(with_worker(10, of=PID + 1), None).workers == {}
+    told_apart = asking()
+    told_apart.counter("would_sync_in_loader", 3, step=0)
+    found = counted(told_apart.build(), None)
+    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (5.0, 3.0), "the hooks have done it"
+    light = counted(asking("light").build(), None).totals
+    assert light["would_sync"] == 5.0
+    assert "would_sync_in_loader" not in light, "it has no calls to tell them apart by"
 
 
 def test_the_thread_with_most_steps_in_the_turns_is_counted() -> None:
@@ -241,39 +232,6 @@ def test_of_ranks_the_first_is_counted_whichever_is_ahead(turns: list[tuple[int,
 
 
 # ---------------------------------------------------------------- really watched
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Callable[[str], Run]:
-    """Runs the lines in a loop of six steps in this process, with the hooks of a recorded program."""
-    torch = pytest.importorskip("torch")
-    optimizer = pytest.importorskip("torch.optim.optimizer")
-
-    def run(body: str, name: str) -> Run:
-        file = tmp_path / "train.py"
-        source = f"def train(model, optimizer):\n    for _ in range(6):\n        loss = model(ones).mean()\n{body}"
-        source += "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
-        file.write_text(source)
-        (tmp_path / name).mkdir()
-        model = torch.nn.Linear(4, 1)
-        space = {"ones": torch.ones(2, 4), "torch": torch}
-        exec(compile(source, str(file), "exec"), space)
-        hooks = ((tensors.PLUGIN, torch), (functions.PLUGIN, torch), (optimizers.PLUGIN, optimizer))
-        with watched(tmp_path / name, *hooks) as loaded:
-            space["train"](model, torch.optim.SGD(model.parameters(), lr=0.1))
-            return loaded()
-
-    numbers = iter(range(100))
-    return lambda body: run(body, f"run-{next(numbers)}")
-
-
-def test_an_added_item_is_counted_at_its_line(trained: Callable[[str], Run], tmp_path: Path) -> None:
-    plain = counted(trained(""), None, folder=str(tmp_path))
-    added = counted(trained("        float(loss.item())\n"), None, folder=str(tmp_path))
-    assert plain.steps == added.steps == 5, "of six optimizer steps, the first begins the first"
-    assert plain.totals.get("would_sync", 0.0) == 0.0
-    assert added.totals["would_sync"] == 5.0
-    assert added.lines == {("would_sync", "train.py", "train", "item"): ((4, 5.0, "float(loss.item())"),)}
 
 
 LOADED = """import torch
@@ -303,7 +261,8 @@ def test_the_loss_gates_and_what_torchs_sampler_and_a_collate_do_does_not(tmp_pa
     file.write_text(LOADED)
     space: dict[str, Callable[..., None]] = {}
     exec(compile(LOADED, str(file), "exec"), space)
-    hooks = ((tensors.PLUGIN, torch), (loader.PLUGIN, dataloader), (optimizers.PLUGIN, optimizer))
+    plugins = ((tensors, torch), (functions, torch), (loader, dataloader), (optimizers, optimizer))
+    hooks = [(module.PLUGIN, patched) for module, patched in plugins]
     model = torch.nn.Linear(4, 1)
     with watched(tmp_path, *hooks) as loaded:
         space["train"](torch.ones(8, 4), model, torch.optim.SGD(model.parameters(), lr=0.1))

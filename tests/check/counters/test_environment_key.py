@@ -23,7 +23,7 @@ def run(
     return replace(made, step=definition, info=replace(made.info, argv=argv))
 
 
-def test_a_hooked_program() -> None:
+def test_the_key_of_a_hooked_and_of_a_marked_program() -> None:
     assert environment_key(run(SGD_STEPS, **HOOKED, world_size=2, autocast="bfloat16")) == {
         "autocast": "bfloat16",
         "device": "cpu",
@@ -33,13 +33,9 @@ def test_a_hooked_program() -> None:
         "torch": "2.13.0",
         "world_size": "2",
     }
-
-
-def test_a_program_that_says_what_it_is() -> None:
-    found = environment_key(
-        run(StepDefinition(StepKind.MARKED), ("python", "-m", "mine.train"), preset="tiny", step="chunk", seed=0)
-    )
-    assert found == {"hooks": "out", "preset": "tiny", "program": "mine.train", "seed": "0", "step": "chunk"}
+    marked = run(StepDefinition(StepKind.MARKED), ("python", "-m", "mine.train"), preset="tiny", step="chunk", seed=0)
+    told = {"hooks": "out", "preset": "tiny", "program": "mine.train", "seed": "0", "step": "chunk"}
+    assert environment_key(marked) == told, "what a program says of itself"
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,6 @@ from tests.fakes.counting import one
 
 ELAPSED = r"\d:\d\d:\d\d"
 
-# ---------------------------------------------------------------- programs
-
 
 @pytest.mark.parametrize(
     ("command", "itself"),
@@ -82,9 +80,6 @@ def test_a_program_that_ended_early_raises_a_warning() -> None:
     assert short_program((one(20), one(7)), 20) == (Notice("short-program", {"steps": 7, "wanted": 20}),)
 
 
-# ---------------------------------------------------------------- counters
-
-
 def counter(name: str, state: str, *codes: str) -> CounterLine:
     return CounterLine(name, state, (3.0, 3.0), (4.0, 4.0), 3.0, tuple(Notice(code) for code in codes))
 
@@ -128,9 +123,6 @@ def test_a_counter_of_the_program_is_not_taken_for_a_misspelt_one() -> None:
     check_spelling("fsyncs", names, "--limit")
     with pytest.raises(ProfilerError, match="did you mean would_sync"):
         check_spelling("would_snc", names, "--limit")
-
-
-# ---------------------------------------------------------------- rounds
 
 
 @pytest.mark.parametrize("fault", [ProfilerError("it crashed"), ValueError("a fault of the tool"), KeyboardInterrupt()])
@@ -179,9 +171,7 @@ def rounds(measured: int, confirming: int = 0) -> list[Round]:
         (rounds(5, 1), CONFIRM, "round 7 (confirming, 2 of at most 8): +1.1% so far, last +6.0%"),
     ],
 )
-def test_progress_names_the_round_and_the_slow_down_so_far(
-    capsys: pytest.CaptureFixture[str], done: list[Round], kind: str, line: str
-) -> None:
+def test_progress_in_one_line(capsys: pytest.CaptureFixture[str], done: list[Round], kind: str, line: str) -> None:
     progress_lines(Limits())(done, kind)
     assert re.fullmatch(rf"{re.escape(line)} \({ELAPSED}\)\n", capsys.readouterr().err)
 

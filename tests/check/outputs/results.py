@@ -80,16 +80,8 @@ def with_values(gate: Throughput) -> Throughput:
 
 
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:
-    return SideInfo(
-        label,
-        what,
-        "python examples/train.py --steps 200",
-        commit,
-        "profiler.step()",
-        0.0502,
-        10_200.0,
-        {"dtype": "fp32"},
-    )
+    command, steps = "python examples/train.py --steps 200", ("profiler.step()", 0.0502, 10_200.0)
+    return SideInfo(label, what, command, commit, *steps, {"dtype": "fp32"})
 
 
 COUNTERS = (
@@ -138,23 +130,22 @@ def failed() -> GateResult:
         TimeLine("typical step", FAIL, 0.0521, 0.0411, 0.0631, 5, 0.023),
         TimeLine("all steps", INCONCLUSIVE, 0.037, -0.004, 0.078, 5, 0.061, 4, 47.0),
     )
+    speed = Throughput(
+        FAIL,
+        times,
+        rounds(0.053, 5, confirm=3),
+        free("confirmed by 3 rounds with slots swapped"),
+        0.002,
+        confirmed=True,
+    )
+    stolen = free("4.1% of the cores' time went to other virtual machines.")
     return replace(
         passed(),
         state=FAIL,
         sentence="SYNTHETIC: 1 sync more per step at examples/train.py:104, and a typical step takes 5.3% longer.",
         counters=counters,
         counters_state=FAIL,
-        throughput=with_values(
-            Throughput(
-                FAIL,
-                times,
-                rounds(0.053, 5, confirm=3),
-                free("confirmed by 3 rounds with slots swapped"),
-                0.002,
-                confirmed=True,
-                warnings=(free("4.1% of the cores' time went to other virtual machines."),),
-            )
-        ),
+        throughput=with_values(replace(speed, warnings=(stolen,))),
         explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
         warnings=(free("The load rose from 1.5 to 2.2 runnable threads while this was measured."),),
         limits=Limits(counters={"allocations": Limit(relative=0.02)}),
@@ -166,20 +157,10 @@ def inconclusive() -> GateResult:
         TimeLine("typical step", INCONCLUSIVE, 0.028, -0.011, 0.067, 20, 0.071, 12, 141.0),
         TimeLine("all steps", PASS, -0.004, -0.03, 0.02, 20, 0.038),
     )
-    return replace(
-        passed(),
-        state=INCONCLUSIVE,
-        sentence="SYNTHETIC: no counter rose; 20 rounds on this machine could not tell +2.8% from none or from 5%.",
-        throughput=with_values(
-            Throughput(
-                INCONCLUSIVE,
-                times,
-                rounds(0.028, 20),
-                free("20 rounds are over"),
-                warnings=(free("The first slot is 3.1% slower."),),
-            )
-        ),
-    )
+    bias = (free("The first slot is 3.1% slower."),)
+    speed = Throughput(INCONCLUSIVE, times, rounds(0.028, 20), free("20 rounds are over"), warnings=bias)
+    sentence = "SYNTHETIC: no counter rose; 20 rounds on this machine could not tell +2.8% from none or from 5%."
+    return replace(passed(), state=INCONCLUSIVE, sentence=sentence, throughput=with_values(speed))
 
 
 def other_machine() -> GateResult:
@@ -242,6 +223,11 @@ def hostile() -> GateResult:
         float("nan"),
         bad,
     )
+
+
+def speed(result: GateResult) -> Throughput:
+    assert result.throughput is not None
+    return result.throughput
 
 
 def everything() -> dict[str, GateResult]:

@@ -30,9 +30,7 @@ ALLOWED = {
     "fullDescription": {"text"},
     "help": {"text"},
     "invocations": {"executionSuccessful"},
-    "results": {
-        *("ruleId", "ruleIndex", "level", "kind", "message", "locations", "partialFingerprints", "properties"),
-    },
+    "results": {*("ruleId", "ruleIndex", "level", "kind", "message", "locations", "partialFingerprints", "properties")},
     "message": {"text"},
     "locations": {"physicalLocation", "logicalLocations"},
     "physicalLocation": {"artifactLocation", "region"},
@@ -175,9 +173,6 @@ def test_only_a_baseline_is_refreshed() -> None:
     )
     assert "--update" not in against
     assert "--update" in file
-
-
-# ---------------------------------------------------------------- Code Quality
 
 
 def entries(result: GateResult) -> list[dict[str, Any]]:

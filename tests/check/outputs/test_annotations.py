@@ -35,30 +35,22 @@ def test_a_failure_is_an_error_at_its_line() -> None:
     assert lines[-1].startswith("::notice title=H2D copies%3A fewer::")
     last = workflow_commands(replace(results.failed(), mode="baseline"), REPOSITORY)[-1]
     assert last.startswith("::notice title=H2D copies%3A fewer%2C refresh the baseline::")
-
-
-def test_a_pass_has_no_annotations() -> None:
     assert workflow_commands(results.passed(), REPOSITORY) == ()
+
+
+def test_only_lines_that_rose_are_errors_and_files_elsewhere_are_named_in_the_message() -> None:
+    elsewhere = replace(results.SYNC, file="/usr/lib/python3/torch/_tensor.py")
+    fell = Change("syncs", "examples/train.py", 90, "f", "item", 2.0, 1.0)
+    line = replace(results.failed().counters[0], changes=(results.SYNC, elsewhere, fell))
+    lines = workflow_commands(replace(results.failed(), counters=(line,)), REPOSITORY)
+    first, second = (item for item in lines if item.startswith("::error") and "Syncs" in item)
+    assert first.startswith("::error file=examples/train.py,line=104,")
+    assert second.startswith("::error title=Syncs%3A FAIL::+1 sync per step at /usr/lib/python3/torch/_tensor.py:104")
 
 
 def test_the_escapes_of_github() -> None:
     line = command("error", "50% of a:b, c", title="50%: a, b", file="a,b:c.py", line=3)
     assert line == "::error file=a%2Cb%3Ac.py,line=3,title=50%25%3A a%2C b::50%25 of a:b, c"
-
-
-def test_files_elsewhere_are_named_in_the_message() -> None:
-    change = replace(results.SYNC, file="/usr/lib/python3/torch/_tensor.py")
-    line = replace(results.failed().counters[0], changes=(change,))
-    (first, *_) = workflow_commands(replace(results.failed(), counters=(line,)), REPOSITORY)
-    assert first.startswith("::error title=Syncs%3A FAIL::+1 sync per step at /usr/lib/python3/torch/_tensor.py:104")
-
-
-def test_only_lines_that_rose_are_errors() -> None:
-    fell = Change("syncs", "examples/train.py", 90, "f", "item", 2.0, 1.0)
-    line = replace(results.failed().counters[0], changes=(results.SYNC, fell))
-    lines = workflow_commands(replace(results.failed(), counters=(line,)), REPOSITORY)
-    assert [item for item in lines if item.startswith("::error file")] == [lines[0]]
-    assert "line=104" in lines[0]
 
 
 def test_more_than_github_shows_are_counted() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Throughput
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES
 from profiler.check.outputs.findings import CHECK, COUNTERS, THROUGHPUT, RepositoryPaths, cases
 from tests.check.outputs import results
 from tests.check.outputs.results import free
@@ -32,8 +32,7 @@ def test_a_case_for_every_counter_and_line() -> None:
 
 
 def test_a_fail_that_was_not_confirmed_is_inconclusive() -> None:
-    speed = results.failed().throughput
-    assert isinstance(speed, Throughput)
+    speed = results.speed(results.failed())
     unconfirmed = replace(speed, state=INCONCLUSIVE, confirmed=False, reason=free("the control failed too"))
     parts = cases(replace(results.passed(), state=INCONCLUSIVE, throughput=unconfirmed))
     states = {case.name: case.state for case in parts if case.group == THROUGHPUT}
@@ -43,8 +42,7 @@ def test_a_fail_that_was_not_confirmed_is_inconclusive() -> None:
 def test_a_verdict_that_is_worse_than_its_parts_has_a_case() -> None:
     parts = cases(replace(results.passed(), state=FAIL))
     assert [(case.group, case.state) for case in parts if case.state != PASS] == [(CHECK, FAIL)]
-    speed = results.passed().throughput
-    assert speed is not None
+    speed = results.speed(results.passed())
     biased = replace(results.passed(), throughput=replace(speed, state=INCONCLUSIVE, reason=free("slot bias")))
     assert [case.message for case in cases(biased) if case.state != PASS] == ["slot bias"]
 

@@ -42,6 +42,8 @@ NAN = math.nan
         (fmt.duration, (125.0,), "2 min 05 s"),
         (fmt.duration, (math.inf,), NOT_MEASURED),
         (fmt.rounds, (1,), "1 round"),
+        (fmt.counter_title, (results.COUNTERS[0],), "Syncs"),
+        (fmt.counter_title, (results.COUNTERS[-1],), "Tokenized texts, in loader workers"),
         (fmt.short_commit, ("3fa2c1d0e9b8", ""), "3fa2c1d"),
         (fmt.short_commit, ("3fa2c1d0e9b8+changes", ""), "3fa2c1d+changes"),
         (fmt.short_commit, ("3fa2c1d0e9b8", "working tree (3fa2c1d+changes)"), "3fa2c1d+changes"),
@@ -77,21 +79,6 @@ def test_sites(change: Change, expected: str) -> None:
 def test_counter_lines(line: CounterLine, amounts: tuple[str, str, str], changed: bool, fewer: bool) -> None:
     assert fmt.counter_amounts(line) == amounts
     assert (fmt.is_changed(line), fmt.is_fewer(line)) == (changed, fewer)
-
-
-def test_the_counters_of_loader_workers_are_named() -> None:
-    titles = [fmt.counter_title(line) for line in results.COUNTERS]
-    assert titles[0] == "Syncs"
-    assert titles[-1].endswith(", in loader workers")
-
-
-def test_a_line_fails_only_if_the_throughput_does() -> None:
-    speed = results.failed().throughput
-    assert speed is not None
-    line = speed.lines[0]
-    assert fmt.line_state(speed, line) == FAIL
-    unconfirmed = replace(speed, state=INCONCLUSIVE, confirmed=False)
-    assert fmt.line_state(unconfirmed, line) == INCONCLUSIVE
 
 
 def test_what_could_be_detected() -> None:

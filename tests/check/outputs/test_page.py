@@ -61,31 +61,36 @@ def test_the_page_is_sound(name: str) -> None:
     assert results.everything()[name].state in page.text
 
 
-def test_counters_that_fail_come_first() -> None:
-    rows = table(gate_sections(results.failed()), "Counters per step").rows
+def test_a_failure() -> None:
+    sections = gate_sections(results.failed())
+    rows = table(sections, "Counters per step").rows
     names = [row[0].text for row in rows]
-    assert names[:4] == ["Syncs", "Calls that would sync on a GPU", "H2D copies", "Allocations"]
+    assert names[:4] == ["Syncs", "Calls that would sync on a GPU", "H2D copies", "Allocations"], (
+        "those that fail first"
+    )
     assert [row[1].judged for row in rows][:3] == ["bad", "bad", "good"]
-
-
-def test_lines_that_changed_are_locations() -> None:
-    (row,) = table(gate_sections(results.failed()), "Lines at which counters changed").rows
+    (row,) = table(sections, "Lines at which counters changed").rows
     assert (row[0].text, row[0].note, row[0].code) == ("examples/train.py:104", "train_step, item", True)
     assert [cell.text for cell in row[1:]] == ["+1 sync", "0", "1"]
+    speed = results.speed(results.failed())
+    rounds = table(sections, "Every round")
+    assert rounds.columns[4].title == "Slow-down"
+    assert [row[4].sort for row in rounds.rows] == [100 * math.expm1(value or 0) for value, _ in speed.round_slowdowns]
+    verdict = sections[0].blocks
+    assert isinstance(verdict[1], Text)
+    assert verdict[1].text == results.failed().explanation, "where the time went stands below the verdict"
+    assert not isinstance(gate_sections(results.passed())[0].blocks[1], Text)
+    (warnings,) = [block for block in verdict if isinstance(block, Items)]
+    assert (warnings.title, len(warnings.items)) == ("Warnings", 2)
 
 
 def test_the_figure_draws_estimates_rounds_and_limits() -> None:
     (figure,) = of_kind(gate_sections(results.failed()), IntervalChart)
     assert isinstance(figure, IntervalChart)
-    assert [row.label for row in figure.rows] == [
-        "typical step",
-        "all steps",
-        "base against itself",
-    ]
+    assert [row.label for row in figure.rows] == ["typical step", "all steps", "base against itself"]
     assert [(level.value, level.text) for level in figure.levels] == [(0.0, "0%"), (5.0, "5%")]
     assert figure.rows[0].value == pytest.approx(100 * math.expm1(0.0521))
-    gate = results.failed().throughput
-    assert gate is not None
+    gate = results.speed(results.failed())
     first, _, control = figure.rows
     assert first.dots == tuple(100 * math.expm1(value or 0) for value, _ in gate.round_slowdowns)
     assert all(3 < dot < 8 for dot in first.dots), first.dots
@@ -102,28 +107,12 @@ def test_the_figure_draws_estimates_rounds_and_limits() -> None:
 
 def test_a_round_of_one_side_is_not_drawn() -> None:
     measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(CONTROL, 1, ())))
-    speed = results.passed().throughput
-    assert speed is not None
+    speed = results.speed(results.passed())
     speed = replace(speed, rounds=(measured,), round_slowdowns=((None, None),), lines=())
     sections = gate_sections(replace(results.passed(), throughput=speed))
     assert of_kind(sections, IntervalChart) == []
     (row,) = table(sections, "Every round").rows
     assert (row[2].text, bool(row[3].missing), bool(row[4].missing)) == ("51.0", True, True)
-
-
-def test_rounds_show_the_slowdowns_of_the_verdict() -> None:
-    speed = results.failed().throughput
-    assert speed is not None
-    rounds = table(gate_sections(results.failed()), "Every round")
-    assert rounds.columns[4].title == "Slow-down"
-    assert [row[4].sort for row in rounds.rows] == [100 * math.expm1(value or 0) for value, _ in speed.round_slowdowns]
-
-
-def test_where_the_time_went_stands_below_the_verdict() -> None:
-    blocks = gate_sections(results.failed())[0].blocks
-    assert isinstance(blocks[1], Text)
-    assert blocks[1].text == results.failed().explanation
-    assert not isinstance(gate_sections(results.passed())[0].blocks[1], Text)
 
 
 def test_a_pass_says_what_it_rules_out_and_a_fail_does_not_say_what_it_could_have_seen() -> None:
@@ -142,11 +131,6 @@ def test_what_was_not_measured_is_marked_as_missing() -> None:
     assert isinstance(stats, Stats)
     assert [bool(stat.value.missing) for stat in stats.items] == [True, True, False]
     assert of_kind(gate_sections(results.unmeasured()), IntervalChart) == []
-
-
-def test_warnings_stand_with_the_verdict() -> None:
-    (warnings,) = [block for block in gate_sections(results.failed())[0].blocks if isinstance(block, Items)]
-    assert (warnings.title, len(warnings.items)) == ("Warnings", 2)
 
 
 def test_the_comparison_follows_with_titles_of_its_own() -> None:

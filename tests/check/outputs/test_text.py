@@ -36,10 +36,7 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
 
 
 def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:
-    for options, expected in (
-        ({"baseline_file": "b.json"}, ["fewer-than-baseline"]),
-        ({"mode": "against"}, ["fewer"]),
-    ):
+    for options, expected in (({"baseline_file": "b.json"}, ["fewer-than-baseline"]), ({"mode": "against"}, ["fewer"])):
         assert [reason.code for reason in result(20, 10, **options).counters[0].reasons] == expected
 
 

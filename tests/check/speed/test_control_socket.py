@@ -56,9 +56,7 @@ def test_a_connection_counts_from_its_first_complete_message(server: ControlServ
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"7\n", b"[1]\n", b"{\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n"],
-    ids=lambda data: repr(data[:8]),
+    "data", [b"7\n", b"[1]\n", b"{\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n"], ids=lambda data: repr(data[:8])
 )
 def test_clients_that_send_no_json_objects_are_dropped(server: ControlServer, data: bytes) -> None:
     with connect(server) as good, connect(server) as bad:

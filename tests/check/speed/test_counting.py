@@ -32,9 +32,7 @@ def totals(folder: Path, source: str, **settings: int) -> list[tuple[int, float]
         pytest.param(LATE_MARKS, 5, 2, (5, 40), id="marks that come after optimizers"),
     ],
 )
-def test_counts_of_so_many_steps(
-    tmp_path: Path, source: str, steps: int, warmup: int, expected: tuple[int, int]
-) -> None:
+def test_counts_of_given_steps(tmp_path: Path, source: str, steps: int, warmup: int, expected: tuple[int, int]) -> None:
     assert totals(tmp_path, source, steps=steps, warmup=warmup) == [expected] * 2
 
 

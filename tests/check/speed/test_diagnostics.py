@@ -84,10 +84,6 @@ def test_it_is_raised_alone(name: str) -> None:
     assert {one.code for one in found} <= {code, *others}
 
 
-def test_no_rounds_no_warnings() -> None:
-    assert warnings([]) == ()
-
-
 @pytest.mark.parametrize(
     "made",
     [CLEAN, replace(CLEAN, slower=0.0488), replace(CLEAN, tokens={BASE: 64, CANDIDATE: 64}), Made(pairs=16, steps=1)],
@@ -97,9 +93,7 @@ def test_clean_gates_raise_next_to_none(made: Made) -> None:
     assert not raised, raised
 
 
-def test_no_load_of_others_beside_many_cores() -> None:
-    assert warnings(during(some(5), Conditions(load=6.0, cores=64))) == ()
-
-
-def test_a_slow_machine_raises_nothing_where_the_sides_agree() -> None:
-    assert warnings(slowed(some(5), 2, 1.3)) == ()
+def test_what_raises_no_warning() -> None:
+    assert warnings([]) == ()
+    assert warnings(during(some(5), Conditions(load=6.0, cores=64))) == (), "many cores are left"
+    assert warnings(slowed(some(5), 2, 1.3)) == (), "a slow machine where the sides agree"

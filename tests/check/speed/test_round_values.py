@@ -30,10 +30,8 @@ def test_each_block_is_in_at_most_one_pair(order: str, expected: int) -> None:
 
 
 def test_pairs_tell_the_sides_and_which_came_first() -> None:
-    one = Round(
-        1, MEASURE, (), (StepBlock(BASE, 0, (10,)), StepBlock(CANDIDATE, 1, (20, 40)), StepBlock(CANDIDATE, 2, (30,)))
-    )
-    one = replace(one, blocks=(*one.blocks, StepBlock(BASE, 3, (15,))))
+    made = ((BASE, (10,)), (CANDIDATE, (20, 40)), (CANDIDATE, (30,)), (BASE, (15,)))
+    one = Round(1, MEASURE, (), tuple(StepBlock(side, begin, steps) for begin, (side, steps) in enumerate(made)))
     pairs = block_pairs(one, CANDIDATE)
     assert pairs.base.tolist() == [10, 15]
     assert pairs.side.tolist() == [30, 30], "time for a step: the first block has two"

@@ -18,9 +18,8 @@ def test_load_steal_and_throttling(tmp_path: Path) -> None:
     conditions = load.conditions()
     assert (conditions.load, conditions.steal, conditions.throttled) == (2.0, 0.2, ("GPU 0: power cap",))
     assert conditions.cores
-
-
-def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
-    load = SystemLoad(proc=tmp_path)
-    load.sample()
-    assert (load.conditions().load, load.conditions().steal) == (None, None)
+    stat.unlink()
+    loadavg.unlink()
+    unreadable = SystemLoad(proc=tmp_path)
+    unreadable.sample()
+    assert (unreadable.conditions().load, unreadable.conditions().steal) == (None, None)

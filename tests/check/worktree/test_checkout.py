@@ -87,7 +87,7 @@ def test_within_another_checkout_it_lies_in_gits_own_folder(repository: Path, ot
     assert remaining_folders(repository) == []
 
 
-def test_on_another_file_system_the_side_is_flagged(
+def test_another_file_system_is_told(
     repository: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch, git: Any
 ) -> None:
     real = tempfile.mkdtemp
@@ -256,9 +256,7 @@ def assert_one_line(repository: Path, message: str) -> None:
         ("contents.link_files", "cannot make HEAD~1 ready in .*: No space left on device"),
     ],
 )
-def test_a_full_disk_is_one_line(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
-) -> None:
+def test_a_full_disk_is_a_line(repository: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str) -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

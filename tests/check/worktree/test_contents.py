@@ -115,9 +115,6 @@ def test_a_bad_link_is_one_line(repository: Path, name: str, message: str) -> No
         pass
 
 
-# ---------------------------------------------------------------- byte code
-
-
 @pytest.fixture
 def compiled(repository: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Modules of the working tree: compiled, compiled before a change, never compiled, with a syntax error."""
@@ -150,7 +147,7 @@ def test_modules_that_the_working_tree_has_compiled_are_compiled(compiled: Path,
         assert git(side.cwd, "status", "--porcelain") == ""
 
 
-def test_nothing_remains_below_a_cache_prefix_of_the_user(
+def test_a_cache_prefix_of_the_user_is_clean_after(
     compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = tmp_path / "prefix"

@@ -171,7 +171,7 @@ def changed(repository: Path, git: Any, inspected_once: None) -> Path:
     return repository
 
 
-def test_an_interrupted_environment_is_made_again(
+def test_an_interrupted_one_is_made_again(
     changed: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, git: Any
 ) -> None:
     monkeypatch.setenv("interrupted", "1")
@@ -225,9 +225,7 @@ def test_ignored_files_require_nothing(repository: Path, calls: list[str], git: 
         assert side.notes == ()
 
 
-def test_commands_run_the_python_and_the_scripts_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_use_python_and_scripts_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user, revision = tmp_path / "user", tmp_path / "revision"
     for folder, names in ((user, ("python", "torchrun", "only-mine")), (revision, ("python", "torchrun"))):
         folder.mkdir()

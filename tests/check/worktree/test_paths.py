@@ -62,7 +62,7 @@ def test_a_src_folder_of_packages_is_added(mapping: PathMapping, tmp_path: Path)
     assert mapping.python_path("/a", []) == f"/a{os.pathsep}{tmp_path}/tree/src"
 
 
-def test_an_editable_install_is_not_imported_by_the_revision(
+def test_an_editable_install_is_not_used(
     repository: Path, tmp_path: Path, git: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The two ways in which tools install so: a folder on sys.path, and a finder with a table of packages."""
@@ -102,13 +102,8 @@ def test_modules_of_the_working_tree_are_found(tmp_path: Path) -> None:
     (root / "a.py").write_text("")
     (tmp_path / "link").symlink_to(root)
     inside = str(root / "a.py")
-    files = [
-        str(tmp_path / "link" / "a.py"),
-        inside,
-        str(root / ".venv" / "lib" / "m.py"),
-        "/usr/lib/os.py",
-        sys.executable,
-    ]
+    outside = [str(root / ".venv" / "lib" / "m.py"), "/usr/lib/os.py", sys.executable]
+    files = [str(tmp_path / "link" / "a.py"), inside, *outside]
     assert working_tree_files(files, root) == (inside,)
     assert working_tree_files(files, tmp_path / "link") == (inside,)
     tree = tmp_path / "profiler-check-1" / "repo"
@@ -124,12 +119,9 @@ def test_which_python_a_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (scripts / name).write_text(text)
         (scripts / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(scripts))
-    expected = str(scripts / "python")
-    assert find_interpreter(["python", "a.py"], tmp_path) == expected
-    assert find_interpreter(["bin/python", "a.py"], tmp_path) == expected
-    assert find_interpreter(["tool"], tmp_path) == expected
-    assert find_interpreter([str(scripts / "run.sh")], tmp_path) == expected
-    assert find_interpreter(["env", "A=1", "python", "a.py"], tmp_path) == expected
+    script = str(scripts / "run.sh")
+    for words in (["python", "a.py"], ["bin/python", "a.py"], ["tool"], [script], ["env", "A=1", "python", "a.py"]):
+        assert find_interpreter(words, tmp_path) == str(scripts / "python"), words
     assert find_interpreter(["run.sh", sys.executable, "a.py"], tmp_path) == sys.executable
 
 

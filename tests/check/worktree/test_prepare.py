@@ -46,9 +46,7 @@ def test_the_revision_runs_and_nothing_of_the_users_is_touched(repository: Path,
 
 
 @pytest.mark.parametrize("ending", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_it_is_removed_whatever_ends_the_check(
-    repository: Path, tmp_path: Path, git: Any, ending: type[BaseException]
-) -> None:
+def test_it_is_removed_after_any_end(repository: Path, tmp_path: Path, git: Any, ending: type[BaseException]) -> None:
     with pytest.raises(ending), at_revision("HEAD", repository):
         raise ending
     assert git(repository, "worktree", "list").count("\n") == 0
@@ -92,7 +90,7 @@ def test_the_folder_and_the_arguments_are_those_of_the_revision(repository: Path
         assert (side.cwd / "part.txt").read_text() == "1\n"
 
 
-def test_a_temporary_folder_within_the_repository_is_not_used(
+def test_a_temporary_folder_in_the_repository_is_unused(
     repository: Path, monkeypatch: pytest.MonkeyPatch, git: Any
 ) -> None:
     (repository / "tmp").mkdir()

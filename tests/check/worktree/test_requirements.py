@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.worktree.requirements import (
-    Requirements,
-    changed_files,
-    find_requirements,
-    requirement_files,
-)
+from profiler.check.worktree.requirements import Requirements, changed_files, find_requirements, requirement_files
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -69,14 +64,8 @@ def test_only_folders_from_the_working_folder_upward_count(tmp_path: Path) -> No
 
 
 def test_included_files_count(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "requirements.txt": "-r deps/base.in\n--constraint=deps/pins.txt",
-            "deps/base.in": "a\n",
-            "deps/pins.txt": "-r ../requirements.txt\n",
-        },
-    )
+    deps = {"deps/base.in": "a\n", "deps/pins.txt": "-r ../requirements.txt\n"}
+    root = write(tmp_path, {"requirements.txt": "-r deps/base.in\n--constraint=deps/pins.txt", **deps})
     assert {file.name for file in requirement_files(root)} == {"requirements.txt", "base.in", "pins.txt"}
     key = required(root).key()
     (root / "deps" / "base.in").write_text("b\n")
@@ -101,11 +90,8 @@ def test_a_project_is_installed_if_needed(tmp_path: Path) -> None:
     write(root, {"requirements.txt": "r"})
     assert (required(root).dependencies, required(root).projects) == ((), ())
     installed = required(root, project_installed=True)
-    assert (installed.files, installed.dependencies, installed.projects) == (
-        (root / "requirements.txt",),
-        ("a>1",),
-        (root,),
-    )
+    found = (installed.files, installed.dependencies, installed.projects)
+    assert found == ((root / "requirements.txt",), ("a>1",), (root,))
 
 
 def test_local_folders_are_projects_and_files_are_not(tmp_path: Path) -> None:
@@ -130,13 +116,8 @@ def test_a_project_whose_requirements_only_a_build_tells(tmp_path: Path, text: s
 
 
 def test_versions_in_lock_files_are_constraints(tmp_path: Path) -> None:
-    packages = [
-        ("a", "1", "registry='x'"),
-        ("p", "1", "editable='.'"),
-        ("g", "1", "git='x'"),
-        ("n", "1", "registry='x'"),
-        ("n", "2", "registry='x'"),
-    ]
+    packages = [("a", "1", "registry='x'"), ("p", "1", "editable='.'"), ("g", "1", "git='x'")]
+    packages += [("n", "1", "registry='x'"), ("n", "2", "registry='x'")]
     lock = "".join(f"[[package]]\nname='{n}'\nversion='{v}'\nsource={{{source}}}\n" for n, v, source in packages)
     root = write(tmp_path, {"pyproject.toml": "[project]\nname='p'\ndependencies=['a']", "uv.lock": lock})
     assert required(root).constraints == ("a==1",)
