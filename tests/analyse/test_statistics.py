@@ -9,8 +9,7 @@ from profiler.analyse import statistics
 
 
 @pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (19, 2.093), (29, 2.045), (59, 2.001)],
+    ("degrees", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (19, 2.093), (29, 2.045), (59, 2.001)]
 )
 def test_students_t(degrees: int, quantile: float) -> None:
     assert statistics.student_t(degrees) == pytest.approx(quantile, abs=5e-4)

@@ -20,6 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from rich.console import Console
+
 from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
@@ -28,11 +30,13 @@ from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
+from profiler.report.model import Results
+from profiler.report.render import console as report_console
 from profiler.report.render import markdown as report_markdown
 from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import rendered
 from tests.check.outputs import results
-from tests.report import ladders
+from tests.report import hook_samples, ladders, samples
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = Path(__file__).parent / "runs"
@@ -52,6 +56,15 @@ CHECKED: Final = {
     "same-program": ("plain-light", "plain-standard"),
     "more-syncs": ("spikes", "syncing"),
     "case": ("01-fixed", "01-as-found"),
+}
+MADE_UP: Final[dict[str, Callable[[], Results]]] = {
+    "comparison": samples.comparison,
+    "three-sides": samples.three_sides,
+    "forced": samples.forced_comparison,
+    "empty": samples.empty_comparison,
+    "run": samples.analysis,
+    "run-of-hooks": hook_samples.run,
+    "comparison-of-hooks": hook_samples.comparison,
 }
 _CHANGING: Final = ("created_at", "directory", "out", "machine", "profiler_version")
 """Keys of JSON documents that depend on when and where a report is made."""
@@ -89,6 +102,8 @@ def cases() -> dict[str, Callable[[], Output]]:
         add(f"check-made-up-{name.replace(' ', '-')}", made_up_result, name)
     for name in ladders.EVERYTHING:
         add(f"ladder-{name}", made_up_ladder, name)
+    for name in MADE_UP:
+        add(f"made-up-{name}", made_up_report, name)
     for index in range(len(_selected_gates())):
         add(f"check-recorded-{index:02}", recorded_gate, index)
     return found
@@ -145,6 +160,22 @@ def made_up_ladder(name: str) -> Output:
     report = build_report(subject)
     report = replace(report, sections=tuple(section for section in report.sections if section.key in added))
     return Output({key: document[key] for key in ("verdict", "ladder")}, {"Markdown": report_markdown.render(report)})
+
+
+def made_up_report(name: str) -> Output:
+    """All sections of a made-up run or comparison; of its JSON everything but the curves and flame graphs."""
+    subject = MADE_UP[name]()
+    report, stream = build_report(subject), io.StringIO()
+    report_console.print_report(report, full=True, console=Console(file=stream, width=100, color_system=None))
+    return Output(_without_curves(json.loads(rendered(subject, "json"))), {
+        "Markdown": report_markdown.render(report), "terminal": stream.getvalue()
+    })  # fmt: skip
+
+
+def _without_curves(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_curves(item) for key, item in value.items() if key not in ("series", "flame", "runs")}
+    return [_without_curves(item) for item in value] if isinstance(value, list) else value
 
 
 def recorded_gate(index: int) -> Output:

@@ -78,7 +78,6 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 def read_rounds(process: subprocess.Popen[str], rounds: int) -> None:
     """Wait until MARKED has printed so many rounds: it is well under way."""
-    assert process.stdout is not None
     for _ in range(rounds):
         line = process.stdout.readline()
         assert line.startswith("round"), f"{line!r}; {process.stderr.read() if process.stderr else ''}"

@@ -47,5 +47,4 @@ def regions(run: Run) -> list[str]:
 
 def counted(recorder: Recorder | None, name: str) -> float:
     """What has been counted since the last boundary."""
-    assert recorder is not None
     return recorder.counters.get(name, 0.0)

@@ -29,10 +29,7 @@ CURES: dict[str, tuple[str, str, float, float, float]] = {
     "blocking-wait": ("a host core that spins while it waits for the device", "spinning-wait", 0.97, 0.998, 1.001),
 }
 # fmt: on
-NEEDS = {
-    "prefetch": ("async", "device-loss", "zero-copy"),
-    "quiet-logging": ("async", "device-loss"),
-}
+NEEDS = {"prefetch": ("async", "device-loss", "zero-copy"), "quiet-logging": ("async", "device-loss")}
 BASE = 39_300.0
 REASON = "does other work: no like-for-like ratio"
 _NOISE = 0.03
@@ -165,7 +162,6 @@ def with_ladder(found: Ladder | None = None) -> Comparison:
     plain = samples.comparison(title="SYNTHETIC: fixed against as-found")
     first = plain.sides[0]
     runs = tuple(replace(run, series=(*run.series, *stuck())) for run in first.runs)
-    assert first.detail is not None
     counted = Measure("tokenized_samples_per_step", 8.0, "1/step")
     detail = replace(first.detail, measures={**first.detail.measures, counted.name: counted})
     return replace(
@@ -204,7 +200,6 @@ def in_points() -> Comparison:
         for side in found.sides
     )
     climbed = comparison_ladder(found)
-    assert climbed is not None
     rows = tuple(replace(row, measures=counted(row.measures)) for row in climbed.rows if row.kind != "chunk size")
     return replace(found, sides=sides, floor=None, verdict="", extensions={"ladder": replace(climbed, rows=rows)})
 

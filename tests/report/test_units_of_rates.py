@@ -32,12 +32,6 @@ def test_a_report_of_points_never_speaks_of_tokens(ladder: bool) -> None:
     assert "tokens/s" not in text
 
 
-def test_others_speak_of_tokens_as_ever() -> None:
-    text = render(build(ladders.with_ladder()))
-    assert "Tokens a second" in text
-    assert "points/s" not in text
-
-
 def first_rows(subject: Comparison) -> set[str]:
     """Measures in the table of the verdict."""
     (table,) = [table for table in of_kind(subject, "verdict", Table) if table.caption == "Before and after"]

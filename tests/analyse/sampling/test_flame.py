@@ -28,7 +28,6 @@ def sampled() -> RunBuilder:
 
 def test_values_are_seconds_per_step_by_share_of_samples() -> None:
     tree = analyse(sampled().build()).flame
-    assert tree is not None
     # 160 ms of 200 ms were sampled; the shares are scaled to the step time of 100 ms
     scale = 0.100 / 160
     assert (tree.name, tree.value) == ("all", pytest.approx(0.100))
@@ -46,7 +45,6 @@ def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
     builder.stack((MAIN, LOOP), 0, 99_990)
     builder.stack((MAIN, SYNC), 99_990, 100_000)  # 1/10,000
     tree = analyse(builder.build()).flame
-    assert tree is not None
     assert [child.name for child in tree.children[0].children] == ["loop"]
     builder = RunBuilder()
     builder.step(0, 100)
@@ -58,10 +56,7 @@ def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
 
 
 def test_without_samples_there_is_a_reason() -> None:
-    for level, reason in (
-        ("light", "level-light"),
-        ("standard", "no-stack-samples"),
-    ):
+    for level, reason in (("light", "level-light"), ("standard", "no-stack-samples")):
         builder = RunBuilder(level=level)
         builder.step(0, 100)
         analysis = analyse(builder.build())
@@ -95,7 +90,6 @@ def test_our_wrappers_are_their_callers_time_and_a_recorded_call_stands_for_its_
     builder.stack((MAIN, LOOP, ours, SYNC), 40, 60)
     builder.stack((MAIN, LOOP_2, ours), 60, 100)
     tree = analyse(builder.build()).flame
-    assert tree is not None
     (main,) = tree.children
     (loop,) = main.children
     assert [(child.name, child.site) for child in loop.children] == [

@@ -12,16 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import (
-    backward,
-    checkpoints,
-    datasets,
-    functions,
-    loader,
-    optimizers,
-    tensors,
-    tokenizers,
-)
+from profiler.agent.hooks import backward, checkpoints, datasets, functions, loader, optimizers, tensors, tokenizers
 from profiler.analyse.sampling.code_origin import PackageFolders
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.model import Site

@@ -51,7 +51,6 @@ def test_an_evaluation_every_tenth_step() -> None:
     for number in range(60):
         steps.step(*[(EVALUATE, 250.0)] * (number % 10 == 4))
     found = steps.found()
-    assert found is not None
     assert (found.count, found.steps, found.every) == (6, 60, 10)
     assert found.times == pytest.approx(26)
     assert found.share == pytest.approx(1500 / 2100)
@@ -65,7 +64,6 @@ def test_of_an_evaluation_that_calls_much_the_line_that_calls_it_is_named() -> N
         below = [((*EVALUATE[:2], f"model.py:{line}:forward"), 50.0) for line in (7, 8, 9)]
         steps.step(*below * (number % 10 == 4))
     found = steps.found()
-    assert found is not None
     assert lines(found) == [("evaluate", 36, 1.0)]
 
 
@@ -75,7 +73,6 @@ def test_two_kinds_below_one_caller_are_two_lines() -> None:
         long = [((LOOP, "train.py:36:evaluate"), 75.0), ((LOOP, "train.py:40:save"), 25.0)]
         steps.step(*long * (number % 10 == 4))
     found = steps.found()
-    assert found is not None
     assert lines(found) == [("evaluate", 36, 0.75), ("save", 40, 0.25)]
 
 
@@ -84,7 +81,6 @@ def test_hiccups_of_the_machine_beside_them_are_not_counted() -> None:
     for number in range(100):
         steps.step(*[(EVALUATE, 250.0)] * (number % 10 == 4), slow=3.0 if number in (7, 8, 31, 33, 50) else 1.0)
     found = steps.found()
-    assert found is not None
     assert (found.count, found.every) == (10, 10)
 
 
@@ -93,7 +89,6 @@ def test_every_fifth_batch_is_larger() -> None:
     for number in range(60):
         steps.step(slow=4.0 if number % 5 == 0 else 1.0)
     found = steps.found()
-    assert found is not None
     assert found.every == 5
     assert found.times == pytest.approx(4)
     assert lines(found) == [("step", 10, 0.5)]
@@ -104,7 +99,6 @@ def test_a_loaded_machine_has_no_line() -> None:
     for _ in range(300):
         steps.step(slow=4.0 if chance.random() < 0.08 else 1.0)
     found = steps.found()
-    assert found is not None
     assert (found.every, found.enough, found.lines) == (0, True, ())
 
 
@@ -120,7 +114,6 @@ def test_random_steps_with_a_line_of_their_own() -> None:
     for _ in range(300):
         steps.step(*[((LOOP, "train.py:70:grow"), 30.0)] * (chance.random() < 0.08))
     found = steps.found()
-    assert found is not None
     assert found.every == 0
     assert lines(found) == [("grow", 70, 1.0)]
 
@@ -131,7 +124,6 @@ def test_one_huge_step_is_told_only_where_others_never_are(frames: tuple[str, ..
     for number in range(200):
         steps.step(*[(frames, 1000.0)] * (number == 77))
     found = steps.found()
-    assert found is not None
     assert (found.count, found.every, lines(found)) == (1, 0, named)
 
 
@@ -142,7 +134,6 @@ def test_too_few_samples_name_nothing() -> None:
     builder.stack(EVALUATE, 400 * MS, 450 * MS)
     run = builder.build()
     found = spikes(run, measured_window(run))
-    assert found is not None
     assert (found.every, found.samples, found.enough, found.lines) == (10, 5, False, ())
 
 
@@ -170,7 +161,6 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
             builder.stack(FORWARD, begin + 5 * MS, begin + 15 * MS)
     run = builder.build()
     found = spikes(run, measured_window(run))
-    assert found is not None
     assert found.samples == 24
     assert lines(found) == [("forward", 7, 1.0)]
 
@@ -181,5 +171,4 @@ def test_without_stacks_the_steps_are_told_all_the_same() -> None:
         builder.step(number * 100 * MS, number * 100 * MS + (60 * MS if number % 10 == 4 else 10 * MS))
     run = builder.build()
     found = spikes(run, measured_window(run))
-    assert found is not None
     assert (found.every, found.samples, found.enough) == (10, 0, False)

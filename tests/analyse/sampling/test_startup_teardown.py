@@ -49,11 +49,7 @@ def test_traced_steps_and_pauses_are_no_warm_up() -> None:
     for number in range(9):
         builder.step(number * S, (number + 1) * S, warmup=number in {0, 3, 4, 7})
     found = [(one.period, one.seconds) for one in analyse(builder.build()).startup_teardown]
-    assert found == [
-        (Period.WARM_UP, 1),
-        (Period.TRACED, 2),
-        (Period.PAUSE, 1),
-    ]
+    assert found == [(Period.WARM_UP, 1), (Period.TRACED, 2), (Period.PAUSE, 1)]
 
 
 def test_without_samples_the_time_is_told_all_the_same() -> None:

@@ -120,11 +120,7 @@ def test_each_line_has_its_own_share(tmp_path: Path) -> None:
         ((MAIN, STEP, WAIT), 0, ThreadState.LOCK),
         ((MAIN, STEP, (LIB + "ssl.py", 9, "SSLSocket.read")), 0, ThreadState.NETWORK),
         ((MAIN, STEP, (LIB + "subprocess.py", 9, "Popen.wait")), 0, ThreadState.CHILD),
-        (
-            ((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),),
-            0,
-            ThreadState.CHILD,
-        ),
+        (((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),), 0, ThreadState.CHILD),
         ((MAIN, STEP), 0, ThreadState.IDLE),
         ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, ThreadState.IDLE),
     ],

@@ -146,7 +146,6 @@ def test_other_processes_that_were_not_seen_or_only_wait(samples: tuple[tuple[in
         builder.sample("process.cpu_s", second * S, value, pid=71)
     got = measures(builder)["children_cpu"]
     assert got.value is None
-    assert got.reason is not None
     assert got.reason.code == why
 
 

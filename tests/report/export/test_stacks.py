@@ -88,11 +88,9 @@ def lines(run: Run, *, threads: bool = False) -> dict[str, int]:
 
 
 def test_the_same_stack_is_one_line(run: Run) -> None:
-    assert lines(run) == {
-        "main (t.py:1);f (t.py:2)": 46,
-        "main (t.py:1)": 10,
-        "odd (o%0A%3B.py:3)": 7,
-    }, "40.6 µs on one thread and 5 µs on another; what rounds to nothing is left out"
+    assert lines(run) == {"main (t.py:1);f (t.py:2)": 46, "main (t.py:1)": 10, "odd (o%0A%3B.py:3)": 7}, (
+        "40.6 µs on one thread and 5 µs on another; what rounds to nothing is left out"
+    )
 
 
 def test_threads_can_stand_before(run: Run) -> None:

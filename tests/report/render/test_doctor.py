@@ -22,7 +22,6 @@ ROWS = (
 def drawn(width: int, *, unicode: bool = True) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(doctor_view(ROWS, width=width, unicode=unicode))
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 

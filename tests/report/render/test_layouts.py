@@ -29,7 +29,6 @@ def lines(*rows: tuple[Cell, ...]) -> Table:
 
 def test_only_tables_that_are_too_wide_are_stacked() -> None:
     layout = phone_layout(lines())
-    assert layout is not None
     assert layout.classes == "stacks", "a name of code is no line"
     assert phone_layout(SMALL) is None
     assert phone_layout(TWO) is None, "two columns always find room"
@@ -51,21 +50,18 @@ def test_tables_with_several_shares_have_no_bar() -> None:
 def test_short_texts_stand_among_the_numbers() -> None:
     table = Table("t", (Column("Line"), Column("Mostly"), Column("In")), ((ROW[0], Cell("idle"), Cell("x" * 60)),) * 2)
     layout = phone_layout(table)
-    assert layout is not None
     assert layout.short == (False, True, False)
 
 
 def test_a_line_in_a_later_column_keeps_its_numbers_behind_it() -> None:
     columns = (Column("a: line"), Column("a", number=True), Column("b: line"), Column("b", number=True))
     layout = phone_layout(Table("t", columns, ((ROW[0], ROW[2], ROW[0], ROW[2]),)))
-    assert layout is not None
     assert layout.classes == "stacks ordered"
 
 
 def test_four_short_cells_make_two_by_two() -> None:
     columns = (Column("Side"), *(Column(name * 14, number=True) for name in "abcd"))
     layout = phone_layout(Table("t", columns, ((Cell("x"), *(ROW[2],) * 4),)))
-    assert layout is not None
     assert layout.classes == "stacks pairs"
 
 

@@ -120,14 +120,6 @@ def test_markdown_keeps_hostile_text_as_text() -> None:
     assert markdown.escape("a|b `c` [d](http://e)") == "a\\|b \\`c\\` \\[d\\](http&#8203;://e)"
 
 
-def test_missing_values_have_a_footnote() -> None:
-    for text in (
-        markdown.render(build_report(samples.empty_comparison())),
-        printed(build_report(samples.empty_comparison()), 100),
-    ):
-        assert re.search(r"\[a\\?\] not measured: SYNTHETIC: no collector for tokens", text)
-
-
 def test_bars_and_curves_of_characters() -> None:
     assert bar(1.0, 4) == "████"
     assert bar(0.001, 4) == "▏"

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import (
-    RECEIVE,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    Analysis,
-    InputPart,
-    Measure,
-)
+from profiler.analyse.model import RECEIVE, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, Analysis, InputPart, Measure
 from profiler.report.sections.input import PLUGIN, conclusion
 from profiler.run.model import RunInfo, Site
 from tests.report import samples
@@ -112,7 +105,6 @@ def test_inline_tokenization_is_told() -> None:
 def test_a_row_for_each_part() -> None:
     parts = ("worker", "dataset", 0.9), ("main process", WAITING_FOR_WORKERS, 0.6)
     section = samples.build_section(PLUGIN, analysis(*parts))
-    assert section is not None
     table: Any = section.blocks[1]
     assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [
         ("dataset", "workers", "…/code/rows.py:12", "90.0"),

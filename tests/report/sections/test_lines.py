@@ -50,7 +50,6 @@ def texts(row: tuple[Cell, ...]) -> list[str]:
 
 def test_a_row_a_line_with_its_interval_and_what_it_is() -> None:
     section = samples.build_section(lines.PLUGIN, found())
-    assert section is not None
     [table] = tables(section.blocks)
     assert [texts(row) for row in table.rows] == [
         ["train.py:41", "graph._engine_run_backward", "60.0 ms", "60.0 %", "compute"],
@@ -61,7 +60,6 @@ def test_a_row_a_line_with_its_interval_and_what_it_is() -> None:
 
 def test_phases_are_a_bar_that_adds_up_and_say_where_they_lie() -> None:
     section = samples.build_section(lines.PLUGIN, found())
-    assert section is not None
     [bars] = [block for block in section.blocks if isinstance(block, StackedBars)]
     assert [segment.label for segment in bars.bars[0].segments] == ["backward", "after step", "elsewhere"]
     assert len({segment.tone for segment in bars.bars[0].segments}) == 3
@@ -72,7 +70,6 @@ def test_phases_are_a_bar_that_adds_up_and_say_where_they_lie() -> None:
 def test_many_lines_are_counted_that_are_left_out() -> None:
     many = tuple(replace(LINES[1], site=Site("train.py", number, "f"), share=0.01) for number in range(40))
     section = samples.build_section(lines.PLUGIN, replace(found(), lines=many))
-    assert section is not None
     [table] = tables(section.blocks)
     assert len(table.rows) == 25
     assert "15 more lines share 15.0% of the step" in table.note
@@ -84,7 +81,6 @@ def test_few_samples_are_said_to_be_a_hint() -> None:
         section = samples.build_section(
             lines.PLUGIN, replace(found(), lines=tuple(replace(line, samples=number) for line in LINES))
         )
-        assert section is not None
         notes += [table.note for table in tables(section.blocks)]
     assert notes[0].startswith("Only 40 stack samples (50 needed")
     assert notes[1].startswith("95% intervals")
@@ -92,7 +88,6 @@ def test_few_samples_are_said_to_be_a_hint() -> None:
 
 def test_time_outside_names_its_stretch_once() -> None:
     section = samples.build_section(startup_teardown.PLUGIN, found())
-    assert section is not None
     [table] = tables(section.blocks)
     assert [row[0].text for row in table.rows] == ["before the first step", "", "after the last step"]
     assert table.rows[2][2].missing == "no stack sample in it"
@@ -126,7 +121,6 @@ def in_terminal(comparison: Comparison, width: int = 120) -> str:
 def test_the_lines_of_two_sides_stand_beside_each_other_each_in_its_own_order() -> None:
     comparison = hook_samples.comparison()
     before, after = comparison.sides
-    assert after.detail is not None
     turned = replace(after.detail, lines=(after.detail.lines[1], after.detail.lines[0]))
     (table,) = compare_lines(samples.sides(replace(comparison, sides=(before, replace(after, detail=turned)))))
     assert [column.title for column in table.columns] == [

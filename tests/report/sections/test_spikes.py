@@ -17,7 +17,6 @@ SPIKES = Spikes(6, 60, 10, 26.0, 0.72, LINES, 150, enough=True)
 
 def tables(spikes: Spikes) -> list[Table]:
     section = samples.build_section(PLUGIN, replace(samples.analysis(), spikes=spikes))
-    assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
 
 

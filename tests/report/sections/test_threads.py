@@ -37,7 +37,6 @@ def analysis(*doings: ThreadActivity) -> Analysis:
 
 def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
     section = samples.build_section(PLUGIN, analysis(WAITING))
-    assert section is not None
     (items,) = (block for block in section.blocks if isinstance(block, Items))
     assert items.items[0] == (
         "rank 0 (7): waiting for data 62% of the time at …/u/train.py:44: for batch in loader: [in queue.Queue.get]; "
@@ -48,7 +47,6 @@ def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
 
 def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
     section = samples.build_section(PLUGIN, analysis(WAITING))
-    assert section is not None
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
     assert table.footnotes() == {"no window of the GIL's holder was recorded": "a"}
@@ -71,7 +69,6 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
         LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
     )
     section = samples.build_section(PLUGIN, analysis(replace(WAITING, lines=lines)))
-    assert section is not None
     items, table, _ = section.blocks
     assert isinstance(items, Items)
     assert "waiting for data 62% of the time, 45% at …/u/train.py:44: for batch" in items.items[0]

@@ -13,7 +13,6 @@ from tests.report import samples
 
 def test_what_the_click_does_stands_beside_the_button() -> None:
     section = samples.build_section(PLUGIN, samples.analysis())
-    assert section is not None
     [block] = section.blocks
     assert isinstance(block, TraceBlock)
     assert block.title == "as-found: steps 41 to 60 of 100, 1.20 s"
@@ -24,7 +23,6 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
 
 def test_each_side_has_its_own() -> None:
     section = samples.build_section(PLUGIN, samples.comparison())
-    assert section is not None
     assert [type(block) for block in section.blocks] == [TraceBlock, TraceBlock]
 
 
@@ -32,7 +30,6 @@ def test_reasons() -> None:
     section = samples.build_section(
         PLUGIN, replace(samples.analysis(), timeline=Timeline(reason=note("a single step of it takes 3 MB")))
     )
-    assert section is not None
     [block] = section.blocks
     assert isinstance(block, NotMeasured)
     assert block.reason == "a single step of it takes 3 MB; python -m profiler export RUN writes it"
