@@ -20,8 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from rich.console import Console
-
 from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
@@ -31,7 +29,6 @@ from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
 from profiler.report.model import Results
-from profiler.report.render import console as report_console
 from profiler.report.render import markdown as report_markdown
 from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import rendered
@@ -60,9 +57,7 @@ CHECKED: Final = {
 MADE_UP: Final[dict[str, Callable[[], Results]]] = {
     "comparison": samples.comparison,
     "three-sides": samples.three_sides,
-    "forced": samples.forced_comparison,
     "empty": samples.empty_comparison,
-    "run": samples.analysis,
     "run-of-hooks": hook_samples.run,
     "comparison-of-hooks": hook_samples.comparison,
 }
@@ -163,19 +158,13 @@ def made_up_ladder(name: str) -> Output:
 
 
 def made_up_report(name: str) -> Output:
-    """All sections of a made-up run or comparison; of its JSON everything but the curves and flame graphs."""
+    """All sections of a made-up run or comparison, and its JSON but for what stands in it twice."""
     subject = MADE_UP[name]()
-    report, stream = build_report(subject), io.StringIO()
-    report_console.print_report(report, full=True, console=Console(file=stream, width=100, color_system=None))
-    return Output(_without_curves(json.loads(rendered(subject, "json"))), {
-        "Markdown": report_markdown.render(report), "terminal": stream.getvalue()
-    })  # fmt: skip
-
-
-def _without_curves(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_curves(item) for key, item in value.items() if key not in ("series", "flame", "runs")}
-    return [_without_curves(item) for item in value] if isinstance(value, list) else value
+    document = json.loads(rendered(subject, "json"))
+    return Output(
+        {key: value for key, value in document.items() if key not in ("sides", "ratios")},
+        {"Markdown": report_markdown.render(build_report(subject))},
+    )
 
 
 def recorded_gate(index: int) -> Output:

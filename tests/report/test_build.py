@@ -120,7 +120,10 @@ def test_idle_time_says_which_pass_it_is_of_and_what_is_left_out() -> None:
     assert not [t for t in of_kind(samples.analysis(), "idle", blocks.Table) if "breakdown pass" in t.caption]
 
 
-def test_a_refused_comparison_is_marked() -> None:
+def test_a_forced_and_a_refused_comparison_are_marked() -> None:
+    forced = of_kind(samples.forced_comparison(), "verdict", blocks.Callout)[1]
+    assert (forced.tone, forced.label) == ("warning", "Forced")
+    assert "device: host against cuda" in forced.text
     refused = replace(samples.forced_comparison(), forced=False)
     assert of_kind(refused, "verdict", blocks.Callout)[1].label == "Not comparable"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import HOST_CATEGORIES, Comparison
+from profiler.analyse.model import Comparison
 from profiler.report.render.json import SIDE_KEYS, analysis_json, compare_json, render
 from tests.report import samples
 

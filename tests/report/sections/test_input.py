@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from profiler.analyse.model import RECEIVE, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, Analysis, InputPart, Measure
-from profiler.report.sections.input import PLUGIN, conclusion
+from profiler.report.sections.input import conclusion
 from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
@@ -35,11 +33,6 @@ def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -
 
 def concluded(*parts: tuple[str, str, float], **options: int) -> str:
     return conclusion(samples.sides(analysis(*parts, **options))[0])
-
-
-def test_no_section_without_input() -> None:
-    assert samples.build_section(PLUGIN, samples.comparison()) is None
-    assert samples.build_section(PLUGIN, analysis()) is None
 
 
 def test_busy_workers_and_a_waiting_thread_limit() -> None:
@@ -100,14 +93,3 @@ def test_inline_tokenization_is_told() -> None:
     both = concluded(("main process", "dataset" + INLINE, 0.05), ("main process", "tokenize" + INLINE, 0.2))
     assert both.endswith("spends 25.0% of each step on input: mostly tokenize."), "the first is not the largest"
     assert text.endswith("Outside of any loader the training thread spends 20.0% of each step on input: tokenize.")
-
-
-def test_a_row_for_each_part() -> None:
-    parts = ("worker", "dataset", 0.9), ("main process", WAITING_FOR_WORKERS, 0.6)
-    section = samples.build_section(PLUGIN, analysis(*parts))
-    table: Any = section.blocks[1]
-    assert [(row[0].text, row[1].text, row[2].text, row[4].text) for row in table.rows] == [
-        ("dataset", "workers", "…/code/rows.py:12", "90.0"),
-        (WAITING_FOR_WORKERS, "main process", "–", "60.0"),
-    ]
-    assert len(section.brief) == 1

@@ -45,13 +45,6 @@ def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
     assert section.brief == (items,), "an attached run has nothing that says more"
 
 
-def test_the_table_has_the_interval_and_says_what_was_not_measured() -> None:
-    section = samples.build_section(PLUGIN, analysis(WAITING))
-    (table,) = (block for block in section.blocks if isinstance(block, Table))
-    assert [cell.note for cell in table.rows[0] if cell.note] == ["55% to 69%"]
-    assert table.footnotes() == {"no window of the GIL's holder was recorded": "a"}
-
-
 def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> None:
     site, other = WAITING.site, Site("/data/u/train.py", 9, "log")
     assert site is not None
@@ -80,10 +73,6 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
     assert section.brief == (items, table)
     said = "rank 0 was waiting for data 62% of the time, 45% at train.py:44"
     assert said in verdict(analysis(replace(WAITING, lines=lines)))
-
-
-def test_without_stacks_there_is_no_section() -> None:
-    assert samples.build_section(PLUGIN, analysis()) is None
 
 
 def test_without_steps_the_verdict_is_what_the_job_was_doing() -> None:
