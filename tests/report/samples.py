@@ -43,80 +43,32 @@ LOOP = "/home/somebody/project/reference_trainer/lm/fixes/as_found.py"
 FIXED = "/home/somebody/project/reference_trainer/lm/fixes/chunked.py"
 TOKENIZER = "/home/somebody/project/reference_trainer/lm/tokenizer.py"
 
-UNITS = {
-    "tokens_per_s": "tokens/s",
-    "steps_per_s": "steps/s",
-    "step_time": "s",
-    "steps": "steps",
-    "device_utilization": "1",
-    "host_cpu": "cores",
-    "device_cpu": "cores",
-    "peak_memory": "bytes",
-    "loss": "1",
-    "accuracy": "1",
-}
-AS_FOUND = {
-    "tokens_per_s": 20_840.0,
-    "step_time": 0.14395,
-    "steps": 31.0,
-    "device_utilization": 0.0513,
-    "host_cpu": 1.02,
-    "device_cpu": 0.061,
-    "peak_memory": 412e6,
-    "loss": 0.98412,
-    "accuracy": 0.01588,
-    "syncs_per_step": 6000.0,
-    "h2d_per_step": 6001.0,
-    "d2h_per_step": 6000.0,
-    "h2d_bytes_per_step": 1_548_000.0,
-    "d2h_bytes_per_step": 780_000.0,
-    "allocations_per_step": 12_004.0,
-    "launches_per_step": 9002.0,
-}
-CURED = {
-    "tokens_per_s": 1_063_000.0,
-    "step_time": 0.002822,
-    "steps": 1590.0,
-    "device_utilization": 0.8841,
-    "host_cpu": 0.29,
-    "device_cpu": 0.91,
-    "peak_memory": 405e6,
-    "loss": 0.98412,
-    "accuracy": 0.01588,
-    "syncs_per_step": 1.0,
-    "h2d_per_step": 1.0,
-    "d2h_per_step": 1.0,
-    "h2d_bytes_per_step": 12_000.0,
-    "d2h_bytes_per_step": 12_008.0,
-    "allocations_per_step": 0.0,
-    "launches_per_step": 7.0,
-}
+MEASURES: tuple[tuple[str, str, float, float], ...] = (  # name, unit, as found, cured
+    ("tokens_per_s", "tokens/s", 20840.0, 1063000.0),
+    ("step_time", "s", 0.14395, 0.002822),
+    ("steps", "steps", 31.0, 1590.0),
+    ("device_utilization", "1", 0.0513, 0.8841),
+    ("host_cpu", "cores", 1.02, 0.29),
+    ("device_cpu", "cores", 0.061, 0.91),
+    ("peak_memory", "bytes", 412000000.0, 405000000.0),
+    ("loss", "1", 0.98412, 0.98412),
+    ("accuracy", "1", 0.01588, 0.01588),
+    ("syncs_per_step", "1/step", 6000.0, 1.0),
+    ("h2d_per_step", "1/step", 6001.0, 1.0),
+    ("d2h_per_step", "1/step", 6000.0, 1.0),
+    ("h2d_bytes_per_step", "bytes/step", 1548000.0, 12000.0),
+    ("d2h_bytes_per_step", "bytes/step", 780000.0, 12008.0),
+    ("allocations_per_step", "1/step", 12004.0, 0.0),
+    ("launches_per_step", "1/step", 9002.0, 7.0),
+)
+UNITS = {name: unit for name, unit, *_ in MEASURES} | {"steps_per_s": "steps/s"}
+AS_FOUND = {name: value for name, _, value, _ in MEASURES}
+CURED = {name: value for name, *_, value in MEASURES}
 FLOOR = AS_FOUND | {"tokens_per_s": 31_270.0, "steps": 47.0, "step_time": 0.09594, "device_utilization": 0.0104}
 
-AS_FOUND_BREAKDOWN = {
-    "input": 0.0059,
-    "sync": 0.0621,
-    "copy": 0.0408,
-    "launch": 0.0287,
-    "log": 0.0006,
-    "python": 0.0463,
-    "unattributed": 0.0021,
-}
-CURED_BREAKDOWN = {
-    "input": 0.00041,
-    "sync": 0.00219,
-    "copy": 0.00008,
-    "launch": 0.00017,
-    "log": 0.00005,
-    "python": 0.00019,
-    "unattributed": 0.00003,
-}
-
-
-def _unit(name: str) -> str:
-    if name in UNITS:
-        return UNITS[name]
-    return "bytes/step" if "bytes" in name else "1/step"
+CATEGORIES = ("input", "sync", "copy", "launch", "log", "python", "unattributed")
+AS_FOUND_BREAKDOWN = dict(zip(CATEGORIES, (0.0059, 0.0621, 0.0408, 0.0287, 0.0006, 0.0463, 0.0021), strict=True))
+CURED_BREAKDOWN = dict(zip(CATEGORIES, (0.00041, 0.00219, 8e-05, 0.00017, 5e-05, 0.00019, 3e-05), strict=True))
 
 
 def _measures(values: Mapping[str, float], noise: float, seed: str) -> dict[str, Measure]:
@@ -124,7 +76,7 @@ def _measures(values: Mapping[str, float], noise: float, seed: str) -> dict[str,
     scale = 1 + rng.uniform(-noise, noise)
     scaled = {"tokens_per_s": scale, "step_time": 1 / scale}
     return {
-        name: Measure(name, value * scaled.get(name, 1.0), _unit(name), n=28, source="light run")
+        name: Measure(name, value * scaled.get(name, 1.0), UNITS.get(name, "1/step"), n=28, source="light run")
         for name, value in values.items()
     }
 
@@ -384,6 +336,7 @@ def empty_comparison() -> Comparison:
     nothing = {
         name: Measure(name, None, unit, reason=note(f"SYNTHETIC: no collector for {name}"))
         for name, unit in UNITS.items()
+        if not name.endswith("_per_step")
     }
     runs = (
         Analysis(
