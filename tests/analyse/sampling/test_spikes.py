@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Container
+from typing import Any
 
 import pytest
 
@@ -46,42 +48,38 @@ def lines(found: Spikes) -> list[tuple[str, int, float]]:
     return [(line.site.function, line.site.line, round(line.share, 2)) for line in found.lines]
 
 
-def test_an_evaluation_every_tenth_step() -> None:
+def every_tenth(*extra: tuple[tuple[str, ...], float], count: int = 60, hiccups: Container[int] = ()) -> Steps:
     steps = Steps()
-    for number in range(60):
-        steps.step(*[(EVALUATE, 250.0)] * (number % 10 == 4))
+    for number in range(count):
+        steps.step(*extra * (number % 10 == 4), slow=3.0 if number in hiccups else 1.0)
+    return steps
+
+
+CALLEES = [((*EVALUATE[:2], f"model.py:{line}:forward"), 50.0) for line in (7, 8, 9)]
+TWO_KINDS = [((LOOP, "train.py:36:evaluate"), 75.0), ((LOOP, "train.py:40:save"), 25.0)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "count", "named"),
+    [
+        pytest.param(every_tenth((EVALUATE, 250.0)), 6, [("forward", 7, 1.0)], id="the innermost line that has it all"),
+        pytest.param(every_tenth(*CALLEES), 6, [("evaluate", 36, 1.0)], id="the caller of many lines"),
+        pytest.param(every_tenth(*TWO_KINDS), 6, [("evaluate", 36, 0.75), ("save", 40, 0.25)], id="two callees"),
+        pytest.param(
+            every_tenth((EVALUATE, 250.0), count=100, hiccups=(7, 8, 31, 33, 50)), 10, None, id="hiccups of the machine"
+        ),
+    ],
+)
+def test_every_tenth_step_is_long(steps: Steps, count: int, named: list[tuple[str, int, float]] | None) -> None:
     found = steps.found()
-    assert (found.count, found.steps, found.every) == (6, 60, 10)
-    assert found.times == pytest.approx(26)
-    assert found.share == pytest.approx(1500 / 2100)
-    # the innermost line that has it all
-    assert lines(found) == [("forward", 7, 1.0)]
+    assert (found.count, found.every) == (count, 10)
+    if named is not None:
+        assert lines(found) == named
 
 
-def test_of_an_evaluation_that_calls_much_the_line_that_calls_it_is_named() -> None:
-    steps = Steps()
-    for number in range(60):
-        below = [((*EVALUATE[:2], f"model.py:{line}:forward"), 50.0) for line in (7, 8, 9)]
-        steps.step(*below * (number % 10 == 4))
-    found = steps.found()
-    assert lines(found) == [("evaluate", 36, 1.0)]
-
-
-def test_two_kinds_below_one_caller_are_two_lines() -> None:
-    steps = Steps()
-    for number in range(60):
-        long = [((LOOP, "train.py:36:evaluate"), 75.0), ((LOOP, "train.py:40:save"), 25.0)]
-        steps.step(*long * (number % 10 == 4))
-    found = steps.found()
-    assert lines(found) == [("evaluate", 36, 0.75), ("save", 40, 0.25)]
-
-
-def test_hiccups_of_the_machine_beside_them_are_not_counted() -> None:
-    steps = Steps()
-    for number in range(100):
-        steps.step(*[(EVALUATE, 250.0)] * (number % 10 == 4), slow=3.0 if number in (7, 8, 31, 33, 50) else 1.0)
-    found = steps.found()
-    assert (found.count, found.every) == (10, 10)
+def test_how_long_they_take() -> None:
+    found = every_tenth((EVALUATE, 250.0)).found()
+    assert (found.steps, found.times, found.share) == (60, pytest.approx(26), pytest.approx(1500 / 2100))
 
 
 def test_every_fifth_batch_is_larger() -> None:
@@ -89,33 +87,24 @@ def test_every_fifth_batch_is_larger() -> None:
     for number in range(60):
         steps.step(slow=4.0 if number % 5 == 0 else 1.0)
     found = steps.found()
-    assert found.every == 5
-    assert found.times == pytest.approx(4)
-    assert lines(found) == [("step", 10, 0.5)]
+    assert (found.every, found.times, lines(found)) == (5, pytest.approx(4), [("step", 10, 0.5)])
 
 
-def test_a_loaded_machine_has_no_line() -> None:
+@pytest.mark.parametrize(
+    ("share", "extra", "slow", "named"),
+    [
+        pytest.param(0.08, [], 4.0, [], id="a loaded machine has no line"),
+        pytest.param(0.33, [], 4.0, None, id="many long steps are no exceptions"),
+        pytest.param(0.08, [((LOOP, "train.py:70:grow"), 30.0)], 1.0, [("grow", 70, 1.0)], id="a line of their own"),
+    ],
+)
+def test_long_steps_at_random(share: float, extra: list[Any], slow: float, named: list[Any] | None) -> None:
     chance, steps = random.Random(0), Steps()
     for _ in range(300):
-        steps.step(slow=4.0 if chance.random() < 0.08 else 1.0)
+        long = chance.random() < share
+        steps.step(*extra * long, slow=slow if long else 1.0)
     found = steps.found()
-    assert (found.every, found.enough, found.lines) == (0, True, ())
-
-
-def test_many_long_steps_without_a_rule_are_no_exceptions() -> None:
-    chance, steps = random.Random(0), Steps()
-    for _ in range(300):
-        steps.step(slow=4.0 if chance.random() < 0.33 else 1.0)
-    assert steps.found() is None
-
-
-def test_random_steps_with_a_line_of_their_own() -> None:
-    chance, steps = random.Random(0), Steps()
-    for _ in range(300):
-        steps.step(*[((LOOP, "train.py:70:grow"), 30.0)] * (chance.random() < 0.08))
-    found = steps.found()
-    assert found.every == 0
-    assert lines(found) == [("grow", 70, 1.0)]
+    assert (found and (found.every, found.enough, lines(found))) == (None if named is None else (0, True, named))
 
 
 @pytest.mark.parametrize(("frames", "named"), [(FORWARD, []), ((LOOP, "train.py:40:save"), [("save", 40, 1.0)])])
@@ -127,14 +116,16 @@ def test_one_huge_step_is_told_only_where_others_never_are(frames: tuple[str, ..
     assert (found.count, found.every, lines(found)) == (1, 0, named)
 
 
-def test_too_few_samples_name_nothing() -> None:
-    builder = RunBuilder(device="cpu")
+@pytest.mark.parametrize(("level", "samples"), [("standard", 5), ("light", 0)])
+def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
+    builder = RunBuilder(device="cpu", level=level)
     for number in range(40):
         builder.step(number * 100 * MS, number * 100 * MS + (60 * MS if number % 10 == 4 else 10 * MS))
-    builder.stack(EVALUATE, 400 * MS, 450 * MS)
+    if samples:
+        builder.stack(EVALUATE, 400 * MS, 450 * MS)
     run = builder.build()
     found = spikes(run, measured_window(run))
-    assert (found.every, found.samples, found.enough, found.lines) == (10, 5, False, ())
+    assert (found.every, found.samples, found.enough, found.lines) == (10, samples, False, ())
 
 
 def test_even_steps_and_few_steps_have_none() -> None:
@@ -163,12 +154,3 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
     found = spikes(run, measured_window(run))
     assert found.samples == 24
     assert lines(found) == [("forward", 7, 1.0)]
-
-
-def test_without_stacks_the_steps_are_told_all_the_same() -> None:
-    builder = RunBuilder(level="light")
-    for number in range(40):
-        builder.step(number * 100 * MS, number * 100 * MS + (60 * MS if number % 10 == 4 else 10 * MS))
-    run = builder.build()
-    found = spikes(run, measured_window(run))
-    assert (found.every, found.samples, found.enough) == (10, 0, False)
