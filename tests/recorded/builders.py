@@ -203,3 +203,26 @@ class RunBuilder:
             problems=self._problems,
             **tables,
         )
+
+
+def timeline(text: str, **options: Any) -> Run:
+    """A run of `KIND BEGIN END [FIELD ...]; ...` in ns: steps, warm-up steps, kernels, uploads, calls and regions.
+
+    The fields of a call are the time for which it blocks, its site and `thread=N`; those of a region are `depth=N`.
+    """
+    builder = RunBuilder(**options)
+    for record in text.split(";"):
+        kind, *words = record.split()
+        begin, end, *numbers = [int(word) for word in words if word.isdecimal()]
+        fields = {key: int(value) for key, _, value in (word.partition("=") for word in words if "=" in word)}
+        tid = {"tid": fields.pop("thread")} if "thread" in fields else {}
+        if kind in ("step", "warm-up"):
+            builder.step(begin, end, warmup=kind == "warm-up", **tid)
+        elif kind in ("kernel", "upload"):
+            builder.activity(ActivityKind.KERNEL if kind == "kernel" else ActivityKind.H2D, begin, end, **fields)
+        elif kind.upper() in CallKind.__members__:
+            site = next((word for word in words if ":" in word), None)
+            builder.call(CallKind[kind.upper()], begin, end, blocked=sum(numbers), site=site, **fields, **tid)
+        else:
+            builder.region(kind.replace("_", " "), begin, end, **fields, **tid)
+    return builder.build()

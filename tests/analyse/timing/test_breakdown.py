@@ -18,7 +18,7 @@ from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.fakes.seeds import for_each_seed
 from tests.fakes.sentences import warnings
-from tests.recorded.builders import MAIN, RunBuilder
+from tests.recorded.builders import MAIN, RunBuilder, timeline
 
 
 def ns_of(run: Run) -> list[dict[str, int]]:
@@ -29,35 +29,40 @@ def ns_of(run: Run) -> list[dict[str, int]]:
     return [{name: int(row[CODE[name]]) for name in HOST_CATEGORIES if row[CODE[name]]} for row in rows]
 
 
-def test_innermost_wins_and_blocked_parts_are_sync() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 1000)
-    builder.region("token loop", 100, 900)
-    builder.region("tokenize", 150, 250, depth=1)
-    builder.call(CallKind.LAUNCH, 300, 340)
-    builder.call(CallKind.H2D, 400, 450)
-    builder.call(CallKind.D2H, 500, 700, blocked=150)  # copies for 50, then blocks until its end
-    builder.call(CallKind.SYNC, 720, 780, blocked=30)  # all of a sync call is sync
-    builder.call(CallKind.ALLOC, 950, 960)
-    assert ns_of(builder.build()) == [
-        {
-            "input": 100,
-            "sync": 150 + 60,
-            "copy": 50 + 50,
-            "launch": 40 + 10,
-            "python": 800 - 100 - 40 - 50 - 200 - 60,
-            "unattributed": 100 + 90,
-        }
-    ]
-
-
-def test_regions_and_calls_are_cut_at_step_boundaries_and_gaps_between_steps_do_not_count() -> None:
-    builder = RunBuilder()
-    builder.step(100, 200)
-    builder.step(300, 400)
-    builder.region("forward", 50, 350)
-    builder.call(CallKind.SYNC, 190, 310, blocked=120)
-    assert ns_of(builder.build()) == [{"sync": 10, "python": 90}, {"sync": 10, "python": 40, "unattributed": 50}]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            # the d2h call copies for 50 and then blocks until its end; all of a sync call is sync
+            "step 0 1000; token_loop 100 900; tokenize 150 250 depth=1; launch 300 340; h2d 400 450; d2h 500 700 150; "
+            "sync 720 780 30; alloc 950 960",
+            [
+                {
+                    "input": 100,
+                    "sync": 150 + 60,
+                    "copy": 50 + 50,
+                    "launch": 40 + 10,
+                    "python": 800 - 100 - 40 - 50 - 200 - 60,
+                    "unattributed": 100 + 90,
+                }
+            ],
+            id="the innermost counts, and blocked parts are sync",
+        ),
+        pytest.param(
+            "step 100 200; step 300 400; forward 50 350; sync 190 310 120",
+            [{"sync": 10, "python": 90}, {"sync": 10, "python": 40, "unattributed": 50}],
+            id="regions and calls are cut at the ends of steps, and gaps between steps do not count",
+        ),
+        pytest.param(
+            "step 0 10; forward 0 10 depth=3; launch 0 10", [{"launch": 10}], id="a call as long as a region is in it"
+        ),
+        pytest.param(
+            "step 0 100; d2h 50 60 1000", [{"sync": 10, "unattributed": 90}], id="no call blocks longer than it takes"
+        ),
+    ],
+)
+def test_host_time_by_category(text: str, expected: list[dict[str, int]]) -> None:
+    assert ns_of(timeline(text, device="host")) == expected
 
 
 def test_other_threads_and_warm_up_do_not_count() -> None:
@@ -76,28 +81,9 @@ def test_other_threads_and_warm_up_do_not_count() -> None:
 
 
 def test_a_child_that_crosses_its_parents_end_is_cut_and_counted() -> None:
-    builder = RunBuilder()
-    builder.step(0, 100)
-    builder.region("tokenize", 10, 50)
-    builder.region("log", 40, 70)
-    run = builder.build()
+    run = timeline("step 0 100; tokenize 10 50; log 40 70")
     assert ns_of(run) == [{"input": 30, "log": 10, "unattributed": 60}]
     assert any(note.startswith("1 regions or calls ended after") for note in warnings(analyse(run)))
-
-
-def test_a_call_of_the_same_extent_as_a_region_is_inside_it() -> None:
-    builder = RunBuilder()
-    builder.step(0, 10)
-    builder.region("forward", 0, 10, depth=3)
-    builder.call(CallKind.LAUNCH, 0, 10)
-    assert ns_of(builder.build()) == [{"launch": 10}]
-
-
-def test_a_blocked_part_longer_than_its_call_is_the_call() -> None:
-    builder = RunBuilder()
-    builder.step(0, 100)
-    builder.call(CallKind.D2H, 50, 60, blocked=1000)
-    assert ns_of(builder.build()) == [{"sync": 10, "unattributed": 90}]
 
 
 def test_every_kind_of_call_and_the_named_regions_have_a_category() -> None:

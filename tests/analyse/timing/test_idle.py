@@ -17,7 +17,7 @@ from profiler.report.text import host_state
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.fakes.seeds import for_each_seed
-from tests.recorded.builders import RunBuilder
+from tests.recorded.builders import RunBuilder, timeline
 
 KERNEL = ActivityKind.KERNEL
 
@@ -40,114 +40,92 @@ def check_sum(run: Run) -> None:
     assert int((pieces.end - pieces.begin).sum()) == idle_ns(run, window)
 
 
-def test_a_gap_that_begins_in_a_sync_is_the_syncs_until_the_next_launch() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 1000)
-    builder.activity(KERNEL, 0, 100)
-    builder.call(CallKind.SYNC, 50, 120, blocked=70, site="t.py:88")
-    builder.call(CallKind.ALLOC, 200, 210, site="t.py:90")  # puts nothing on the queue
-    builder.call(CallKind.LAUNCH, 300, 310, site="t.py:91")
-    builder.activity(KERNEL, 330, 1000)
-    run = builder.build()
-    # 100..300 to the sync, which returns at 120
-    # 300..310 in the launch; 310..330 to nobody's call: no later one, so the one before
-    assert rows(run) == {
-        ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
-        ("after the sync", "sync", "t.py:88"): (180, 1),
-        ("in the launch call", "launch", "t.py:91"): (10, 1),
-        ("outside of any region after the call", "unattributed", "t.py:91"): (20, 1),
-    }
+RECORDING = (
+    "step 0 1000; kernel 0 100; sync 50 120 70 t.py:88; recording 200 300; launch 400 410 t.py:91; recording 900 1000; "
+    "kernel 410 900"
+)
+CASES = {
+    # 100..300 belongs to the sync, which returns at 120; 310..330 to no call: the one before it is named
+    "a gap that begins in a sync is the sync's until the next launch": (
+        (
+            "step 0 1000; kernel 0 100; sync 50 120 70 t.py:88; alloc 200 210 t.py:90; launch 300 310 t.py:91; "
+            "kernel 330 1000"
+        ),
+        {
+            ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
+            ("after the sync", "sync", "t.py:88"): (180, 1),
+            ("in the launch call", "launch", "t.py:91"): (10, 1),
+            ("outside of any region after the call", "unattributed", "t.py:91"): (20, 1),
+        },
+    ),
+    "the blocked part of a copy is a sync, and regions after it are named": (
+        (
+            "step 0 1000; kernel 0 100; d2h 10 150 100 t.py:5; tokenize 200 500; forward 500 600; h2d 700 710 t.py:9; "
+            "upload 710 1000"
+        ),
+        {
+            ("blocked in the d2h call", "sync", "t.py:5"): (50, 1),
+            ("after the sync in the d2h call", "sync", "t.py:5"): (550 - 300, 1),
+            ("after the sync, in region tokenize", "sync", "t.py:5"): (300, 1),
+            ("in the h2d call", "copy", "t.py:9"): (10, 1),
+        },
+    ),
+    # the last gap begins at 550 within a call that blocks until 600; no launch follows, so all of it is the sync's
+    "any other gap belongs to what the host was doing": (
+        "step 0 1000; tokenize 100 300; forward 300 600; launch 400 450 t.py:7; d2h 500 600 60 t.py:8; kernel 450 550",
+        {
+            ("outside of any region before the call", "unattributed", "t.py:7"): (100, 1),
+            ("in region tokenize", "input", ""): (200, 1),
+            ("in region forward before the call", "python", "t.py:7"): (100, 1),
+            ("in the launch call", "launch", "t.py:7"): (50, 1),
+            ("blocked in the d2h call", "sync", "t.py:8"): (50, 1),
+            ("after the sync in the d2h call", "sync", "t.py:8"): (400, 1),
+        },
+    ),
+    "a gap that began before a sync is the sync's only while it blocks": (
+        "step 0 100; kernel 0 10; sync 20 60 40 t.py:1; kernel 50 100",
+        {
+            ("outside of any region before the call", "unattributed", "t.py:1"): (10, 1),
+            ("blocked in the sync call", "sync", "t.py:1"): (30, 1),
+        },
+    ),
+    "recording itself has no line and is no sync's": (
+        RECORDING,
+        {
+            ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
+            ("after the sync", "sync", "t.py:88"): (180, 1),
+            ("recording itself (profiler.marks)", "python", ""): (200, 2),
+            ("in the launch call", "launch", "t.py:91"): (10, 1),
+        },
+    ),
+    "a gap is judged by its beginning, also before the window": (
+        (
+            "warm-up 0 100; step 100 200; step 250 300; kernel 0 50; sync 20 60 40 t.py:1; launch 260 270 t.py:2; "
+            "kernel 290 400"
+        ),
+        {
+            ("after the sync", "sync", "t.py:1"): (100 + 10, 1),
+            ("in the launch call", "launch", "t.py:2"): (10, 1),
+            ("outside of any region after the call", "unattributed", "t.py:2"): (20, 1),
+        },
+    ),
+    "other threads neither cause nor fill gaps, but the whole process keeps the device busy": (
+        "step 0 100; sync 0 100 100 other.py:1 thread=999; kernel 0 40; kernel 30 60 stream=7; kernel 60 100 pid=4242",
+        {("outside of any region between calls", "unattributed", ""): (40, 1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_idle_time_is_blamed(name: str) -> None:
+    text, expected = CASES[name]
+    run = timeline(text, device="host")
+    assert rows(run) == expected
     check_sum(run)
 
 
-def test_the_blocked_part_of_a_copy_is_a_sync_and_regions_after_it_are_named() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 1000)
-    builder.activity(KERNEL, 0, 100)
-    builder.call(CallKind.D2H, 10, 150, blocked=100, site="t.py:5")
-    builder.region("tokenize", 200, 500)
-    builder.region("forward", 500, 600)
-    builder.call(CallKind.H2D, 700, 710, site="t.py:9")
-    builder.activity(ActivityKind.H2D, 710, 1000)
-    run = builder.build()
-    assert rows(run) == {
-        ("blocked in the d2h call", "sync", "t.py:5"): (50, 1),
-        ("after the sync in the d2h call", "sync", "t.py:5"): (550 - 300, 1),
-        ("after the sync, in region tokenize", "sync", "t.py:5"): (300, 1),
-        ("in the h2d call", "copy", "t.py:9"): (10, 1),
-    }
-    check_sum(run)
-
-
-def test_any_other_gap_goes_to_what_the_host_was_doing() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 1000)
-    builder.region("tokenize", 100, 300)
-    builder.region("forward", 300, 600)
-    builder.call(CallKind.LAUNCH, 400, 450, site="t.py:7")
-    builder.call(CallKind.D2H, 500, 600, blocked=60, site="t.py:8")
-    builder.activity(KERNEL, 450, 550)
-    run = builder.build()
-    assert rows(run) == {
-        ("outside of any region before the call", "unattributed", "t.py:7"): (100, 1),
-        ("in region tokenize", "input", ""): (200, 1),
-        ("in region forward before the call", "python", "t.py:7"): (100, 1),
-        ("in the launch call", "launch", "t.py:7"): (50, 1),
-        # begins at 550 while blocked until 600; no launch follows, so all of it
-        ("blocked in the d2h call", "sync", "t.py:8"): (50, 1),
-        ("after the sync in the d2h call", "sync", "t.py:8"): (400, 1),
-    }
-    check_sum(run)
-
-
-def test_a_gap_that_began_before_a_sync_is_only_the_syncs_while_it_blocks() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 100)
-    builder.activity(KERNEL, 0, 10)
-    builder.call(CallKind.SYNC, 20, 60, blocked=40, site="t.py:1")
-    builder.activity(KERNEL, 50, 100)
-    assert rows(builder.build()) == {
-        ("outside of any region before the call", "unattributed", "t.py:1"): (10, 1),
-        ("blocked in the sync call", "sync", "t.py:1"): (30, 1),
-    }
-
-
-def test_recording_itself_has_no_line_and_is_no_syncs() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 1000)
-    builder.activity(KERNEL, 0, 100)
-    builder.call(CallKind.SYNC, 50, 120, blocked=70, site="t.py:88")
-    builder.region("recording", 200, 300)
-    builder.call(CallKind.LAUNCH, 400, 410, site="t.py:91")
-    builder.region("recording", 900, 1000)
-    builder.activity(KERNEL, 410, 900)
-    run = builder.build()
-    assert rows(run) == {
-        ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
-        ("after the sync", "sync", "t.py:88"): (180, 1),
-        ("recording itself (profiler.marks)", "python", ""): (200, 2),
-        ("in the launch call", "launch", "t.py:91"): (10, 1),
-    }
-    check_sum(run)
-    assert analyse(run).breakdown["python"].value == pytest.approx(200e-9), "the breakdown counts it as Python"
-
-
-def test_a_gap_is_judged_by_its_beginning_also_where_that_lies_before_the_window() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 100, warmup=True)
-    builder.step(100, 200)
-    builder.step(250, 300)
-    builder.activity(KERNEL, 0, 50)
-    builder.call(CallKind.SYNC, 20, 60, blocked=40, site="t.py:1")
-    builder.call(CallKind.LAUNCH, 260, 270, site="t.py:2")
-    builder.activity(KERNEL, 290, 400)
-    run = builder.build()
-    assert rows(run) == {
-        ("after the sync", "sync", "t.py:1"): (100 + 10, 1),
-        ("in the launch call", "launch", "t.py:2"): (10, 1),
-        ("outside of any region after the call", "unattributed", "t.py:2"): (20, 1),
-    }
-    check_sum(run)
+def test_the_breakdown_counts_recording_as_python() -> None:
+    assert analyse(timeline(RECORDING, device="host")).breakdown["python"].value == pytest.approx(200e-9)
 
 
 def test_gaps_count_once_for_each_line_and_aggregate_over_steps() -> None:
@@ -166,16 +144,6 @@ def test_gaps_count_once_for_each_line_and_aggregate_over_steps() -> None:
     assert row["after the sync"].gaps_per_step == row["blocked in the sync call"].gaps_per_step == 1
     assert row["in the launch call"].seconds_per_step == pytest.approx(20e-9)
     check_sum(run)
-
-
-def test_other_threads_neither_cause_nor_fill_gaps_but_the_whole_process_keeps_the_device_busy() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 100)
-    builder.call(CallKind.SYNC, 0, 100, blocked=100, tid=999, site="other.py:1")
-    builder.activity(KERNEL, 0, 40)
-    builder.activity(KERNEL, 30, 60, stream=7)
-    builder.activity(KERNEL, 60, 100, pid=4242)
-    assert rows(builder.build()) == {("outside of any region between calls", "unattributed", ""): (40, 1)}
 
 
 @for_each_seed(80)
@@ -212,16 +180,11 @@ def blame_missing(analysis: Analysis) -> str:
 
 
 def test_without_a_queue_there_is_no_idle_time() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.step(0, 100)
-    builder.activity(KERNEL, 0, 50)
-    analysis = analyse(builder.build())
+    analysis = analyse(timeline("step 0 100; kernel 0 50", device="cpu"))
     assert blame_missing(analysis) == "no-queue"
     assert {m.value for m in analysis.device_breakdown.values()} == {None}
     assert analysis.measures["device_utilization"].value is None
 
 
 def test_without_activities_nothing_is_blamed() -> None:
-    builder = RunBuilder(device="host")
-    builder.step(0, 100)
-    assert blame_missing(analyse(builder.build())) == "no-activities"
+    assert blame_missing(analyse(timeline("step 0 100", device="host"))) == "no-activities"
