@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.analyse.model import ThreadState
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
@@ -20,7 +21,6 @@ from profiler.record.attach import JobMembers, attach, attach_spec, check_attach
 from profiler.record.permission import missing_permission
 from profiler.run import tables
 from profiler.run.load import load
-from profiler.run.model import Run, RunInfo
 
 # A child that waits, and a thread of its own that adds numbers up until a line comes.
 JOB = """
@@ -44,54 +44,46 @@ needs_stacks = pytest.mark.skipif(
 
 
 @contextmanager
-def job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The job, and the pid of its child."""
+def job(folder: Path) -> Iterator[tuple[int, int]]:
+    """The process ids of the job and of its child."""
     script = folder / "job.py"
     script.write_text(JOB)
     process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield process, int(process.stdout.readline())
+        yield process.pid, int(process.stdout.readline())
         out, _ = process.communicate("\n", timeout=60)
-        assert out == "done\n", "the job goes on to its own end"
-        assert process.returncode == 0
+        assert (out, process.returncode) == ("done\n", 0), "the job goes on to its own end"
     finally:
         process.kill()
         process.wait()
 
 
-def recorded(folder: Path, pid: int, seconds: float) -> tuple[RunInfo, Run]:
-    spec = attach_spec(pid, folder)
-    info = attach(pid, spec, seconds)
-    return info, load(folder)
-
-
 @needs_stacks
 def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
-    with job(tmp_path) as (process, child):
-        spec = attach_spec(process.pid, tmp_path / "run")
+    folder = tmp_path / "run" / "recorder"
+    holders = folder / "gil_stacks.bin"
 
-        def end_when_both_are_seen() -> None:
-            folder = tmp_path / "run" / "recorder"
-            holders = folder / "gil_stacks.bin"
-            enough = holders.exists() and holders.stat().st_size >= 10 * tables.packer("stacks").size
-            if enough and len(list(folder.glob("window-*"))) >= 2:
-                os.kill(os.getpid(), signal.SIGINT)
+    def end_when_both_are_seen() -> None:
+        enough = holders.exists() and holders.stat().st_size >= 10 * tables.packer("stacks").size
+        if enough and len(list(folder.glob("window-*"))) >= 2:
+            os.kill(os.getpid(), signal.SIGINT)
 
-        before = signal.getsignal(signal.SIGINT)
-        info = attach(process.pid, spec, 120, watch=end_when_both_are_seen)
-        assert signal.getsignal(signal.SIGINT) is before
+    before = signal.getsignal(signal.SIGINT)
+    with job(tmp_path) as (pid, child):
+        info = attach(pid, attach_spec(pid, tmp_path / "run"), 120, watch=end_when_both_are_seen)
+    assert signal.getsignal(signal.SIGINT) is before
     run = load(tmp_path / "run")
     assert (info.state, info.argv[1:], run.problems) == ("attached", (str(tmp_path / "job.py"),), ())
-    assert [entry["pid"] for entry in run.info.facts["processes"]] == [process.pid, child]
+    assert [entry["pid"] for entry in run.info.facts["processes"]] == [pid, child]
     main = thread_activities(run)[0]
-    assert (main.pid, main.state) == (process.pid, "busy in Python")
+    assert (main.pid, main.state) == (pid, ThreadState.PYTHON)
     assert main.site is not None
-    assert (main.site.function, main.text) in (("add_up", "total += 1"), ("add_up", "while not told:"))
+    assert (main.site.function, main.source_line) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
     assert main.gil > 0, "how much depends on how busy the machine is"
-    held = run.gil_stacks[run.gil_stacks["pid"] == process.pid]
-    assert (held["tid"] == process.pid).mean() > 0.5, "adding up needs the GIL, and the other thread waits for a line"
+    held = run.gil_stacks[run.gil_stacks["pid"] == pid]
+    assert (held["tid"] == pid).mean() > 0.5, "adding up needs the GIL, and the other thread waits for a line"
     assert {"process.cpu", "process.rss", "thread.cpu_s"} <= set(run.names)
 
 
@@ -99,8 +91,7 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
 def test_a_job_that_ends_ends_the_recording(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert process.stdin is not None
-    stdin = process.stdin
-    info = attach(process.pid, attach_spec(process.pid, tmp_path / "run"), 120, watch=stdin.close)
+    info = attach(process.pid, attach_spec(process.pid, tmp_path / "run"), 120, watch=process.stdin.close)
     assert process.wait() != 0
     assert info.state == "attached"
     assert load(tmp_path / "run").info.end
@@ -110,26 +101,24 @@ def test_without_the_permission_the_host_is_sampled_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "missing_permission", lambda pid: "ptrace is forbidden: do this")
-    with job(tmp_path) as (process, _):
-        info, run = recorded(tmp_path / "run", process.pid, 0.3)
-    status = next(status for status in info.collectors if status.name == "stacks")
+    with job(tmp_path) as (pid, _):
+        info = attach(pid, attach_spec(pid, tmp_path / "run"), 0.3)
+    run = load(tmp_path / "run")
+    (status,) = (status for status in info.collectors if status.name == "stacks")
     assert (status.state, status.reason) == ("unavailable", "ptrace is forbidden: do this")
     assert "process.rss" in run.names
-    assert len(run.stacks) == 0
-    assert thread_activities(run) == ()
+    assert (len(run.stacks), thread_activities(run)) == (0, ())
 
 
 def test_refusals() -> None:
-    command = ["/bin/sh", "-c", "echo ready; read line"]
-    shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    shell = subprocess.Popen(["/bin/sh", "-c", "echo ready; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert shell.stdin is not None
     assert shell.stdout is not None
     # The kernel shows a command line some time after it let the parent go: only what it says proves that it runs.
     assert shell.stdout.readline() == b"ready\n"
-    with pytest.raises(
-        ProfilerError, match=r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"
-    ):
+    is_shell = r"\(/bin/sh -c echo ready; read line\) is no Python, and nothing that it started is"
+    with pytest.raises(ProfilerError, match=is_shell):
         check_attachable(shell.pid)
-    assert shell.stdin is not None
     shell.stdin.close()
     shell.stdout.close()
     os.waitid(os.P_PID, shell.pid, os.WEXITED | os.WNOWAIT)
@@ -140,27 +129,6 @@ def test_refusals() -> None:
         check_attachable(shell.pid)
     with pytest.raises(ProfilerError, match="is this profiler itself"):
         check_attachable(os.getpid())
-
-
-class Proc:
-    """A /proc in which the memory of process 5 is closed to us."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, owner: int, scope: str) -> None:
-        (folder / "5").mkdir()
-        (folder / "5" / "status").write_text(f"Name:\tpython\nUid:\t{owner}\t{owner}\n")
-        if scope:
-            (folder / "sys/kernel/yama").mkdir(parents=True)
-            (folder / "sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
-
-        really_open = os.open
-
-        def refuse(path: str | Path, flags: int) -> int:
-            if Path(path).name == "mem":
-                raise PermissionError(13, "Permission denied")
-            return really_open(path, flags)
-
-        monkeypatch.setattr(os, "open", refuse)
-        self.path = folder
 
 
 @pytest.mark.parametrize(
@@ -177,27 +145,34 @@ class Proc:
 def test_the_permission_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: int, owner: int, scope: str, words: tuple[str, ...]
 ) -> None:
-    proc = Proc(tmp_path, monkeypatch, owner, scope)
+    """The folder is a /proc in which the memory of process 5 is closed to us."""
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "status").write_text(f"Name:\tpython\nUid:\t{owner}\t{owner}\n")
+    if scope:
+        (tmp_path / "sys/kernel/yama").mkdir(parents=True)
+        (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
+    really_open = os.open
+
+    def refuse(path: str | Path, flags: int) -> int:
+        if Path(path).name == "mem":
+            raise PermissionError(13, "Permission denied")
+        return really_open(path, flags)
+
+    monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: own)
-    found = missing_permission(5, proc.path)
+    found = missing_permission(5, tmp_path)
     assert "\n" not in found
-    for word in words:
-        assert word in found
+    assert [word for word in words if word not in found] == []
 
 
-def test_the_rank_comes_from_the_environment(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", "print('up', flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "RANK": "3", "LOCAL_RANK": "1"},
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert rank(process.pid) == 3
-    assert rank(os.getpid()) is None or "RANK" in os.environ
-    process.communicate("\n")
+@pytest.mark.parametrize(
+    ("environment", "found"), [({"RANK": "3", "LOCAL_RANK": "1"}, 3), ({"LOCAL_RANK": "1"}, 1), ({"RANK": "x"}, None)]
+)
+def test_the_rank_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], found: int | None
+) -> None:
+    monkeypatch.setattr(module, "read_environment", lambda pid: environment)
+    assert rank(1) == found
 
 
 def test_our_own_processes_are_no_members_and_long_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
