@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hooks import checkpoints
+from profiler.agent.hooks import checkpoints, loader_workers
+from profiler.agent.patching import Hook
 from tests.fakes.watched import regions, watched
 
 torch = pytest.importorskip("torch")
@@ -28,5 +29,6 @@ def test_safetensors(tmp_path: Path) -> None:
         assert regions(loaded()) == ["checkpoint"] * 2
 
 
-def test_at_light_nothing_is_installed() -> None:
-    assert "light" not in checkpoints.PLUGIN.levels
+@pytest.mark.parametrize("hook", [checkpoints.PLUGIN, loader_workers.PLUGIN], ids=lambda hook: hook.name)
+def test_at_light_nothing_is_installed(hook: Hook) -> None:
+    assert "light" not in hook.levels

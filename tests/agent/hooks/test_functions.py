@@ -54,9 +54,9 @@ def test_a_wait_that_fails_is_no_wait(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
 def test_collectives_are_calls_without_a_wait(recorder: Recorder, tmp_path: Path) -> None:
+    x = torch.ones(3)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
-        x = torch.ones(3)
         torch.distributed.all_reduce(x)
         torch.distributed.barrier()
     finally:

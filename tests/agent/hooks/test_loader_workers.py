@@ -16,10 +16,11 @@ from profiler.agent.hooks import loader, loader_workers
 from profiler.agent.patching import STATE
 from profiler.run import store
 from profiler.run.load import load
-from profiler.run.model import Run, RunInfo
-from profiler.run.tables import SCHEMA, WORKER_OF
+from profiler.run.model import Run
+from profiler.run.tables import WORKER_OF
 from tests.fakes.programs import ROOT, script
 from tests.fakes.watched import regions, watched
+from tests.run.test_store import info
 
 torch = pytest.importorskip("torch")
 dataloader = torch.utils.data.dataloader
@@ -80,14 +81,23 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run]:
     """What a program with workers printed, and its run."""
     folder = tmp_path_factory.mktemp("workers")
     store.create(folder / "run")
-    manifest = RunInfo(SCHEMA, "workers", "2026-01-01T00:00:00Z", ("train.py",), level="standard", state="complete")
-    store.write_manifest(folder / "run", manifest)
+    store.write_manifest(folder / "run", info(level="standard", state="complete"))
     program = script(folder, f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{WORKERS}")
-    done = subprocess.run(
-        [sys.executable, str(program), str(folder / "run")], capture_output=True, text=True, timeout=200, check=False
-    )
+    words = [sys.executable, str(program), str(folder / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, load(folder / "run")
+
+
+@pytest.fixture
+def run(recorded: tuple[str, Run]) -> Run:
+    return recorded[1]
+
+
+@pytest.fixture
+def trainer(run: Run) -> int:
+    """The process that asks for batches."""
+    return int(run.boundaries["pid"][0])
 
 
 def named(run: Run, name: str) -> Any:
@@ -99,62 +109,45 @@ def test_batches_are_what_they_were(recorded: tuple[str, Run]) -> None:
     assert recorded[0].splitlines() == [str(squares), "[6, 9] [6, 9]"]
 
 
-def test_every_worker_says_what_it_did(recorded: tuple[str, Run]) -> None:
-    run = recorded[1]
-    trainer = int(run.boundaries["pid"][0])
+def test_every_worker_says_what_it_did(run: Run, trainer: int) -> None:
     workers = set(run.regions["pid"].tolist()) - {trainer}
     assert len(workers) == 4
     for name in ("worker start", "waiting for an index", "dataset", "collate", "waiting for a place"):
         assert set(named(run, name)["pid"].tolist()) == workers, name
     assert len(named(run, "worker start")) == 4
     assert len(named(run, "collate")) == 4 + 2 * 2, "batches of the squares, and of the halves in two epochs"
+    said = [(int(row["pid"]), int(row["bytes"])) for row in run.calls if run.names[row["name"]] == WORKER_OF]
+    assert {parent for _, parent in said} == {trainer}, "whose they are"
+    assert {worker for worker, _ in said} == workers
 
 
-def test_workers_ask_for_no_steps(recorded: tuple[str, Run]) -> None:
-    run = recorded[1]
-    assert len(set(run.boundaries["pid"].tolist())) == 1
+def test_workers_ask_for_no_steps(run: Run, trainer: int) -> None:
+    assert set(run.boundaries["pid"].tolist()) == {trainer}
     asked = Counter(run.names[number] for number in run.boundaries["name"])
     assert sorted(asked.values()) == [5, 6]
 
 
-def test_sending_a_batch_is_seen_on_the_queues_own_thread(recorded: tuple[str, Run]) -> None:
-    sent = named(recorded[1], "send")
-    main = named(recorded[1], "collate")
+def test_sending_a_batch_is_seen_on_the_queues_own_thread(run: Run) -> None:
+    sent, main = named(run, "send"), named(run, "collate")
     assert len(sent)
     assert not set(sent["tid"].tolist()) & set(main["tid"].tolist())
 
 
-def test_receiving_is_a_part_of_the_wait(recorded: tuple[str, Run]) -> None:
-    run = recorded[1]
+def test_receiving_is_a_part_of_the_wait(run: Run, trainer: int) -> None:
     received, data = named(run, "receive"), named(run, "data")
-    trainer = int(run.boundaries["pid"][0])
     assert set(received["pid"].tolist()) == {trainer}
     assert len(received) >= 4 + 2 * 2, "one for each batch at least"
-    inside = [((data["begin"] <= one["begin"]) & (one["end"] <= data["end"])).any() for one in received]
-    assert all(inside)
+    assert all(((data["begin"] <= one["begin"]) & (one["end"] <= data["end"])).any() for one in received)
 
 
-def test_origins_are_the_users_lines(recorded: tuple[str, Run]) -> None:
-    run = recorded[1]
+def test_origins_are_the_users_lines(run: Run) -> None:
     told = {
         (run.names[row["name"]], run.sites[row["site"]].function if row["site"] >= 0 else "")
         for row in run.calls
         if run.names[row["name"]] != WORKER_OF
     }
-    assert told == {
-        ("dataset", "Squares.__getitem__"),
-        ("dataset", "Halves.__iter__"),
-        ("collate", "pad"),
-        ("collate", ""),
-    }
-
-
-def test_workers_say_whose_they_are(recorded: tuple[str, Run]) -> None:
-    run = recorded[1]
-    said = [(int(row["pid"]), int(row["bytes"])) for row in run.calls if run.names[row["name"]] == WORKER_OF]
-    trainer = int(run.boundaries["pid"][0])
-    assert {parent for _, parent in said} == {trainer}
-    assert len({worker for worker, _ in said}) == 4
+    expected = {("dataset", "Squares.__getitem__"), ("dataset", "Halves.__iter__"), ("collate", "pad"), ("collate", "")}
+    assert told == expected
 
 
 class Doubles(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
@@ -199,11 +192,7 @@ class Nested(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 def origins(run: Run, region: str) -> list[str]:
     """Of each region of that name the function that was said last before."""
     said = run.calls[[run.names[name] == region for name in run.calls["name"]]]
-    found = []
-    for row in named(run, region):
-        before = said[said["begin"] <= row["begin"]]
-        found.append(run.sites[before["site"][-1]].function)
-    return found
+    return [run.sites[said["site"][said["begin"] <= row["begin"]][-1]].function for row in named(run, region)]
 
 
 def test_a_loader_within_a_data_set_says_its_own(tmp_path: Path) -> None:
@@ -261,7 +250,3 @@ def test_an_idle_worker_has_written_all(tmp_path: Path) -> None:
             loop(*queues)
         recorder.flush = lambda: None  # type: ignore[method-assign]
         assert regions(loaded())[:2] == ["worker start", "waiting for a place"]
-
-
-def test_at_light_nothing_is_installed() -> None:
-    assert "light" not in loader_workers.PLUGIN.levels

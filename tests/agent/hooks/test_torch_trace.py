@@ -14,7 +14,7 @@ import pytest
 from profiler.agent.hooks import torch_trace
 from profiler.run.ingest.run_trace import FACT, TRACE_FILE
 from profiler.run.ingest.trace_events import Trace, read_trace
-from profiler.run.source import Source, read_source
+from profiler.run.source import read_source
 from tests.fakes.programs import ROOT
 
 PROGRAM = """
@@ -27,11 +27,9 @@ from profiler.agent.hooks import torch_trace
 from profiler.agent.hooks.torch_trace import TorchTrace
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
-
 root = Path(sys.argv[1])
 x = torch.randn(32, 32)
 said = {}
-
 def scenario(name):
     unpatch()
     (root / name).mkdir()
@@ -39,7 +37,6 @@ def scenario(name):
     trace = TorchTrace()
     trace.install(torch.autograd.profiler)
     return STATE.recorder, trace.window
-
 def work(mark="work"):
     with record_function("warm"):
         pass
@@ -47,13 +44,11 @@ def work(mark="work"):
     with record_function(mark):
         torch.mm(x, x)
     return begin, time.monotonic_ns()
-
 def steps(recorder, count, kind=BoundaryKind.OPTIMIZER, name="SGD"):
     for _ in range(count):
         work()
         recorder.record_boundary(kind, name)
     recorder.flush()
-
 # marked steps, with known moments inside of the window
 recorder, trace = scenario("marks")
 said["marks"] = []
@@ -62,7 +57,6 @@ for number in range(12):
     recorder.step(0, False)
 recorder.flush()
 said["callbacks left"] = len(recorder.on_step)
-
 # a loader asked three times a step, and two optimizers that take turns
 recorder, trace = scenario("optimizers")
 for number in range(14):
@@ -73,10 +67,8 @@ for number in range(14):
         work(f"{name} {number}")
         recorder.record_boundary(BoundaryKind.OPTIMIZER, name)
 recorder.flush()
-
 recorder, trace = scenario("loader")
 steps(recorder, 17, BoundaryKind.LOADER, "DataLoader")
-
 # the program's own profiler: inside of our window, before it, around it, and only prepared (its schedule warms up)
 recorder, trace = scenario("inside")
 steps(recorder, 7)
@@ -84,20 +76,17 @@ with profile(activities=[ProfilerActivity.CPU]) as own:
     work("theirs")
 said["inside"] = [event.name for event in own.events()]
 steps(recorder, 9)
-
 recorder, trace = scenario("before")
 with profile(activities=[ProfilerActivity.CPU]) as own:
     work("theirs")
 steps(recorder, 12)
 said["before"] = [event.name for event in own.events()]
-
 unpatch()
 with profile(activities=[ProfilerActivity.CPU]) as own:
     recorder, trace = scenario("around")
     steps(recorder, 12)
     work("theirs")
 said["around"] = [event.name for event in own.events()]
-
 recorder, trace = scenario("prepared")
 plan = torch.profiler.schedule(wait=0, warmup=6, active=2)
 with profile(activities=[ProfilerActivity.CPU], schedule=plan, acc_events=True) as own:
@@ -105,7 +94,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan, acc_events=True) 
         steps(recorder, 1)
         own.step()
 said["prepared"] = [event.name for event in own.events()]
-
 # a fork collects nothing, and leaves the window to its parent
 recorder, trace = scenario("fork")
 steps(recorder, 7)
@@ -117,7 +105,6 @@ if child == 0:
     os._exit(0 if trace._session is None else 1)
 said["fork"] = os.waitpid(child, 0)[1]
 steps(recorder, 5)
-
 # torch's profiler cannot start, and the file cannot be written: the program goes on
 recorder, trace = scenario("broken")
 started, torch.profiler._KinetoProfile.start = torch.profiler._KinetoProfile.start, lambda self: 1 / 0
@@ -130,7 +117,6 @@ torch.profiler._KinetoProfile.export_chrome_trace, whole = (
 )
 steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
-
 # one step without end, of operators alone; and a graph that is captured where the window would begin and end
 torch_trace.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
 recorder, trace = scenario("endless")
@@ -151,7 +137,6 @@ steps(recorder, 9)
 said["captured"].append(trace._session is None)
 torch_trace._capturing = real
 steps(recorder, 1)
-
 recorder, trace = scenario("short")
 steps(recorder, 3)
 recorder, trace = scenario("taken back")
@@ -171,20 +156,15 @@ class Scenarios:
     said: dict[str, Any]
     output: str
 
-    def source(self, name: str) -> Source:
+    def folder(self, name: str) -> Path:
         (folder,) = (self.root / name).glob("source-*")
-        return read_source(folder)
+        return folder
 
     def fact(self, name: str) -> dict[str, Any]:
-        return dict(self.source(name).facts[FACT])
+        return dict(read_source(self.folder(name)).facts[FACT])
 
     def trace(self, name: str) -> Trace:
-        (folder,) = (self.root / name).glob("source-*")
-        return read_trace(folder / TRACE_FILE)
-
-    def files(self, name: str) -> list[str]:
-        (folder,) = (self.root / name).glob("source-*")
-        return [file.name for file in folder.iterdir() if file.name.startswith("kineto")]
+        return read_trace(self.folder(name) / TRACE_FILE)
 
 
 @pytest.fixture(scope="module")
@@ -198,23 +178,47 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     return Scenarios(root, json.loads((root / "said.json").read_text()), done.stdout + done.stderr)
 
 
-def marked(trace: Trace, prefix: str) -> list[str]:
-    return [event.name for event in sorted(trace.annotations) if event.name.startswith(prefix)]
+FIRST, COUNT = torch_trace.SKIP, torch_trace.STEPS
+TRACED = range(FIRST, FIRST + COUNT)
 
 
-def test_a_window_of_steps_is_traced(scenarios: Scenarios) -> None:
-    fact = scenarios.fact("marks")
-    assert (fact["state"], fact["reason"]) == ("recorded", "")
-    assert fact["began"] <= fact["begin"] < fact["end"] <= fact["ended"]
-    first = torch_trace.SKIP
-    assert marked(scenarios.trace("marks"), "mark") == [f"mark {n}" for n in range(first, first + torch_trace.STEPS)]
-    assert scenarios.files("marks") == [TRACE_FILE]
-    assert scenarios.said["callbacks left"] == 0
+@pytest.mark.parametrize(
+    ("name", "prefix", "annotations"),
+    [
+        ("marks", "mark", [f"mark {n}" for n in TRACED]),
+        ("optimizers", "G ", [f"G {n}" for n in TRACED]),  # not the batches, nor the steps of the other optimizer
+        ("loader", "work", ["work"] * COUNT),  # without an optimizer batches count
+        ("inside", "work", ["work"] * 2),  # what was traced until then is kept
+        ("inside", "theirs", []),
+        ("exit", "work", ["work"] * 2),
+        ("fork", "work", ["work"] * COUNT),
+    ],
+)
+def test_which_steps_are_traced(scenarios: Scenarios, name: str, prefix: str, annotations: list[str]) -> None:
+    events = sorted(scenarios.trace(name).annotations)
+    assert [event.name for event in events if event.name.startswith(prefix)] == annotations
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("callbacks left", 0),
+        ("captured", [True, False]),  # no window begins or ends while a graph is captured
+        ("taken back", [0, False]),  # the recording of a block leaves nothing behind
+        ("fork", 0),
+        ("environment", ""),
+    ],
+)
+def test_what_the_program_found(scenarios: Scenarios, name: str, value: Any) -> None:
+    assert scenarios.said[name] == value
+    assert scenarios.output == "", "Kineto writes lines of its own at some versions of torch, unless it is told not to"
 
 
 def test_its_clock_is_tied_to_ours(scenarios: Scenarios) -> None:
-    (ours, day), _ = scenarios.fact("marks")["clock"]
-    errors = []
+    fact, errors = scenarios.fact("marks"), []
+    assert fact["reason"] == ""
+    assert fact["began"] <= fact["begin"] < fact["end"] <= fact["ended"]
+    (ours, day), _ = fact["clock"]
     for event in scenarios.trace("marks").annotations:
         if event.name.startswith("mark"):
             begin, end = scenarios.said["marks"][int(event.name.split()[1])]
@@ -226,39 +230,25 @@ def test_its_clock_is_tied_to_ours(scenarios: Scenarios) -> None:
 
 
 def test_starting_and_writing_are_in_the_ledger(scenarios: Scenarios) -> None:
-    source, fact = scenarios.source("marks"), scenarios.fact("marks")
+    source, fact = read_source(scenarios.folder("marks")), scenarios.fact("marks")
     (recording,) = (number for number, text in source.names.items() if text == "recording")
     own = source.tables["regions"][source.tables["regions"]["name"] == recording]
     for begin, end in ((fact["began"], fact["begin"]), (fact["end"], fact["ended"])):
         assert ((own["begin"] <= begin) & (own["end"] >= end)).any(), (begin, end, own)
 
 
-def test_the_steps_of_an_optimizer_are_counted(scenarios: Scenarios) -> None:
-    """Not the batches, nor the steps of the other optimizer."""
-    first = torch_trace.SKIP
-    assert scenarios.fact("optimizers")["state"] == "recorded"
-    assert marked(scenarios.trace("optimizers"), "G ") == [f"G {n}" for n in range(first, first + torch_trace.STEPS)]
-
-
-def test_without_an_optimizer_batches_count(scenarios: Scenarios) -> None:
-    assert scenarios.fact("loader")["state"] == "recorded"
-    assert len(marked(scenarios.trace("loader"), "work")) == torch_trace.STEPS
-
-
 @pytest.mark.parametrize("name", ["inside", "before", "around"])
 def test_a_profiler_of_the_program_is_not_disturbed(scenarios: Scenarios, name: str) -> None:
-    theirs = scenarios.said[name]
-    assert "theirs" in theirs
-    assert "aten::mm" in theirs
-
-
-def test_a_profiler_that_warms_up_is_not_disturbed(scenarios: Scenarios) -> None:
-    assert scenarios.said["prepared"].count("work") == 2
+    assert {"theirs", "aten::mm"} <= set(scenarios.said[name])
+    assert scenarios.said["prepared"].count("work") == 2, "nor one that warms up"
 
 
 @pytest.mark.parametrize(
     ("name", "state", "reason"),
     [
+        ("marks", "recorded", ""),
+        ("optimizers", "recorded", ""),
+        ("loader", "recorded", ""),
         ("inside", "recorded", "ended early: the program started torch's profiler"),
         ("before", "skipped", "the program uses torch's profiler"),
         ("around", "skipped", "torch's profiler was running already"),
@@ -277,29 +267,5 @@ def test_the_run_says_what_became_of_it(scenarios: Scenarios, name: str, state: 
     fact = scenarios.fact(name)
     assert fact["state"] == state, fact
     assert reason in fact["reason"], fact
-    assert scenarios.files(name) == ([TRACE_FILE] if state == "recorded" else [])
-
-
-def test_what_was_traced_until_then_is_kept(scenarios: Scenarios) -> None:
-    assert len(marked(scenarios.trace("inside"), "work")) == 2
-    assert marked(scenarios.trace("inside"), "theirs") == []
-    assert len(marked(scenarios.trace("exit"), "work")) == 2
-
-
-def test_no_window_begins_or_ends_while_a_graph_is_captured(scenarios: Scenarios) -> None:
-    assert scenarios.said["captured"] == [True, False]
-
-
-def test_a_recording_of_a_block_leaves_nothing_behind(scenarios: Scenarios) -> None:
-    assert scenarios.said["taken back"] == [0, False]
-
-
-def test_a_fork_leaves_the_window_to_its_parent(scenarios: Scenarios) -> None:
-    assert scenarios.said["fork"] == 0
-    assert len(marked(scenarios.trace("fork"), "work")) == torch_trace.STEPS
-
-
-def test_the_programs_output_stays_its_own(scenarios: Scenarios) -> None:
-    """Kineto writes lines of its own at some versions of torch, unless it is told to be silent."""
-    assert scenarios.output == ""
-    assert scenarios.said["environment"] == ""
+    files = [file.name for file in scenarios.folder(name).iterdir() if file.name.startswith("kineto")]
+    assert files == ([TRACE_FILE] if state == "recorded" else [])
