@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,28 +17,42 @@ from profiler import marks
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import Run
-from tests.fakes.programs import FORKING, ROOT, script
+from tests.fakes.programs import FORKING, ROOT, codes, finished, script
 from tests.run.test_store import info
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
-    """Call it to begin recording in this process; call what it gives for the run as it would be loaded."""
+def folder(tmp_path: Path) -> Path:
+    """Of a run to which nothing is written yet."""
     store.create(tmp_path / "run")
     store.write_manifest(tmp_path / "run", info(state="complete"))
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
+    """Call it to begin recording in this process; call what it gives for the run as it would be loaded."""
 
     def begin(level: str = "standard") -> Callable[[], Run]:
-        monkeypatch.setattr(marks, "_recorder", marks.Recorder(tmp_path / "run", level))
+        monkeypatch.setattr(marks, "_recorder", marks.Recorder(folder, level))
 
         def loaded() -> Run:
             marks._finish()
-            return load(tmp_path / "run")
+            return load(folder)
 
         return loaded
 
     yield begin
     if marks._recorder is not None:
         marks._recorder.close()
+
+
+def run_python(run: Path, *arguments: str | Path, level: str = "light") -> str:
+    """What a Python that records into `run` printed as errors; it must end well."""
+    environment = {**os.environ, tables.ENV_RUN: str(run), tables.ENV_LEVEL: level, "PYTHONPATH": str(ROOT)}
+    done = finished([sys.executable, *arguments], env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def values(run: Run, kind: tables.ValueKind) -> list[tuple[int, str, float]]:
@@ -85,29 +98,33 @@ def calls_of(work: Callable[[], object]) -> list[str]:
     return calls[1:-1]  # without `work` itself and sys.setprofile
 
 
-@pytest.mark.parametrize("name", ["count", "gauge", "step", "open_step", "worked"])
-def test_a_mark_calls_nothing_when_nothing_records(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def region() -> None:
+    with marks.region("a"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("work", "calls"),
+    [
+        (lambda: marks.count("a", 1), ["count"]),
+        (lambda: marks.gauge("a", 1), ["gauge"]),
+        (lambda: marks.step(1), ["step"]),
+        (lambda: marks.open_step(), ["open_step"]),  # noqa: PLW0108 - the lambda itself is left out
+        (lambda: marks.worked(), ["worked"]),  # noqa: PLW0108
+        (region, ["region", "__enter__", "__exit__"]),
+    ],
+)
+def test_a_mark_calls_nothing_when_nothing_records(
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[], None], calls: list[str]
+) -> None:
     """Counted and not timed: that holds on a busy machine too. `make bench` times marks."""
     monkeypatch.setattr(marks, "_recorder", None)
-    mark = getattr(marks, name)
-    arguments = {"count": ("a", 1), "gauge": ("a", 1), "step": (1,)}.get(name, ())
-    assert calls_of(lambda: mark(*arguments)) == [name]
-
-
-def test_a_region_calls_nothing_when_nothing_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_recorder", None)
-
-    def work() -> None:
-        with marks.region("a"):
-            pass
-
-    assert calls_of(work) == ["region", "__enter__", "__exit__"]
+    assert calls_of(work) == calls
 
 
 def test_what_a_recorded_program_imports_is_the_standard_library() -> None:
     code = "import sys; from profiler import marks; print('numpy' in sys.modules, 'ctypes' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    assert finished([sys.executable, "-c", code]).stdout.split() == ["False", "False"]
 
 
 # ---------------------------------------------------------------- what is recorded
@@ -139,15 +156,10 @@ def test_regions_nest(record: Callable[..., Any]) -> None:
             pass
     marks.step()
     run = loaded()
-    rows = {
-        (name, int(row["depth"])): row
-        for name, row in zip(names_of(run), run.regions, strict=True)
-        if name != "recording"
-    }
-    assert [name for name in names_of(run) if name != "recording"] == ["inner", "inner", "outer"], "in order of ending"
-    outer, inner = rows["outer", 0], rows["inner", 1]
-    assert outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"]
-    assert run.steps["begin"][0] <= outer["begin"]
+    rows = [(name, row) for name, row in zip(names_of(run), run.regions, strict=True) if name != "recording"]
+    assert [(name, row["depth"]) for name, row in rows] == [("inner", 1), ("inner", 1), ("outer", 0)], "as they ended"
+    (_, inner), (_, outer) = rows[1:]
+    assert run.steps["begin"][0] <= outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"]
     assert outer["end"] <= run.steps["end"][0]
 
 
@@ -184,15 +196,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("arguments", [(), ("spawn",)], ids=["fork", "spawn"])
-def test_workers_that_are_killed_lose_nothing_that_they_worked(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    (tmp_path / "sweep.py").write_text(WORKERS)
-    store.create(tmp_path / "run")
-    store.write_manifest(tmp_path / "run", info(state="complete"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), tables.ENV_RUN: str(tmp_path / "run")}
-    subprocess.run([sys.executable, str(tmp_path / "sweep.py"), *arguments], env=environment, check=True)
-    run = load(tmp_path / "run")
-    sums = [sum(value for step, _, value in values(run, tables.ValueKind.COUNTER) if step == one) for one in (0, 1)]
-    assert sums == [4, 40]
+def test_workers_that_are_killed_lose_nothing_that_they_worked(
+    folder: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    run_python(folder, script(tmp_path, WORKERS, "sweep.py"), *arguments)
+    counted = values(load(folder), tables.ValueKind.COUNTER)
+    assert [sum(value for step, _, value in counted if step == one) for one in (0, 1)] == [4, 40]
 
 
 def test_a_region_ends_when_its_body_raises(record: Callable[..., Any]) -> None:
@@ -285,9 +294,8 @@ def test_a_full_disk_does_not_hurt_the_program(
     record: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = record("light")
-    steps = marks.recorder()._steps
     marks.step()
-    steps.flush()
+    marks.recorder().flush()
     monkeypatch.setattr("profiler.agent.source_folder.os.write", full_after(3 * tables.packer("steps").size + 5))
     for _ in range(10):
         marks.step()
@@ -297,7 +305,7 @@ def test_a_full_disk_does_not_hurt_the_program(
     err = capsys.readouterr().err
     assert err.count("profiler: recording stopped: ") == 1, err
     assert err.rstrip().endswith("the program goes on")
-    assert "process-stopped" in {problem.code for problem in run.problems}, run.problems
+    assert "process-stopped" in codes(run)
 
 
 def test_a_directory_that_cannot_be_made_does_not_hurt_it_either(
@@ -316,29 +324,17 @@ def test_a_directory_that_cannot_be_made_does_not_hurt_it_either(
 # ---------------------------------------------------------------- more than one process
 
 
-def test_a_forked_child_writes_a_source_of_its_own(tmp_path: Path) -> None:
-    store.create(tmp_path / "run")
-    store.write_manifest(tmp_path / "run", info(state="complete"))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        tables.ENV_RUN: str(tmp_path / "run"),
-        "PROFILER_LEVEL": "light",
-    }
-    program = script(tmp_path, FORKING)
-    subprocess.run([sys.executable, str(program)], env=environment, check=True, timeout=60)
-    run = load(tmp_path / "run")
-    metas = [json.loads(path.read_text()) for path in sorted((tmp_path / "run").glob("source-*/source.json"))]
-    assert len(metas) == 2
-    pids, counts = np.unique(run.steps["pid"], return_counts=True)
-    assert sorted(counts.tolist()) == [2, 3]
-    child, parent = sorted(metas, key=lambda meta: meta["ppid"] not in [other["pid"] for other in metas])
-    assert child["ppid"] == parent["pid"]
-    assert dict(zip(pids.tolist(), counts.tolist(), strict=True)) == {parent["pid"]: 3, child["pid"]: 2}
+def test_a_forked_child_writes_a_source_of_its_own(folder: Path, tmp_path: Path) -> None:
+    run_python(folder, script(tmp_path, FORKING))
+    metas = [json.loads(path.read_text()) for path in folder.glob("source-*/source.json")]
+    pids = {meta["pid"] for meta in metas}
+    (child,) = (meta for meta in metas if meta["ppid"] in pids)
+    found = zip(*np.unique(load(folder).steps["pid"], return_counts=True), strict=True)
+    assert dict(found) == {child["ppid"]: 3, child["pid"]: 2}
+    assert pids == {child["ppid"], child["pid"]}
 
 
-def test_threads_may_mark_at_once(tmp_path: Path) -> None:
-    script = """
+THREADS = """
 import threading
 from profiler import marks
 
@@ -354,10 +350,10 @@ for thread in threads:
 while any(thread.is_alive() for thread in threads):
     recorder.flush()
 """
-    environment = {**os.environ, tables.ENV_RUN: str(tmp_path), tables.ENV_LEVEL: "standard", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
+
+
+def test_threads_may_mark_at_once(tmp_path: Path) -> None:
+    assert not run_python(tmp_path, "-c", THREADS, level="standard")
     (source,) = tmp_path.glob("source-*")
     size = (source / "regions.bin").stat().st_size
     assert size == 60_000 * tables.packer("regions").size, f"{size} bytes: regions were lost or written twice"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from profiler.record.target import SITE, target_environment
 from profiler.run import tables
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, RunSpec
+from tests.fakes import programs
 from tests.fakes.programs import FORKING, script
 
 PYTHON = sys.executable
@@ -46,20 +46,17 @@ main()
 
 
 def spec(folder: Path, *argv: str, level: str = "light", hooks: bool = True) -> RunSpec:
-    return RunSpec(argv=argv, out=folder / "run", level=level, collectors=(), quiet=True, hooks=hooks)
+    return programs.spec(folder, *argv, level=level, hooks=hooks, collectors=())
 
 
 def bare(*argv: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **(environment or {})}
-    )
+    done = programs.finished(argv, cwd=Path.cwd(), env={**os.environ, **(environment or {})})
     return done.returncode, done.stdout, done.stderr
 
 
 def recorded(folder: Path, *argv: str, level: str = "light") -> tuple[int, str, str]:
     """As the recorder starts it, with both streams caught apart."""
-    out = folder / "run"
-    out.mkdir(exist_ok=True)
+    (folder / "run").mkdir(exist_ok=True)
     return bare(*argv, environment=target_environment(spec(folder, *argv, level=level)))
 
 
@@ -133,31 +130,27 @@ print("exec_module" in vars(torch.__loader__))
 
 
 def test_without_torch_there_is_no_folder(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, "-c", "import json"))
-    assert info.exit_code == 0
+    assert record(spec(tmp_path, PYTHON, "-c", "import json")).exit_code == 0
     assert not [*(tmp_path / "run").glob("source-*")]
-    assert hooks_status(tmp_path) == CollectorStatus(
-        "hooks",
-        "ok",
-        "0 of 1 Python processes imported torch",
-        code="hooks-loaded",
-        values={"python": 1, "torch": 0},
-    )
-
-
-@pytest.mark.parametrize("flags", ["-I", "-E", "-S", "-uIB"])
-def test_where_they_cannot_come_in_the_run_says_so(tmp_path: Path, flags: str) -> None:
-    assert record(spec(tmp_path, PYTHON, flags, "-c", "pass")).exit_code == 0
     status = hooks_status(tmp_path)
-    assert status.state == "unavailable"
-    letter = "I" if "I" in flags else flags[1]
-    assert (status.code, status.values) == ("hooks-not-loaded", {"flag": letter})
+    assert (status.state, status.reason) == ("ok", "0 of 1 Python processes imported torch")
+    assert (status.code, status.values) == ("hooks-loaded", {"python": 1, "torch": 0})
 
 
-def test_a_program_that_is_no_python(tmp_path: Path) -> None:
-    record(spec(tmp_path, "true"))
+@pytest.mark.parametrize(
+    ("argv", "values"),
+    [
+        *[((PYTHON, flags, "-c", "pass"), {"flag": flags[1]}) for flags in ("-I", "-E", "-S")],
+        ((PYTHON, "-uIB", "-c", "pass"), {"flag": "I"}),
+        (("true",), {}),
+    ],
+)
+def test_where_they_cannot_come_in_the_run_says_so(
+    tmp_path: Path, argv: tuple[str, ...], values: dict[str, str]
+) -> None:
+    assert record(spec(tmp_path, *argv)).exit_code == 0
     status = hooks_status(tmp_path)
-    assert (status.state, status.code, status.values) == ("unavailable", "hooks-not-loaded", {})
+    assert (status.state, status.code, status.values) == ("unavailable", "hooks-not-loaded", values)
 
 
 def test_they_stay_out_where_they_are_not_asked_for(folder: Path, tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from profiler.core.notice import Notice
 from profiler.core.procfs import is_alive
-from profiler.run.model import Run
+from profiler.run.model import Run, RunSpec
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,3 +106,27 @@ def gone(pid: int, seconds: float = 60) -> bool:
 def damage(run: Run) -> list[Notice]:
     """What is damaged or missing in the run of a program that ended soon: of that there need not be a stack sample."""
     return [problem for problem in run.problems if problem.values.get("name") != "stacks"]
+
+
+def codes(run: Run) -> set[str]:
+    """Codes of what is wrong with the run."""
+    return {problem.code for problem in run.problems}
+
+
+def spec(folder: Path, *argv: str | Path, **fields: Any) -> RunSpec:
+    """How to record a program into `folder`/run, quietly and with one quick collector."""
+    words = tuple(map(str, argv))
+    return RunSpec(**{"argv": words, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
+
+
+def output(folder: Path) -> str:
+    """What the program of the run below `folder` has printed."""
+    return (folder / "run" / "output.log").read_text()
+
+
+def finished(
+    command: Sequence[str | Path], *, cwd: Path = ROOT, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, and what it printed."""
+    words = [*map(str, command)]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)

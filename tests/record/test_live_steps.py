@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.core.live import StepUse
 from profiler.record import live_steps
 from profiler.record.live_steps import GrowingTable, StepRate
 from profiler.run import tables
@@ -14,6 +15,14 @@ from profiler.run.model import StepDefinition, StepKind
 from profiler.run.tables import BoundaryKind, ValueKind
 
 S = 1_000_000_000
+
+
+def read(run: Path, now: int) -> StepUse:
+    """What is known of the steps of a run in which there are some."""
+    use, why = StepRate(run).read(now)
+    assert use is not None
+    assert not why
+    return use
 
 
 class Source:
@@ -76,9 +85,7 @@ def test_marked_steps(tmp_path: Path) -> None:
     for number in range(20):
         source.step(number * S, (number + 1) * S, tokens=100, tid=9)
         source.count((number + 1) * S, "syncs", 3)
-    use, why = StepRate(tmp_path).read(21 * S)
-    assert not why
-    assert use is not None
+    use = read(tmp_path, 21 * S)
     assert (use.step, use.rate) == (StepDefinition(StepKind.MARKED), 1.0)
     assert (use.step_time, use.tokens_per_s) == (1.0, 100.0)
     assert (use.count, use.since_last, use.pid, use.tid, use.ranks) == (10, 1.0, 7, 9, 1)
@@ -95,16 +102,12 @@ def test_recorded_parts_of_the_thread_that_steps(tmp_path: Path) -> None:
             (number * S, number * S + S // 2, 9, source.name("data"), 0),
             (number * S, number * S + S, 7, source.name("backward"), 0),
         )
-    use, _ = StepRate(tmp_path).read(4 * S)
-    assert use is not None
-    assert use.parts == {"data": 0.5}
+    assert read(tmp_path, 4 * S).parts == {"data": 0.5}
 
 
 def test_a_program_that_stands_keeps_its_last_step(tmp_path: Path) -> None:
-    source = Source(tmp_path)
-    source.step(0, 2 * S)
-    use, _ = StepRate(tmp_path).read(100 * S)
-    assert use is not None
+    Source(tmp_path).step(0, 2 * S)
+    use = read(tmp_path, 100 * S)
     assert (use.rate, use.count, use.since_last) == (0.5, 0, 98.0)
 
 
@@ -117,18 +120,15 @@ def test_found_steps_of_a_gan(tmp_path: Path) -> None:
         if number % 5 == 4:
             source.boundary(number * S // 10 + 1, "generator")
     source.boundary(3 * S, "extra")
-    use, _ = StepRate(tmp_path).read(5 * S)
-    assert use is not None
+    use = read(tmp_path, 5 * S)
     assert (use.step.phases, use.step.nested, use.rate) == ((("generator",),), ("critic", "extra"), pytest.approx(2.0))
 
 
 def test_batches_where_nothing_steps(tmp_path: Path) -> None:
     source = Source(tmp_path)
-    for number in range(4):
-        source.boundary(number * S, "DataLoader", BoundaryKind.LOADER)
-    source.boundary(4 * S, "DataLoader", BoundaryKind.LOADER, flag=1)
-    use, _ = StepRate(tmp_path).read(5 * S)
-    assert use is not None
+    for number in range(5):
+        source.boundary(number * S, "DataLoader", BoundaryKind.LOADER, flag=number == 4)
+    use = read(tmp_path, 5 * S)
     assert use.step == StepDefinition(StepKind.LOADER, (("DataLoader",),), optimizer_steps=0)
     assert (use.count, use.since_last) == (5, 1.0), "the end of the epoch ends its last batch, as at load"
 
@@ -138,8 +138,7 @@ def test_the_first_of_several_ranks_speaks(tmp_path: Path) -> None:
         source = Source(tmp_path, pid, rank)
         for number in range(1 if pid == 8 else 6):  # 8: a helper that stepped once
             source.step(number * S, (number + 1) * S)
-    use, _ = StepRate(tmp_path).read(6 * S)
-    assert use is not None
+    use = read(tmp_path, 6 * S)
     assert (use.pid, use.ranks) == (6, 2)
 
 
@@ -151,6 +150,4 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     source.boundary(1 * S, "SGD")
     assert rate.read(2 * S)[0] is None, "one boundary closes no step"
     source.boundary(2 * S, "SGD")
-    use, _ = rate.read(2 * S)
-    assert use is not None
-    assert use.rate == 1.0
+    assert read(tmp_path, 2 * S).rate == 1.0

@@ -17,7 +17,8 @@ from profiler.agent import recorder
 from profiler.core.errors import ProfilerError
 from profiler.report.text import step_text
 from profiler.run import tables
-from tests.fakes.programs import ROOT, command_line, damage, gone, script
+from profiler.run.model import Run
+from tests.fakes.programs import ROOT, codes, command_line, damage, finished, gone, script
 
 TRAINING = """
 import json, os, sys
@@ -113,19 +114,16 @@ else:
 
 def python(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PROFILER_")}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return finished([sys.executable, *arguments], cwd=folder, env={**environment, "PYTHONPATH": str(ROOT)})
 
 
-def marked(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, script(folder, MARKED), how, folder / "run")
+def marked(folder: Path, how: str) -> tuple[subprocess.CompletedProcess[str], Run]:
+    done = python(folder, script(folder, MARKED), how, folder / "run")
+    return done, profiler.load(folder / "run")
+
+
+def times(run: Run, region: str) -> int:
+    return [run.names[number] for number in run.regions["name"]].count(region)
 
 
 @pytest.fixture(scope="module")
@@ -141,17 +139,13 @@ def test_a_block_of_training_is_a_run_with_its_steps(trained: tuple[Path, dict[s
     run = profiler.load(folder / "one")
     assert (run.info.label, run.info.level, run.info.state, run.info.exit_code) == ("first", "standard", "complete", 0)
     assert "SGD (train.py:16)" in step_text(run.step)
-    assert len(run.boundaries) == 7, "those of the block, and no more"
-    assert [run.names[number] for number in run.regions["name"]].count("mine") == 7
+    assert (len(run.boundaries), times(run, "mine")) == (7, 7), "those of the block, and no more"
     statuses = {status.name: status.state for status in run.info.collectors}
     assert (statuses["host"], statuses["environment"], statuses["hooks"]) == ("ok", "ok", "ok")
     assert damage(run) == []
     assert said["paths"] == [str(folder / "one"), str(folder / "two")]
     assert profiler.read(folder / "one").verdict
-
-
-def test_after_the_block_everything_is_as_it_was(trained: tuple[Path, dict[str, Any]]) -> None:
-    assert all(trained[1]["taken back"]), trained[1]["taken back"]
+    assert all(said["taken back"]), "after the block everything is as it was"
 
 
 def test_a_second_block_records_each_step_once(trained: tuple[Path, dict[str, Any]]) -> None:
@@ -172,20 +166,17 @@ def test_one_recording_at_a_time(trained: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_marks_of_the_package_in_a_thread(tmp_path: Path) -> None:
-    done = marked(tmp_path, "thread")
+    done, run = marked(tmp_path, "thread")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stderr.startswith(f"profiler: recorded {tmp_path / 'run'}; see python -m profiler diagnose ")
-    run = profiler.load(tmp_path / "run")
-    assert (len(run.steps), int(run.steps["tokens"].sum())) == (5, 35)
+    assert (len(run.steps), int(run.steps["tokens"].sum()), times(run, "mine")) == (5, 35, 5)
     values = [(run.names[name], value) for name, value in run.values[["name", "value"]].tolist()]
     assert values == [("things", 2.0), ("loss", 0.5)] * 5
-    assert [run.names[name] for name in run.regions["name"]].count("mine") == 5
 
 
 def test_a_fork_has_a_recorder_of_its_own_and_closes_nothing(tmp_path: Path) -> None:
-    done = marked(tmp_path, "fork")
+    done, run = marked(tmp_path, "fork")
     assert done.stdout == "went on False\n", done.stderr
-    run = profiler.load(tmp_path / "run")
     assert run.info.state == "complete"
     steps = run.steps["pid"].tolist()
     assert sorted(steps.count(pid) for pid in set(steps)) == [1, 5]
@@ -193,13 +184,13 @@ def test_a_fork_has_a_recorder_of_its_own_and_closes_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("how", "code", "state"), [("exit", 3, "failed"), ("interrupt", -2, "interrupted")])
 def test_ways_out_of_the_block(tmp_path: Path, how: str, code: int, state: str) -> None:
-    assert marked(tmp_path, how).returncode in {code, 128 - code}
-    run = profiler.load(tmp_path / "run")
+    done, run = marked(tmp_path, how)
+    assert done.returncode in {code, 128 - code}
     assert (run.info.state, len(run.steps)) == (state, 5)
 
 
 def test_a_program_that_is_killed_leaves_a_run_that_is_closed(tmp_path: Path) -> None:
-    done = marked(tmp_path, "kill program")
+    done = python(tmp_path, script(tmp_path, MARKED), "kill program", tmp_path / "run")
     assert done.returncode == -signal.SIGKILL
     assert gone(int(done.stdout)), "the process beside outlives its program"
     run = profiler.load(tmp_path / "run")
@@ -209,31 +200,22 @@ def test_a_program_that_is_killed_leaves_a_run_that_is_closed(tmp_path: Path) ->
 
 
 def test_a_recorder_that_is_killed_leaves_a_run_and_the_program_goes_on(tmp_path: Path) -> None:
-    done = marked(tmp_path, "kill beside")
+    done, run = marked(tmp_path, "kill beside")
     assert (done.returncode, done.stdout) == (0, "went on False\n")
     assert done.stderr == "profiler: the recorder beside was ended; what it had written still loads\n"
-    run = profiler.load(tmp_path / "run")
     assert len(run.steps) == 5
-    assert "run-not-ended" in {problem.code for problem in run.problems}
+    assert "run-not-ended" in codes(run)
 
 
+@pytest.mark.usefixtures("importable")
 def test_in_a_recorded_program_the_block_is_a_region_of_that_run(tmp_path: Path) -> None:
-    path = script(tmp_path, MARKED)
-    command = command_line("run", "--level", "standard", "--out", tmp_path / "outer", "--", sys.executable, path)
-    done = subprocess.run(
-        [*command, "plain", str(tmp_path / "inner")],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    program = (sys.executable, script(tmp_path, MARKED), "plain", tmp_path / "inner")
+    command = command_line("run", "--level", "standard", "--out", tmp_path / "outer", "--", *program)
+    done = finished(command, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "went on True\n"), done.stderr
     assert not (tmp_path / "inner").exists()
     run = profiler.load(tmp_path / "outer")
-    assert len(run.steps) == 5
-    assert [run.names[name] for name in run.regions["name"]].count("inner") == 1
+    assert (len(run.steps), times(run, "inner")) == (5, 1)
 
 
 def test_faults_come_before_anything_is_recorded(tmp_path: Path) -> None:

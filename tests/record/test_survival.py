@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -20,21 +20,27 @@ from profiler.record.launch import record
 from profiler.record.target import target_environment
 from profiler.run import store, tables
 from profiler.run.load import load
-from profiler.run.model import RunSpec
-from tests.fakes.programs import ROOT, command_line, damage, script, start, until
+from profiler.run.model import Run, RunInfo
+from tests.fakes.programs import ROOT, codes, command_line, damage, finished, output, script, spec, start, until
 from tests.run.test_store import info
 
 PYTHON = sys.executable
 pytestmark = pytest.mark.usefixtures("importable")
 
 
-def spec(folder: Path, *argv: str | Path, **fields: Any) -> RunSpec:
-    words = tuple(map(str, argv))
-    return RunSpec(**{"argv": words, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
+def recorded(folder: Path, text: str, *argv: str | Path, level: str = "standard", **fields: Any) -> tuple[RunInfo, Run]:
+    """What the recording of a program of that text ended with, and its run."""
+    program = (PYTHON, script(folder, text), *argv)
+    made = record(spec(folder, *program, level=level, timeout=120, **fields))
+    return made, load(folder / "run")
 
 
-def output(folder: Path) -> str:
-    return (folder / "run" / store.OUTPUT_LOG).read_text()
+def waiting(folder: Path, *shell: str) -> tuple[subprocess.Popen[str], IO[str], str]:
+    """WAITING as `python -m profiler` records it, what it prints, and its first line."""
+    program = (PYTHON, script(folder, WAITING), folder / "go")
+    process = start("run", "--out", folder / "run", "--", *shell, *program)
+    assert process.stdout is not None
+    return process, process.stdout, process.stdout.readline()
 
 
 # ---------------------------------------------------------------- kills
@@ -57,31 +63,30 @@ sys.exit(3)
 
 
 def test_the_program_goes_on_when_its_recorder_is_killed(tmp_path: Path) -> None:
-    path, go = script(tmp_path, WAITING), tmp_path / "go"
-    shell = '"$@"; echo "code $?"'
-    process = start("run", "--out", tmp_path / "run", "--", "sh", "-c", shell, "sh", PYTHON, path, go)
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("ready")
+    process, printed, line = waiting(tmp_path, "sh", "-c", '"$@"; echo "code $?"', "sh")
+    assert line.startswith("ready")
+    samples = tmp_path / "run" / store.RECORDER / "samples.bin"
+    until(lambda: samples.exists() and samples.stat().st_size)
     process.kill()
     process.wait()
-    go.touch()
-    assert process.stdout.read() == "the end\ncode 3\n"
+    (tmp_path / "go").touch()
+    assert printed.read() == "the end\ncode 3\n"
     run = load(tmp_path / "run")
-    assert "run-not-ended" in {problem.code for problem in run.problems}
+    assert run.info.state == "running"
+    assert "run-not-ended" in codes(run)
+    assert len(run.samples)
     assert run.steps["tokens"].tolist().count(1000) == 5, "records of after its death are there"
 
 
 def test_a_recorder_that_is_stopped_goes_on_later(tmp_path: Path) -> None:
     """As Ctrl-Z and fg do it."""
-    path, go = script(tmp_path, WAITING), tmp_path / "go"
-    process = start("run", "--out", tmp_path / "run", "--", PYTHON, path, go)
-    assert process.stdout is not None
-    pid = int(process.stdout.readline().split()[1])
+    process, printed, line = waiting(tmp_path)
+    pid = int(line.split()[1])
     for one in (process.pid, pid):
         os.kill(one, signal.SIGSTOP)
     os.kill(pid, signal.SIGCONT)
-    go.touch()
-    assert process.stdout.readline() == "the end\n", "it does not need its recorder"
+    (tmp_path / "go").touch()
+    assert printed.readline() == "the end\n", "it does not need its recorder"
     os.kill(process.pid, signal.SIGCONT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
@@ -124,25 +129,24 @@ def test_a_killed_py_spy_loses_its_window_only(tmp_path: Path) -> None:
     assert not [*(tmp_path / "run" / store.RECORDER).glob("window*")]
 
 
+CLOSING_TERMINAL = """
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0: os.execv(sys.argv[1], sys.argv[1:])
+seen = b''
+while b'\\n' not in seen.partition(b'ready')[2]: seen += os.read(terminal, 100)
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     """The program gets the SIGHUP that it would have without us, and the run is closed though nobody can be told."""
-    code = (
-        "import os, pty, sys\n"
-        "pid, terminal = pty.fork()\n"
-        "if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n"
-        "seen = b''\n"
-        "while b'\\n' not in seen.partition(b'ready')[2]: seen += os.read(terminal, 100)\n"
-        "os.close(terminal)\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
-    )
     command = command_line("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, WAITING), tmp_path / "go")
-    done = subprocess.run(
-        [PYTHON, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = finished([PYTHON, "-c", CLOSING_TERMINAL, *command])
     assert done.stdout.strip() == str(128 + signal.SIGHUP), done
     run = load(tmp_path / "run")
-    assert (run.info.state, run.info.exit_code) == ("interrupted", -signal.SIGHUP)
-    assert damage(run) == []
+    assert (run.info.state, run.info.exit_code, damage(run)) == ("interrupted", -signal.SIGHUP, [])
 
 
 # ---------------------------------------------------------------- the disk
@@ -163,22 +167,20 @@ STOPPED = "recording stopped: "
 
 
 def test_a_limit_of_file_size_stops_recording_only(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, FILLING), 200_000))
+    info, run = recorded(tmp_path, FILLING, "200000", level="light")
     assert (info.exit_code, info.state) == (5, "failed")
     assert output(tmp_path).startswith(f"profiler: {STOPPED}File too large")
     assert output(tmp_path).splitlines()[1:] == ["the end"]
-    run = load(tmp_path / "run")
     assert 0 < len(run.steps) < 40_000
-    assert "process-stopped" in {problem.code for problem in run.problems}, run.problems
+    assert "process-stopped" in codes(run)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)]
     try:
-        done = subprocess.run(options, capture_output=True, text=True, check=False)
+        done = finished(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder])
     except OSError as error:
         pytest.skip(f"mount cannot be run: {error}")
     if done.returncode:
@@ -189,16 +191,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_stops_recording_only(tmp_path: Path, small_disk: Path) -> None:
     out = small_disk / "run"
-    command = command_line("run", "--out", out, "--sample-period", "0.01", "--")
-    command += [PYTHON, str(script(tmp_path, FILLING)), "0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    command = command_line("run", "--out", out, "--sample-period", "0.01", "--", PYTHON, script(tmp_path, FILLING), "0")
+    done = finished(command)
     assert (done.returncode, done.stdout) == (5, "the end\n"), done.stderr
     assert done.stderr.count(STOPPED + "No space left on device; the") == 1, done.stderr
     assert "Traceback" not in done.stderr
     run = load(out)
     assert run.info.exit_code == 5, "the reserve had room for the last manifest"
     assert 0 < len(run.steps) < 40_000
-    assert "process-stopped" in {problem.code for problem in run.problems}, run.problems
+    assert "process-stopped" in codes(run)
 
 
 DELETING = """
@@ -219,9 +220,8 @@ sys.exit(7)
 
 
 def test_a_run_directory_that_is_deleted_meanwhile(tmp_path: Path) -> None:
-    command = command_line("run", "--level", "standard", "--out", tmp_path / "run", "--", PYTHON)
-    command.append(str(script(tmp_path, DELETING)))
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    program = (PYTHON, script(tmp_path, DELETING))
+    done = finished(command_line("run", "--level", "standard", "--out", tmp_path / "run", "--", *program))
     assert (done.returncode, done.stdout) == (7, "the end\n"), done.stderr
     assert "Traceback" not in done.stderr
     assert f"there is no run at {tmp_path / 'run'}" in done.stderr
@@ -252,10 +252,9 @@ for number, file in enumerate(mine):
 
 
 def test_our_records_never_go_into_a_file_of_the_programs(tmp_path: Path) -> None:
-    path = script(tmp_path, CLOSING)
-    assert record(spec(tmp_path, PYTHON, path, tmp_path, level="standard")).exit_code == 0, output(tmp_path)
+    info, run = recorded(tmp_path, CLOSING, tmp_path)
+    assert info.exit_code == 0, output(tmp_path)
     assert [(tmp_path / f"mine-{number}").read_text() for number in range(20)] == [f"mine {n}" for n in range(20)]
-    run = load(tmp_path / "run")
     assert (len(run.steps), run.problems, output(tmp_path)) == (20, (), "")
 
 
@@ -296,11 +295,10 @@ if sys.argv[1] == "first":
 
 def test_a_program_that_becomes_another_leaves_the_records_of_both(tmp_path: Path) -> None:
     (tmp_path / "torch.py").touch()
-    assert record(spec(tmp_path, PYTHON, script(tmp_path, EXECUTING), "first")).exit_code == 0, output(tmp_path)
-    run = load(tmp_path / "run")
-    assert [problem for problem in run.problems if "hook" not in problem.values.get("name", "")] == [], (
-        "hooks miss much in this torch"
-    )
+    info, run = recorded(tmp_path, EXECUTING, "first", level="light")
+    assert info.exit_code == 0, output(tmp_path)
+    problems = [problem for problem in run.problems if "hook" not in problem.values.get("name", "")]
+    assert problems == [], "hooks miss much in this torch"
     assert len(set(run.boundaries["pid"].tolist())) == 1
     names = sorted(run.names[number] for number in run.boundaries["name"])
     assert names == ["first image"] * 3 + ["second image"] * 3
@@ -317,7 +315,7 @@ with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
 
 def test_children_that_record_nothing_leave_no_folder(tmp_path: Path) -> None:
     (tmp_path / "torch.py").touch()
-    assert record(spec(tmp_path, PYTHON, script(tmp_path, POOL))).exit_code == 0, output(tmp_path)
+    assert recorded(tmp_path, POOL, level="light")[0].exit_code == 0, output(tmp_path)
     assert len([*(tmp_path / "run").glob("source-*")]) == 1
 
 
@@ -344,13 +342,10 @@ for thread in threads: thread.join()
 
 
 def test_forks_out_of_threads(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, FORKING_THREADS), level="standard", timeout=60))
-    assert info.state == "complete", output(tmp_path)
-    run = load(tmp_path / "run")
-    assert (run.problems, output(tmp_path)) == ((), "")
+    info, run = recorded(tmp_path, FORKING_THREADS)
+    assert (info.state, run.problems, output(tmp_path)) == ("complete", (), "")
     names = [run.names[number] for number in run.regions["name"]]
-    assert names.count("child") == 60
-    assert len(names) == 120
+    assert (names.count("child"), len(names)) == (60, 120)
 
 
 HANDLING = """
@@ -377,9 +372,8 @@ print(number)
 
 
 def test_a_handler_of_a_signal_may_record_in_the_middle_of_recording(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, HANDLING), level="standard", timeout=60))
+    info, run = recorded(tmp_path, HANDLING)
     assert info.state == "complete", "it waits for itself"
-    run = load(tmp_path / "run")
     names = [run.names[number] for number in run.regions["name"]]
     assert sum(name.startswith("handler") for name in names) >= 500
     assert len(names) == len(set(names)) == len(run.names), "each under its own name"
@@ -409,13 +403,11 @@ os.wait()
 
 
 def test_a_daemon_goes_on_when_the_recording_has_ended(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, DAEMON), tmp_path))
-    assert info.state == "complete"
+    assert recorded(tmp_path, DAEMON, tmp_path, level="light")[0].state == "complete"
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
     run = load(tmp_path / "run")
-    assert run.problems == ()
-    assert set(run.steps["tokens"].tolist()) == {1, 5}
+    assert (run.problems, set(run.steps["tokens"].tolist())) == ((), {1, 5})
 
 
 LIMITED = """
@@ -440,11 +432,11 @@ sys.exit(9)
 
 
 def test_a_program_without_a_free_descriptor(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, LIMITED), level="standard"))
+    info, run = recorded(tmp_path, LIMITED)
     assert info.exit_code == 9
     assert output(tmp_path).count("\n") == 1, output(tmp_path)
     assert STOPPED + "Too many open files" in output(tmp_path)
-    assert "process-stopped" in {problem.code for problem in load(tmp_path / "run").problems}
+    assert "process-stopped" in codes(run)
 
 
 FAILING = """
@@ -475,14 +467,11 @@ def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: s
     (tmp_path / "torch").mkdir()
     script(tmp_path / "torch", "__version__ = '0'", "__init__.py")
     (tmp_path / "run").mkdir()
-    argv = (PYTHON, str(script(tmp_path, FAILING)), how)
-    bare, ours = (
-        subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        for environment in (dict(os.environ), target_environment(spec(tmp_path, *argv, level="standard")))
-    )
-    assert ours.stderr == bare.stderr
+    argv = (PYTHON, script(tmp_path, FAILING), how)
+    bare = finished(argv)
+    ours = finished(argv, env=target_environment(spec(tmp_path, *argv, level="standard")))
+    assert (ours.returncode, ours.stderr) == (bare.returncode, bare.stderr)
     assert "No such file or directory" in bare.stderr
-    assert ours.returncode == bare.returncode
     assert "torch " in (tmp_path / "run" / tables.HOOKED).read_text(), "and yet the hooks were in"
 
 
@@ -593,8 +582,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_loader_worker_that_is_killed(tmp_path: Path) -> None:
-    info = record(spec(tmp_path, PYTHON, script(tmp_path, WORKERS), level="standard", timeout=120))
+    info, run = recorded(tmp_path, WORKERS)
     assert (info.exit_code, output(tmp_path)) == (6, "a worker has died\n")
-    run = load(tmp_path / "run")
     assert 0 < len(run.steps) < 10
     assert run.problems == ()

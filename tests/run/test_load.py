@@ -13,7 +13,6 @@ import pytest
 
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
-from profiler.marks import Recorder
 from profiler.run import store, tables
 from profiler.run.load import LOST_NAME, load
 from profiler.run.model import CollectorStatus, RunInfo, Site
@@ -152,20 +151,6 @@ def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
         Notice("metadata-damaged", {"file": "source-20/source.json", "error": "FileNotFoundError"}),
         *(Notice("damaged-line", {"file": "source-20/names.jsonl", "line": line}) for line in (1, 3)),
     }
-
-
-def test_a_process_that_could_not_write_on_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest(tmp_path)
-    recorder = Recorder(tmp_path, "light")
-    recorder.step(1, False)
-    recorder.flush()
-    recorder.folder.fail(OSError(28, "No space left on device"))
-    recorder.step(1, False)
-    recorder.flush()
-    assert capsys.readouterr().err.count("the program goes on") == 1
-    run = load(tmp_path)
-    assert len(run.steps) == 1
-    assert "process-stopped" in {problem.code for problem in run.problems}, run.problems
 
 
 def test_a_killed_recorder_and_a_failed_collector_are_named(tmp_path: Path) -> None:
