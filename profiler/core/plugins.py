@@ -1,7 +1,7 @@
-"""Finds plug-ins: the modules of a package of ours, and the objects that installed packages name as entry points.
+"""Finds plug-ins: the modules of a package of this project, and the entry points of other packages.
 
-Every module of such a package defines one `PLUGIN`, so adding a plug-in is adding one file. Other packages add theirs
-with an entry point of a group `training_profiler.GROUP`: commands, sections, checks, trainers or json.
+Every module of such a package defines one `PLUGIN`, so one more file adds a plug-in. Other packages add theirs with an
+entry point of a group `training_profiler.GROUP`; the groups are commands, sections, checks and trainers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from profiler.report.blocks import Report, Section
 from profiler.report.model import MissingReasons, ReportInput, Results
 
 WITHOUT_STEPS = frozenset({"verdict", "doing", "environment", "method"})
-"""Sections that have something to report of a job that was attached to, or that failed before its first step."""
+"""Sections that can show something about an attached job, or a program that failed before its first step.
+
+`doing` is the section of `sections/threads.py`."""
 
 
 @dataclass(frozen=True, slots=True)

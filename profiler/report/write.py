@@ -50,9 +50,11 @@ def rendered(results: Results, form: str) -> str:
         from profiler.report.render import html
 
         return html.render(report)
-    from profiler.report.render import markdown
+    if form == "md":
+        from profiler.report.render import markdown
 
-    return markdown.render(report)
+        return markdown.render(report)
+    raise ValueError(f"unknown format {form!r}: one of {', '.join(FORMATS)}")
 
 
 def _write(results: Results, directory: Path, stem: str) -> Written:

@@ -1,6 +1,7 @@
-"""One rule a file, found as plug-ins: each knows one cause of slowness, when it applies, and the cure.
+"""The interface of rules, one per file, each of which recognizes one cause of slowness.
 
-There is none yet; a rule is a module here with one `PLUGIN` that follows `Rule`.
+There are none yet, and nothing calls them: `profiler.diagnose.run` finds the causes of a run, and
+`profiler.report.verdict_text` words them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from profiler.analyse.model import Analysis
 
 
 class Rule(Protocol):
-    """What a rule states."""
+    """A rule."""
 
     name: str
     cause: str
-    """In one sentence: what makes the program slow where this rule fires."""
+    """One sentence that says what makes the program slow if this rule fires."""
     threshold: float
     """Share of a step's wall time that the cause must cost."""
     threshold_source: str
     """Where the threshold comes from."""
     fix: str
-    """What cures it."""
+    """What removes the cause."""
 
     def evidence(self, analysis: Analysis) -> tuple[str, ...] | None:
         """Lines with numbers when the rule fires, () when it does not, None when it cannot judge this run."""

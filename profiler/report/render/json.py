@@ -28,7 +28,7 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain
-from profiler.report.build import foreign_sections
+from profiler.report.build import section_plugins
 from profiler.report.model import MissingReasons, ReportInput, ReportSide, report_side
 from profiler.report.text import (
     PERIODS,
@@ -86,7 +86,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
         "method": [describe(notice) for notice in comparison.method],
-        **_foreign_keys(report_input, reasons),
+        **_section_keys(report_input, reasons),
     }
     if comparison.floor is None:
         reasons.add("floor", "no floor was measured for this baseline")
@@ -124,7 +124,7 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "spikes": _spikes(analysis.spikes, reasons),
         "notes": [describe(warning) for warning in analysis.warnings],
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
-        **_foreign_keys(report_input, reasons),
+        **_section_keys(report_input, reasons),
     }
     return _complete(report, reasons)
 
@@ -134,10 +134,10 @@ def render(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _foreign_keys(report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
-    """The keys that the sections of other packages add."""
+def _section_keys(report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
+    """The keys that sections add; one that fails is left out."""
     keys: dict[str, Any] = {}
-    for plugin in foreign_sections():
+    for plugin in section_plugins():
         if plugin.json is not None:
             keys |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input, reasons) or {}
     return keys
