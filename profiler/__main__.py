@@ -82,6 +82,10 @@ def guarded(work: Callable[[], int]) -> int:
             return _internal(error)
         _report(f"error: {install_hint(absent)}")
         return int(Exit.USAGE)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # rich ends a program whose reader went away with 1
+            return _BROKEN_PIPE
+        raise
     except BrokenPipeError:
         # the reader went away; what is still buffered must not raise again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

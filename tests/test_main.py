@@ -122,3 +122,16 @@ def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path: Path) -> Non
     command = command_line("run", "--out", f"{tmp_path}/run", "--", "no-such-program")
     with open("/dev/full", "w") as full:
         assert subprocess.run(command, cwd=ROOT, stderr=full, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("report", "--format", "console")])
+def test_a_reader_of_a_report_that_goes_away_is_no_failure(command: tuple[str, ...]) -> None:
+    """rich ends the program with 1, which means FAIL."""
+    run = str(ROOT / "notebooks" / "runs" / "detail-as-found.zip")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "profiler", *command, run], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, error = process.communicate(timeout=120)
+    assert (process.returncode, error) == (141, b"")
