@@ -100,18 +100,6 @@ def test_it_has_what_the_standard_requires(name: str) -> None:
     assert len(run["results"]) == sum(len(line.changes) for line in results.everything()[name].counters)
 
 
-def test_an_error_at_a_relative_path() -> None:
-    (alert,) = sarif_run(results.failed())["results"]
-    assert alert["level"] == "error"
-    assert alert["ruleId"] == "counter/syncs"
-    assert alert["message"]["text"] == ("+1 sync per step (train_step, item). Syncs per step: base 12, candidate 13.")
-    physical = alert["locations"][0]["physicalLocation"]
-    assert physical == {
-        "artifactLocation": {"uri": "examples/train.py", "uriBaseId": "%SRCROOT%"},
-        "region": {"startLine": 104, "startColumn": 1, "endLine": 104},
-    }
-
-
 def with_changes(*changes: Change, state: str = FAIL) -> GateResult:
     result = results.failed()
     return replace(result, counters=(replace(result.counters[0], state=state, changes=changes),))
@@ -136,12 +124,21 @@ def test_a_fingerprint_stays_when_the_line_moves_and_changes_with_what_is_there(
     assert len(set(twice)) == 2
 
 
-def test_levels() -> None:
+def test_levels_and_a_relative_path() -> None:
+    (alert,) = sarif_run(results.failed())["results"]
+    assert (alert["level"], alert["ruleId"]) == ("error", "counter/syncs")
+    assert alert["message"]["text"] == "+1 sync per step (train_step, item). Syncs per step: base 12, candidate 13."
+    assert alert["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "examples/train.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 104, "startColumn": 1, "endLine": 104},
+    }
     fell = replace(results.SYNC, before=2.0, after=1.0, line=50, function="g")
-    levels = [alert["level"] for alert in sarif_run(with_changes(results.SYNC, fell))["results"]]
-    assert levels == ["error", "note"]
-    assert sarif_run(with_changes(results.SYNC, state=INCONCLUSIVE))["results"][0]["level"] == "warning"
-    assert sarif_run(with_changes(results.SYNC, state="PASS"))["results"][0]["level"] == "note"
+    for changes, state, levels in (
+        ((results.SYNC, fell), FAIL, ["error", "note"]),
+        ((results.SYNC,), INCONCLUSIVE, ["warning"]),
+        ((results.SYNC,), "PASS", ["note"]),
+    ):
+        assert [one["level"] for one in sarif_run(with_changes(*changes, state=state))["results"]] == levels
 
 
 def test_files_elsewhere_and_names_with_odd_letters() -> None:
@@ -159,20 +156,14 @@ def test_files_elsewhere_and_names_with_odd_letters() -> None:
     assert unknown["artifactLocation"]["uri"] == "unknown"
 
 
-def test_limits_of_code_scanning_hold_for_any_counter() -> None:
+def test_rules_keep_the_limits_of_code_scanning_and_only_a_baseline_is_refreshed() -> None:
     long = replace(results.failed().counters[0], counter="n" * 5000)
     (rule,) = sarif_run(replace(results.failed(), counters=(long,)))["tool"]["driver"]["rules"]
     assert len(rule["name"]) == alerts.MAX_RULE_NAME
     assert len(rule["shortDescription"]["text"]) == len(rule["fullDescription"]["text"]) == alerts.MAX_RULE_TEXT
-
-
-def test_only_a_baseline_is_refreshed() -> None:
-    against, file = (
-        sarif_run(replace(results.failed(), mode=mode))["tool"]["driver"]["rules"][0]["help"]["text"]
-        for mode in ("against", "baseline")
-    )
-    assert "--update" not in against
-    assert "--update" in file
+    for mode, shown in (("against", False), ("baseline", True)):
+        rule = sarif_run(replace(results.failed(), mode=mode))["tool"]["driver"]["rules"][0]
+        assert ("--update" in rule["help"]["text"]) == shown
 
 
 def entries(result: GateResult) -> list[dict[str, Any]]:

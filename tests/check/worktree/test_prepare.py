@@ -112,14 +112,16 @@ def test_a_bad_revision_is_one_line(repository: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_shallow_clone_tells_how_to_fetch_more(repository: Path, tmp_path: Path, git: Any) -> None:
-    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", "shallow")
-    with (
-        pytest.raises(ProfilerError, match=r"fetch-depth: 0.*git fetch --unshallow$"),
-        at_revision("HEAD~1", tmp_path / "shallow"),
+def test_a_clone_without_the_revision_tells_how_to_fetch_it(repository: Path, tmp_path: Path, git: Any) -> None:
+    git(repository, "branch", "other", "HEAD~1")
+    for option, rev, message in (
+        ("--depth=1", "HEAD~1", r"fetch-depth: 0.*git fetch --unshallow$"),
+        ("--single-branch", "other", "git fetch origin other"),
     ):
-        pass
-    with at_revision("HEAD", tmp_path / "shallow") as side:
+        git(tmp_path, "clone", "--quiet", option, f"file://{repository}", rev)
+        with pytest.raises(ProfilerError, match=message), at_revision(rev, tmp_path / rev):
+            pass
+    with at_revision("HEAD", tmp_path / "HEAD~1") as side:
         assert output(side) == "2"
 
 
@@ -131,13 +133,6 @@ def test_every_way_to_name_a_commit(repository: Path, git: Any) -> None:
         with at_revision(rev, repository.parent / "linked" / "sub") as side:
             assert side.commit == first, rev
             assert (side.cwd / "part.txt").read_text() == "1\n"
-
-
-def test_a_branch_that_exists_only_on_the_server(repository: Path, tmp_path: Path, git: Any) -> None:
-    git(repository, "branch", "other", "HEAD~1")
-    git(tmp_path, "clone", "--quiet", "--single-branch", f"file://{repository}", "clone")
-    with pytest.raises(ProfilerError, match="git fetch origin other"), at_revision("other", tmp_path / "clone"):
-        pass
 
 
 def test_where_nothing_can_be_checked_out(tmp_path: Path, git: Any, monkeypatch: pytest.MonkeyPatch) -> None:
