@@ -1,7 +1,8 @@
-"""Continuous integration runs the tests and the check, and fails where either fails."""
+"""What continuous integration does with tests that fail: a few run once more, and it says which."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,19 +11,69 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).parents[1] / ".ci" / "run"
-MAKE = '#!/bin/sh\necho "make $1"\n[ "$1" != "$FAILING" ]\n'
+MAKE = """#!/bin/sh
+[ "$1" = check ] && echo checked && exit "${CHECK:-0}"
+echo "make $*" >> calls
+mkdir -p .pytest_cache/v/cache
+if [ "$(wc -l < calls)" = 1 ]; then
+    [ -n "$FIRST" ] || exit 0
+    printf '%s' "$FIRST" > .pytest_cache/v/cache/lastfailed
+    exit 2
+fi
+exit "$SECOND"
+"""
+FLAKY = "FLAKY, must be repaired"
 
 
 @pytest.mark.parametrize(
-    ("failing", "code", "output"),
-    [("", 0, "make test\nmake check\n"), ("test", 1, "make test\n"), ("check", 1, "make test\nmake check\n")],
+    ("failed", "second", "code", "calls"),
+    [
+        (0, 0, 0, 1),
+        (1, 0, 0, 2),
+        (3, 0, 0, 2),
+        (1, 2, 2, 2),
+        (4, 0, 1, 1),
+    ],
 )
-def test_exit_code_is_that_of_what_fails_first(tmp_path: Path, failing: str, code: int, output: str) -> None:
+def test_a_few_failures_have_one_chance_more(tmp_path: Path, failed: int, second: int, code: int, calls: int) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(RUN, tmp_path / ".ci" / "run")
+    make = tmp_path / "bin" / "make"
+    make.parent.mkdir()
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    names = [f"tests/test_a.py::test_{number}" for number in range(failed)]
+    first = json.dumps(dict.fromkeys(names, True), indent=2) if failed else ""  # as pytest writes it
+    environment = {**os.environ, "PATH": f"{make.parent}:{os.environ['PATH']}", "FIRST": first, "SECOND": str(second)}
+    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    asked = (tmp_path / "calls").read_text().splitlines()
+    assert len(asked) == calls
+    if calls == 2:
+        assert "--last-failed" in asked[1]
+        assert all(name in done.stdout for name in names)
+    assert (FLAKY in done.stdout) == (calls == 2 and code == 0)
+    assert ("checked" in done.stdout) == (code == 0)
+
+
+def test_a_failure_before_the_tests_is_one(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(RUN, tmp_path / ".ci" / "run")
+    make = tmp_path / "make"
+    make.write_text("#!/bin/sh\nexit 2\n")
+    make.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert FLAKY not in done.stdout
+
+
+def test_counters_that_rose_fail_the_job(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(RUN, tmp_path / ".ci" / "run")
     make = tmp_path / "make"
     make.write_text(MAKE)
     make.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAILING": failing}
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FIRST": "", "CHECK": "1"}
     done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (code, output)
+    assert (done.returncode, "checked" in done.stdout) == (1, True)
