@@ -1,4 +1,4 @@
-"""Trainers as processes of their own, and the one line of a command that is refused."""
+"""Trainers as processes of their own, functions that fail, and the one line of a command that is refused."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ def started_until(line: str, *arguments: object, **more: Any) -> Iterator[subpro
     finally:
         process.kill()
         process.communicate()
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that takes anything and raises this error."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
 
 
 def refused(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -16,6 +16,7 @@ from numba.core.caching import IndexDataCacheFile
 
 from reference_trainer import jit
 from tests.fakes.programs import ROOT
+from tests.reference_trainer.processes import raising
 
 TWO = """
 import os, sys
@@ -64,11 +65,7 @@ def test_no_lock_to_be_had_is_no_fault(tmp_path: Path, monkeypatch: pytest.Monke
     """A file system without locks, and a `.lock` that is another user's: here a folder, which stops root as well."""
     (tmp_path / "theirs" / ".lock").mkdir(parents=True)
     assert saved(tmp_path / "theirs") == "code"
-
-    def none(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
     assert saved(tmp_path) == "code"
 
 

@@ -129,14 +129,8 @@ def prefetched_marked_and_fetched(device: Device) -> None:
 
 
 EVERYTHING = [
-    round_trips,
-    rows_and_heads,
-    views,
-    views_keep_their_memory,
-    pinned_copies,
-    copies_at_a_row,
-    products_of_all_kinds,
-    prefetched_marked_and_fetched,
+    *(round_trips, rows_and_heads, views, views_keep_their_memory, pinned_copies, copies_at_a_row),
+    *(products_of_all_kinds, prefetched_marked_and_fetched),
 ]
 """All of them, but for `counted`."""
 
@@ -161,25 +155,11 @@ def counted(device: Device) -> tuple[Counts, Counts]:
     device.mark()  # nothing
     device.wait(ticket)  # sync
     after = device.counts()
-    fields = Counts.__dataclass_fields__
-    result = Counts(
-        **{
-            name: None if getattr(after, name) is None else getattr(after, name) - getattr(before, name)
-            for name in fields
-        }
-    )
-    expected = Counts(
-        syncs=5,
-        h2d=8,
-        d2h=3,
-        h2d_bytes=400 + 400 + 40 + 400_000 + 3 * 64 + 40,
-        d2h_bytes=64 + 40 + 40,
-        launches=1,
-        allocations=6,
-        crossings=14,
-        busy_ns=result.busy_ns,
-    )
-    return result, expected
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in Counts.__dataclass_fields__}
+    result = Counts(**{name: None if end is None else end - begin for name, (begin, end) in pairs.items()})
+    copies = {"h2d_bytes": 400 + 400 + 40 + 400_000 + 3 * 64 + 40, "d2h_bytes": 64 + 40 + 40}
+    calls = {"syncs": 5, "h2d": 8, "d2h": 3, "launches": 1, "allocations": 6, "crossings": 14}
+    return result, Counts(**calls, **copies, busy_ns=result.busy_ns)
 
 
 RECORDED = """

@@ -10,6 +10,7 @@ import torch
 
 from reference_trainer.devices import NAMES, cuda_probe, open_device
 from reference_trainer.errors import TrainerError
+from tests.reference_trainer.processes import raising
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +60,7 @@ def test_what_is_missing(machine: Callable[..., str], what: dict[str, Any], reas
 
 def test_no_libnvvm(machine: Callable[..., str]) -> None:
     nvvm = pytest.importorskip("numba.cuda.cudadrv.nvvm")
-
-    def missing() -> None:
-        raise nvvm.NvvmSupportError("libNVVM cannot be found.\nDo this and that.")
-
-    reason = machine(nvvm=missing)
+    reason = machine(nvvm=raising(nvvm.NvvmSupportError("libNVVM cannot be found.\nDo this and that.")))
     assert "libnvvm, which compiles kernels, is not found: pip install 'numba-cuda[cu13]'" in reason
     assert "\n" not in reason
 

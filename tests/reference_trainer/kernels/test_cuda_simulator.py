@@ -12,12 +12,7 @@ from tests.reference_trainer.kernels.simulated import errors_of
 NAMES = [
     *map(checks.name, cases.FEW),
     *(cases.name(way, case) for way in cases.WAYS for case in way.few),
-    "forwards",
-    "graphed chunks",
-    "learning",
-    "graph",
-    "benchmarks",
-    "empty",
+    *("forwards", "graphed chunks", "learning", "graph", "benchmarks", "empty"),
 ]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")

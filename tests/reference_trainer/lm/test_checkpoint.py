@@ -60,6 +60,8 @@ def refused(folder: Path, origin: Origin = ORIGIN) -> str:
 
 def test_every_bit_comes_back(tmp_path: Path) -> None:
     write(tmp_path, ORIGIN, checkpoint())
+    header = json.loads((tmp_path / FILE).read_bytes().split(b"\n", 1)[0])
+    assert (header["schema"], header["step"], header["origin"]) == (SCHEMA, 7, asdict(ORIGIN))
     result = read(tmp_path, ORIGIN)
     assert same(result, checkpoint())
     for array in result.arrays.values():
@@ -69,32 +71,20 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_its_first_line_says_what_it_is(tmp_path: Path) -> None:
-    write(tmp_path, ORIGIN, checkpoint())
-    header = json.loads((tmp_path / FILE).read_bytes().split(b"\n", 1)[0])
-    assert (header["schema"], header["step"], header["origin"]) == (SCHEMA, 7, asdict(ORIGIN))
-
-
 def test_the_next_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         write(tmp_path, ORIGIN, checkpoint(step))
         assert read(tmp_path, ORIGIN).step == step
 
 
-@pytest.mark.parametrize("at", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])
-def test_a_flipped_bit_is_seen(tmp_path: Path, at: float) -> None:
+@pytest.mark.parametrize("share", [0, 0.001, 0.01, 0.1, 0.2, 0.5, 0.9, 0.99, 0.9999])
+def test_a_flipped_bit_and_a_cut_are_seen(tmp_path: Path, share: float) -> None:
     write(tmp_path, ORIGIN, checkpoint())
-    content = bytearray((tmp_path / FILE).read_bytes())
-    content[int(at * len(content))] ^= 4
-    (tmp_path / FILE).write_bytes(content)
-    assert "damaged" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("share", [0, 0.001, 0.1, 0.5, 0.99, 0.9999])
-def test_what_is_cut_short_is_seen(tmp_path: Path, share: float) -> None:
-    write(tmp_path, ORIGIN, checkpoint())
-    os.truncate(tmp_path / FILE, int(share * (tmp_path / FILE).stat().st_size))
-    assert "damaged" in refused(tmp_path)
+    content = (tmp_path / FILE).read_bytes()
+    at = int(share * len(content))
+    for damaged in (content[:at], content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]):
+        (tmp_path / FILE).write_bytes(damaged)
+        assert "damaged" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"{}\n", b"[1]\n" + b"y" * 100, b"\xff\xfe\n", b"\n" * 40])
@@ -144,13 +134,9 @@ def test_where_there_is_no_room_the_one_before_stays(
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    owner, name = {"write": (module, "_write_all"), "fsync": (os, "fsync"), "replace": (Path, "replace")}[fails]
     with monkeypatch.context() as patch:
-        if fails == "write":
-            patch.setattr(module, "_write_all", full)
-        elif fails == "fsync":
-            patch.setattr(os, "fsync", full)
-        else:
-            patch.setattr(Path, "replace", full)
+        patch.setattr(owner, name, full)
         with pytest.raises(OSError, match="No space left"):
             write(tmp_path, ORIGIN, checkpoint(2))
     assert same(read(tmp_path, ORIGIN), checkpoint(1))

@@ -14,6 +14,7 @@ import zstandard
 from reference_trainer.errors import USAGE, TrainerError
 from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus
 from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
+from tests.reference_trainer.processes import raising
 
 DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
 JSONL = "".join(json.dumps({"text": text, "meta": {"source": "test"}}) + "\n" for text in DOCUMENTS).encode()
@@ -156,11 +157,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("abc")
-
-    def refuse(_: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "read_bytes", raising(PermissionError(13, "Permission denied")))
     assert fault(path) == f"corpus {path} cannot be read: Permission denied"
 
 
@@ -183,14 +180,10 @@ def test_samples_wrap_at_the_end() -> None:
     assert samples[3_000_001] == samples[1]
 
 
-def test_text_without_white_space_is_cut_at_the_size() -> None:
-    samples = Samples(corpus_of("x" * 25), 10)
+def test_text_without_white_space_is_cut_at_the_size_and_blanks_make_no_sample() -> None:
+    samples, blank = Samples(corpus_of("x" * 25), 10), Samples(corpus_of("aaa" + " " * 50 + "bbb"), 4)
     assert [samples[number] for number in range(samples.epoch_length)] == ["x" * 10, "x" * 10, "x" * 5]
-
-
-def test_blank_stretches_make_no_sample() -> None:
-    samples = Samples(corpus_of("aaa" + " " * 50 + "bbb"), 4)
-    assert all(samples[number].strip() for number in range(samples.epoch_length))
+    assert all(blank[number].strip() for number in range(blank.epoch_length))
 
 
 def test_text_too_short_for_a_chunk_says_how_long_it_must_be() -> None:

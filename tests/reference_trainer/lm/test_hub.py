@@ -93,8 +93,7 @@ def test_cut_at_so_many_characters_and_said(tmp_path: Path, largest: int, text: 
 
 
 def test_not_cut_where_it_ends_by_itself(tmp_path: Path) -> None:
-    path = folder(tmp_path, *texts("aaaa", "bbbb", "  "))
-    corpus = load(str(path), hub_chars=10)
+    corpus = load(str(folder(tmp_path, *texts("aaaa", "bbbb", "  "))), hub_chars=10)
     assert (corpus.text, corpus.name) == ("aaaa\n\nbbbb", "set:train")
 
 
@@ -183,6 +182,5 @@ def test_connection_lost_while_reading(library, monkeypatch: pytest.MonkeyPatch)
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert fault("someone/thing") == (
-        "a corpus hub:... needs the library datasets: pip install 'training-profiler[hub]'"
-    )
+    message = "a corpus hub:... needs the library datasets: pip install 'training-profiler[hub]'"
+    assert fault("someone/thing") == message

@@ -31,7 +31,7 @@ from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.settings import Settings
 from tests.fakes.programs import ROOT, command_line
-from tests.reference_trainer.lm.learners import AHEAD, ALWAYS, HELD_OUT, NEEDED, curve, learned, learner, options
+from tests.reference_trainer.lm.learners import AHEAD, ALWAYS, HELD_OUT, NEEDED, learned, learner, options
 
 FORWARD = {
     "device": "host", "tokens_per_chunk": 300, "samples_per_chunk": 4, "warmup_seconds": 0, "max_chunks": 1
@@ -50,13 +50,9 @@ def held_out_and_not(settings: Settings) -> tuple[list[np.ndarray], list[np.ndar
 
 def test_learning_learns_and_as_found_does_not(tmp_path: Path) -> None:
     """On the built-in corpus: as-found stays near nothing, learning passes what counts of single tokens can reach."""
-    as_found = Settings(
-        device="host", tokens_per_chunk=1000, max_chunks=24, warmup_seconds=0, metrics=tmp_path / "as-found.json"
-    )
-    train(as_found)
-    losses, accuracies = (
-        np.array([row[name] for row in curve(tmp_path / "as-found.json")]) for name in ("loss", "accuracy")
-    )
+    as_found = Settings(device="host", tokens_per_chunk=1000, max_chunks=24, warmup_seconds=0)
+    rows = learned(as_found, tmp_path / "as-found.json")
+    losses, accuracies = (np.array([row[name] for row in rows]) for name in ("loss", "accuracy"))
     assert accuracies.max() < 0.05, accuracies
     assert losses.min() > 0.95
     assert abs(losses[:12].mean() - losses[12:].mean()) < 0.01, f"the loss moves: {losses}"

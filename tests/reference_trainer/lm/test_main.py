@@ -142,10 +142,7 @@ def test_test_holds_both_ways_against_each_other(options: tuple[str, ...], capsy
 def test_ctrl_c_while_training_is_130(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop._Loop, "_step", interrupted)
+    monkeypatch.setattr(loop._Loop, "_step", processes.raising(KeyboardInterrupt()))
     assert main([*options]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -188,10 +185,8 @@ def test_off_the_main_thread_no_handler_is_set(options: tuple[str, ...]) -> None
 def test_a_run_whose_metrics_cannot_be_written_is_summed_up(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(option: str, *_: object) -> None:
-        raise TrainerError(f"{option}: No space left on device")
-
-    monkeypatch.setattr(history, "write_output", full)
+    full = TrainerError("--metrics: No space left on device")
+    monkeypatch.setattr(history, "write_output", processes.raising(full))
     assert main([*options, "--metrics", str(tmp_path / "m.json"), "--result", str(tmp_path / "r.json")]) == 2
     printed = capsys.readouterr()
     assert "tokens in 1 chunks" in printed.out

@@ -33,8 +33,7 @@ def test_every_weight_has_its_place() -> None:
     assert not flat[uses == 0].any()
 
 
-def test_views_are_of_the_flat_buffers() -> None:
-    device = HostDevice()
+def test_views_are_of_the_flat_buffers(device: HostDevice) -> None:
     weights = initial_weights(CONFIG, seed=0)
     parameters = Parameters(device, CONFIG, weights)
     for layer in range(CONFIG.layers):
@@ -43,7 +42,6 @@ def test_views_are_of_the_flat_buffers() -> None:
     gradients = unflatten(device.download(parameters.flat_gradients), parameters.layout)
     assert gradients.readout.tolist() == [[2.0] * 5] * 5
     assert not gradients.decoder.any()
-    device.close()
 
 
 @pytest.mark.parametrize(("name", "value"), [("rate", -1), ("beta2", 1.0), ("total", 0), ("least", 1.5), ("eps", -1)])

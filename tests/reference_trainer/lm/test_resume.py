@@ -27,7 +27,7 @@ from reference_trainer.lm.loop import train
 from reference_trainer.lm.result import NotWrittenError
 from reference_trainer.lm.settings import Settings
 from tests.reference_trainer.lm.learners import AHEAD, curve, learned, learner, started
-from tests.reference_trainer.processes import started_until
+from tests.reference_trainer.processes import raising, started_until
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ENDLESS = 1_000_000
@@ -142,11 +142,8 @@ def test_an_interrupt_in_the_warm_up_says_which_checkpoint_stays(
     train(settings)
     (tmp_path / "it.json").write_text("of more steps")
 
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     message = f"^interrupted in the warm-up; checkpoint of step 5 in {re.escape(str(tmp_path))}/it$"
-    monkeypatch.setattr(LearnChunk, "collect", interrupted)
+    monkeypatch.setattr(LearnChunk, "collect", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt, match=message):
         train(replace(settings, resume=True, max_chunks=9))
     assert step_of(settings) == 5
@@ -275,10 +272,7 @@ def test_a_full_disk_is_said_and_the_training_goes_on(
     assert "step 20 was not written: No space left on device; that of step 10 stays" in fault
     assert step_of(settings) == 60
 
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(snapshots, "write", full)
+    monkeypatch.setattr(snapshots, "write", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     second = replace(settings, checkpoint=tmp_path / "other", checkpoint_every=1000, metrics=tmp_path / "kept.json")
     with pytest.raises(NotWrittenError) as caught:
         train(second)
@@ -291,10 +285,7 @@ def test_a_full_disk_is_said_and_the_training_goes_on(
 def test_metrics_that_cannot_be_written_cost_no_checkpoint(
     corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise TrainerError("--metrics it.json: No space left on device")
-
-    monkeypatch.setattr(history, "write_output", full)
+    monkeypatch.setattr(history, "write_output", raising(TrainerError("--metrics it.json: No space left on device")))
     settings = learner(corpus_file, max_chunks=7, checkpoint=tmp_path / "it", metrics=tmp_path / "it.json")
     with pytest.raises(NotWrittenError, match="No space left") as caught:
         train(settings)

@@ -16,7 +16,7 @@ from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.tokenization import main
 from reference_trainer.lm.tokenization_ways import Case, Round, Way, measure, ratio_of, run_round, summary, ways
 from reference_trainer.lm.tokenizer import train_or_load
-from tests.reference_trainer.processes import refused
+from tests.reference_trainer.processes import raising, refused
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 OURS = ["sequential", "batch", "threaded batch", "parallel", "pre-tokenized"]
@@ -240,9 +240,6 @@ def test_bad_input_is_one_line(
 def test_ctrl_c_is_one_line(
     corpus_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tokenization, "measure", interrupted)
+    monkeypatch.setattr(tokenization, "measure", raising(KeyboardInterrupt()))
     assert main(arguments(corpus_file)) == 130
     assert capsys.readouterr() == ("", "interrupted\n")

@@ -14,6 +14,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.lm import tokenizer as module
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.tokenizer import Tokenizer, cache_folder, train_or_load
+from tests.reference_trainer.processes import raising
 
 VOCABULARY = 96
 TEXT = load_corpus().text[:40_000]
@@ -73,10 +74,7 @@ print(train_or_load(load_corpus(Path("text.txt")), {VOCABULARY}, Path("cache")).
 
 
 def test_second_call_reads_the_cache(cache: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> bytes:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(module, "_train", refuse)
+    monkeypatch.setattr(module, "_train", raising(AssertionError("trained again")))
     assert train_or_load(corpus_of(TEXT), VOCABULARY, cache).fingerprint == tokenizer.fingerprint
 
 
@@ -118,10 +116,7 @@ def test_training_goes_on_without_a_cache(
 
 
 def test_full_disk_leaves_no_torn_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "replace", raising(OSError(28, "No space left on device")))
     module._store(tmp_path / "a.model", b"model")
     assert list(tmp_path.iterdir()) == []
 

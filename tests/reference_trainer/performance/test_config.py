@@ -91,15 +91,13 @@ def asked(*arguments: str) -> PerformanceConfig:
 
 def test_options_alone() -> None:
     assert asked() == PerformanceConfig()
-    assert asked("--max-load", "0.5", "--max-memory", "0.25", "--num-devices", "3") == PerformanceConfig(
-        max_load=0.5, max_memory=0.25, num_devices=3
-    )
-    assert asked("--cudnn-deterministic", "--tf32", "--empty-cache-frequency", "7") == PerformanceConfig(
-        cudnn_deterministic=True, tf32=True, empty_cache_frequency=7
-    )
-    assert asked("--cudnn-benchmark", "--precision", "fp16") == PerformanceConfig(
-        cudnn_benchmark=True, precision="fp16"
-    )
+    for options, values in (
+        ("--max-load 0.5 --max-memory 0.25 --num-devices 3", {"max_load": 0.5, "max_memory": 0.25, "num_devices": 3}),
+        ("--cudnn-deterministic --tf32", {"cudnn_deterministic": True, "tf32": True}),
+        ("--cudnn-benchmark --precision fp16", {"cudnn_benchmark": True, "precision": "fp16"}),
+        ("--empty-cache-frequency 7", {"empty_cache_frequency": 7}),
+    ):
+        assert asked(*options.split()) == PerformanceConfig(**values), options
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:

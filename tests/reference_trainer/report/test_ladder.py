@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,13 @@ def test_a_gain_is_over_the_right_row(found: Ladder, kind: str, fix: str, gain: 
     assert item.gain.n == 3
 
 
+def changed(label: str, anyway: bool = False, **fields: Any) -> Ladder:
+    """The ladder where one program has other runs."""
+    plan = plan_ladder(fix_list())
+    programs = speeds(plan, GAINS)
+    return measure_ladder(plan.rows, {**programs, label: replace(programs[label], **fields)}, anyway=anyway)
+
+
 def test_ratios_are_paired_by_round() -> None:
     # every round doubles or triples all speeds; medians and unpaired ratios would spread by as much
     item = row(made_up(GAINS), "without", "embed")
@@ -82,23 +90,17 @@ def test_other_work_has_no_ratio(found: Ladder) -> None:
 
 
 def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
-    plan = plan_ladder(fix_list())
-    programs = speeds(plan, GAINS)
     another = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
-    programs["without parallel"] = replace(programs["without parallel"], light=another)
-    item = row(measure_ladder(plan.rows, programs), "without", "parallel")
+    item = row(changed("without parallel", light=another), "without", "parallel")
     assert (item.gain.value, describe(item.gain.reason)) == (None, "not comparable: corpus: b against not stated")
     assert describe(item.total.reason) == "not comparable: corpus: not stated against b"
-    forced = row(measure_ladder(plan.rows, programs, anyway=True), "without", "parallel")
+    forced = row(changed("without parallel", anyway=True, light=another), "without", "parallel")
     assert forced.gain.value is not None
 
 
 def test_chunk_sizes_may_differ_in_their_size_only() -> None:
-    plan = plan_ladder(fix_list())
-    programs = speeds(plan, GAINS)
     another = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
-    programs["750 tokens a chunk"] = replace(programs["750 tokens a chunk"], light=another)
-    sizes = [item for item in measure_ladder(plan.rows, programs).rows if item.kind == "chunk size"]
+    sizes = [item for item in changed("750 tokens a chunk", light=another).rows if item.kind == "chunk size"]
     assert describe(sizes[0].gain.reason) == "not comparable: preset: not stated against base"
 
 
@@ -125,9 +127,7 @@ def distinct_pairs() -> int:
 
 
 def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
-    plan = plan_ladder(fix_list())
-    programs = speeds(plan, GAINS)
-    fixed = programs["fixed"]
+    fixed = speeds(plan_ladder(fix_list()), GAINS)["fixed"]
     # the first run of a round is four times too slow by turns, the second by the other turns
     hiccups = [1, 0.25, 1], [0.25, 1, 0.25]
     rates = [run.measures["tokens_per_s"].value or 0 for run in fixed.light]
@@ -135,23 +135,20 @@ def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
         tuple(light_run(rate * factor, tokens_per_chunk=3000) for rate, factor in zip(rates, factors, strict=True))
         for factors in hiccups
     )
-    programs["fixed"] = replace(fixed, light=light, again=repeated)
-    item = row(measure_ladder(plan.rows, programs), "without", "async")
+    found = changed("fixed", light=light, again=repeated)
+    item = row(found, "without", "async")
     assert item.gain.value == pytest.approx(6.4 / 2, rel=ALIKE)
     assert (item.gain.n, item.gain.different) == (3, True)
     assert item.gain.high is not None
     assert item.gain.low is not None
     assert item.gain.high / item.gain.low < 1.02, "each round has one hiccup in two runs, so rounds agree"
-    last = [row for row in measure_ladder(plan.rows, programs).rows if row.kind == "cumulative"][-1]
+    last = [row for row in found.rows if row.kind == "cumulative"][-1]
     assert last.measures["tokens_per_s"].n == 6
 
 
 def test_a_second_run_that_measured_nothing_leaves_the_first() -> None:
-    plan = plan_ladder(fix_list())
-    programs = speeds(plan, GAINS)
-    empty = tuple(replace(run, measures={}) for run in programs["fixed"].light)
-    programs["fixed"] = replace(programs["fixed"], again=empty)
-    assert row(measure_ladder(plan.rows, programs), "without", "async").gain.value == pytest.approx(6.4, rel=ALIKE)
+    empty = tuple(replace(run, measures={}) for run in speeds(plan_ladder(fix_list()), GAINS)["fixed"].light)
+    assert row(changed("fixed", again=empty), "without", "async").gain.value == pytest.approx(6.4, rel=ALIKE)
 
 
 def test_a_row_shows_its_breakdown_pass_where_there_is_one() -> None:

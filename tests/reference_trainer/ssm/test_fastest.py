@@ -11,11 +11,12 @@ import torch
 from reference_trainer.ssm import fastest, forward
 from tests.reference_trainer.ssm.forward_reference import CPU
 
+Clock = list[tuple[fastest.Shape, bool]]
 CURED = [way for way in forward.WAYS if way != forward.LOOP]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[tuple[fastest.Shape, bool]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Measurements that were asked for; powers are the fastest without a gradient, scan with."""
     requested = []
 
@@ -30,22 +31,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[tuple[fastest.Shape, bool]]:
     return requested
 
 
-def test_the_fastest_is_measured_once(clock: list[tuple[fastest.Shape, bool]]) -> None:
+def test_the_fastest_is_measured_once_for_sizes_of_the_same_power_of_two(clock: Clock) -> None:
     assert [fastest.fastest((10, 4, 24, 128), CPU, backward=True) for _ in range(3)] == [forward.SCAN] * 3
+    assert fastest.fastest((9, 4, 30, 100), CPU, backward=True) == forward.SCAN
     assert clock == [((8, 4, 32, 128), True)]
-
-
-def test_sizes_of_the_same_power_of_two_share_it(clock: list[tuple[fastest.Shape, bool]]) -> None:
-    fastest.fastest((10, 4, 24, 128), CPU, backward=True)
-    fastest.fastest((9, 4, 30, 100), CPU, backward=True)
-    assert len(clock) == 1
     fastest.fastest((100, 4, 24, 128), CPU, backward=True)
-    assert len(clock) == 2
-
-
-def test_with_and_without_the_gradient_are_two(clock: list[tuple[fastest.Shape, bool]]) -> None:
-    assert fastest.fastest((10, 4, 24, 128), CPU, backward=False) == forward.POWERS
-    assert fastest.fastest((10, 4, 24, 128), CPU, backward=True) == forward.SCAN
+    assert fastest.fastest((10, 4, 24, 128), CPU, backward=False) == forward.POWERS, "the gradient makes a difference"
+    assert len(clock) == 3
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -73,9 +65,7 @@ def test_passes_that_take_long_are_measured_once(monkeypatch: pytest.MonkeyPatch
     assert [len(memory_use) for memory_use in times.values()] == [1, 1]
 
 
-def test_what_would_take_too_much_memory_is_not_tried(
-    clock: list[tuple[fastest.Shape, bool]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_take_too_much_memory_is_not_tried(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "LARGEST_POWERS", 4 * 8 * 8 * 4 - 1)
     assert fastest.fastest((8, 2, 8, 4), CPU, backward=False) == forward.SCAN
     assert fastest.fastest((4, 2, 8, 4), CPU, backward=False) == forward.POWERS
@@ -126,16 +116,11 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
     assert [len(memory_use) for memory_use in times.values()] == [2, 2]
 
 
-def test_choices_are_plain_values(clock: list[tuple[fastest.Shape, bool]]) -> None:
-    """A process that hands them on need not load torch for that."""
-    fastest.fastest((8, 2, 8, 4), CPU, backward=True)
-    [key] = fastest.choices()
-    assert [type(part) for part in key] == [str, bool, tuple]
-
-
-def test_a_choice_that_was_taken_over_is_not_measured(clock: list[tuple[fastest.Shape, bool]]) -> None:
+def test_a_choice_that_was_taken_over_is_not_measured(clock: Clock) -> None:
     fastest.fastest((8, 2, 8, 4), CPU, backward=True)
     created = fastest.choices()
+    [key] = created
+    assert [type(part) for part in key] == [str, bool, tuple], "a process that hands them on need not load torch"
     fastest._chosen.clear()
     fastest.choose(created)
     assert fastest.fastest((8, 2, 8, 4), CPU, backward=True) == forward.SCAN

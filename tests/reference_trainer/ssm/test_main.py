@@ -17,7 +17,7 @@ from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC
 from reference_trainer.ssm.settings import Settings
 from tests.fakes.programs import ROOT
-from tests.reference_trainer.processes import refused
+from tests.reference_trainer.processes import raising, refused
 from tests.reference_trainer.ssm import fake_jobs
 
 QUICK = ("--device", "cpu", "--num-seeds", "2", "--teacher-ranks", "1", "--student-dims", "4,", "8")
@@ -182,10 +182,7 @@ def test_failures_are_exit_code_1(
 def test_an_interrupt_says_that_nothing_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sweep.ResultFile, "add", interrupted)
+    monkeypatch.setattr(sweep.ResultFile, "add", raising(KeyboardInterrupt()))
     assert main([*QUICK]) == 130
     assert capsys.readouterr().err == "interrupted after 1 jobs; nothing is kept, for there is no --results\n"
 

@@ -19,6 +19,7 @@ from reference_trainer.ssm.optimization import measured, median_ratio, memory_of
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.settings import Settings
+from tests.reference_trainer.processes import raising
 
 CURED = Plan(device_data=True, recurrence="measured", batched_draws=True, quiet=True, batched_seeds=True, flat=True)
 SMALL = Settings(num_seeds=2, teacher_ranks=(1,), student_dims=(4, 8), sequence_length=8, epochs=5, max_guesses=20)
@@ -156,9 +157,6 @@ def test_memory_in_processes_of_their_own() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise BrokenProcessPool
-
-    monkeypatch.setattr(optimization, "_memory", killed)
+    monkeypatch.setattr(optimization, "_memory", raising(BrokenProcessPool()))
     with pytest.raises(TrainerError, match="memory ran out, or a process was killed: smaller --student-dims"):
         run(SMALL, CURED, device="cpu")

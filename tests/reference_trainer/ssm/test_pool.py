@@ -16,6 +16,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import Engine, Failure, Prepare, engines, open_engine
 from reference_trainer.ssm.placement import Device, Placement
+from tests.reference_trainer.processes import raising
 from tests.reference_trainer.ssm import fake_jobs
 
 LOCAL = ("inline", "pool")
@@ -69,10 +70,7 @@ def test_workers_after_the_first_know_what_it_learned(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_room_for_a_worker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(self: object, duplex: bool = True) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr("multiprocessing.context.BaseContext.Pipe", none_left)
+    monkeypatch.setattr("multiprocessing.context.BaseContext.Pipe", raising(OSError(24, "Too many open files")))
     message = r"a worker could not be started: .*Too many open files; fewer --workers"
     with pytest.raises(TrainerError, match=message), started():
         raise AssertionError

@@ -15,6 +15,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import Engine, Prepare, open_engine
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot
+from tests.reference_trainer.processes import raising
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_ray import FakeRay, Killed
 
@@ -73,11 +74,7 @@ def test_a_second_ctrl_c_does_not_wait(opened: Opened, capsys: pytest.CaptureFix
 
 def test_whatever_ray_raises_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, ray = opened(actors=2)
-
-    def init(**_: object) -> None:
-        raise Exception("The current node timed out during startup.\nSee its logs.")
-
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "init", raising(Exception("The current node timed out during startup.\nSee its logs.")))
     message = r"^engine ray: no cluster could be reached: The current node timed out during startup\. See its logs\.$"
     with pytest.raises(TrainerError, match=message):
         engine.find_devices("cpu", PerformanceConfig(), 1)
