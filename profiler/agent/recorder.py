@@ -32,9 +32,10 @@ now: Final = time.monotonic_ns
 
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
-_MAX_CODES: Final = 10_000  # code objects whose lines are remembered: a program may make code without end
-_CPU_NS: Final = 10_000_000  # CPU clocks at boundaries are read at most this often: a system call each, 1 to 3 µs
-_ALWAYS_READ: Final = 100  # boundaries at which they are read in any case, so that a short run has CPU times
+_MAX_CODES: Final = 10_000  # limit of the cache of source lines, since a program may generate code objects forever
+# CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
+_CPU_NS: Final = 10_000_000
+_ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
 _COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
 _SYS_ATTRIBUTE: Final = "_training_profiler_recorder"
 
@@ -63,13 +64,14 @@ class Recorder:
         self.names = InternedTexts(self.folder, tables.NAMES)
         self._site_texts = InternedTexts(self.folder, tables.SITES)
         self._sites: dict[int, tuple[CodeType, dict[int, int]]] = {}
-        """Site numbers by id of the code, whose hash takes 1 µs, and instruction. Keeping the code keeps its id."""
+        """Site numbers by `id(code)` and instruction. Hashing a code object would take 1 µs. The code object is kept so
+        that its id is not reused."""
         self.facts: dict[str, Any] = {}
-        """What the program says of itself."""
+        """Facts that the program states about itself (`marks.describe`)."""
         self.hook_facts: dict[str, Any] = {}
         """What hooks found out about it; `facts` take precedence."""
         self.hook_errors: dict[str, str] = {}
-        """For each hook why it could not be installed; empty if it was."""
+        """For each hook, the reason why it could not be installed, or an empty text."""
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdecimal() else 0
         self.on_step: list[Callable[[], None]] = []
@@ -77,7 +79,8 @@ class Recorder:
         """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
         self.device_cpu: Callable[[], int] = lambda: 0
         self.drains: list[Callable[[], object]] = []
-        """Each waits until a device of the program's own is idle, which does not count as a wait of the program."""
+        """Functions that wait until a device that the program itself implements is idle. This does not count as a wait
+        of the program."""
         self.prefetch = 0
         """Largest number of batches that a loader of the program prepares ahead."""
         self._control = _connect_control()
@@ -86,9 +89,9 @@ class Recorder:
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
         self._counting = threading.RLock()
-        """Held while counters change: threads count at once, and one of them writes what all have counted."""
+        """Held while counters change: several threads count concurrently, and one of them writes the counts of all."""
         self._cpu_read = 0, 0
-        """Thread that read its CPU clock last at a boundary, and when."""
+        """The thread that last read its CPU clock at a boundary, and the time of that reading."""
         self._always_read = _ALWAYS_READ
         self.boundary = self.clocks()
         self._flushed = self._run_checked = self.boundary[0]
@@ -98,7 +101,7 @@ class Recorder:
 
     @property
     def directory(self) -> Path:
-        """The folder of this process; final with its first record."""
+        """The folder of this process. It can change until the first record is written."""
         return self.folder.path
 
     def add_hook_facts(self, **facts: Any) -> None:
@@ -107,7 +110,7 @@ class Recorder:
         self.folder.update_metadata()
 
     def write_metadata(self) -> None:
-        """Write what this process is, and what it says of itself."""
+        """Write what this process is, and the facts that it states about itself."""
         self.folder.write_metadata()
 
     def _describe_process(self) -> dict[str, Any]:
@@ -155,9 +158,10 @@ class Recorder:
         self.flush_if_due(after[0])
         if self.detailed:
             self._record_overhead(after[0], tid)
-        # warm-up steps run freely: behind them the program may begin anew
+        # `check` does not stop at warm-up steps, after which the program may restart its training
         if self._control is not None and not warmup and self._control.boundary(self, tables.MARK, tokens):
-            self.boundary = self.clocks()  # what other threads counted until the pause stays in this step
+            # the next step begins after the pause; what other threads counted before it stays in this step
+            self.boundary = self.clocks()
 
     def flush_to_step(self) -> None:
         """Write what this process counted for the step that another process has open; `kill -9` loses none of it.
@@ -204,7 +208,7 @@ class Recorder:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges:
                 self._write_values(when, -1)
-        except Exception as error:  # noqa: BLE001 - called by a hook amid the program's own code; it reports
+        except Exception as error:  # noqa: BLE001 - it must not fail the program whose code it runs in
             self.folder.fail(error)
             return None
         return at
@@ -218,7 +222,7 @@ class Recorder:
                 self.flush_if_due(at[0])
             if self._control is not None:
                 self._control.boundary(self, f"{int(kind)} {name}")
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - same reason as in begin_boundary
             self.folder.fail(error)
 
     # ------------------------------------------------------------ counters
@@ -256,7 +260,7 @@ class Recorder:
     # ------------------------------------------------------------ calls and regions
 
     def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
-        """Record a call toward a device that ends now; for the last `blocked` ns of it the host waited."""
+        """Record a device call that ends now. The host was blocked for its last `blocked` ns."""
         end = now()
         calls = self._calls
         calls.append(calls.pack(begin, end, blocked, size, 0, self.thread.tid, kind, self.names[name], site, 0))
@@ -264,7 +268,7 @@ class Recorder:
             self.flush_if_due(end)
 
     def instant(self, name: str, *, size: int = 0, site: int = -1) -> None:
-        """Record a call of no length: it tells that something happens at a line, and takes no part of a step."""
+        """Record an event without duration at a source line. It takes no time from any category."""
         when = now()
         calls = self._calls
         calls.append(calls.pack(when, when, 0, size, 0, self.thread.tid, CallKind.OTHER, self.names[name], site, 0))
@@ -274,7 +278,8 @@ class Recorder:
     def region(self, name: str, begin: int, depth: int) -> None:
         """Record a region that ends now and began at the thread's depth `depth`.
 
-        With `thread.depth = depth + 1` before it this does what `Region` does, in one call instead of three.
+        A caller that sets `thread.depth = depth + 1` when the region begins gets the effect of `Region` with one call
+        instead of three.
         """
         end = now()
         thread, regions = self.thread, self.regions
@@ -284,7 +289,7 @@ class Recorder:
             self.flush_if_due(end)
 
     def _record_overhead(self, began: int, tid: int) -> None:
-        """Recording takes time of the steps that it records: the breakdown shows it by name."""
+        """Record the recorder's own time as the region `recording`, so that the breakdown shows it."""
         self.regions.write(began, now(), tid, self.names["recording"], self.thread.depth)
 
     def site(self, frame: FrameType) -> int:
@@ -310,7 +315,7 @@ class Recorder:
         self._buffers[table].append_records(records)
 
     def flush_if_due(self, when: int) -> None:
-        """Flush if the last flush was long ago, which bounds what a kill can lose."""
+        """Flush if the last flush was more than _FLUSH_NS ago, which limits what a kill can lose."""
         if when - self._flushed > _FLUSH_NS:
             self._flushed = when
             if when - self._run_checked > _RUN_CHECK_NS:
@@ -339,7 +344,7 @@ def _connect_control() -> ControlledProgram | None:
 
 
 class _Thread(threading.local):
-    """What the open regions of a thread need: its id, a system call to get, and how deep they nest."""
+    """State of one thread: its id, cached because getting it is a system call, and the depth of its open regions."""
 
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
@@ -368,7 +373,8 @@ class Region:
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:
-    """Return the recorder of this process, made if the environment or the caller asks for one; None otherwise.
+    """Return the recorder of this process, creating it if the environment or the caller requests recording; otherwise
+    None.
 
     A forked child gets one of its own.
     """
@@ -386,7 +392,7 @@ def start(directory: Path | None = None, level: str = "") -> Recorder | None:
 
 
 def stop() -> None:
-    """Flush the recorder of this process, and forget it."""
+    """Flush and close the recorder of this process, and remove it."""
     recorder: Recorder | None = sys.__dict__.pop(_SYS_ATTRIBUTE, None)
     if recorder is not None:
         recorder.flush()

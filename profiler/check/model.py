@@ -1,7 +1,7 @@
 """The types of a check. Times are integer nanoseconds of CLOCK_MONOTONIC.
 
-A slow-down is ln(base's work a second / candidate's work a second): 0.05 means that the candidate takes about 5%
-longer for the same work; a gain is negative. Imports nothing of the project but `Notice`.
+A slow-down is ln(work per second of the base / work per second of the candidate): 0.05 means that the candidate takes
+about 5% longer for the same work; a speed-up is negative. Imports nothing of the project but `Notice`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
 STATES: Final = (PASS, INCONCLUSIVE, FAIL)
-"""From good to bad: a result is as bad as its worst part."""
+"""Ordered from good to bad: a result has the state of its worst part."""
 
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
@@ -29,7 +29,7 @@ CONTROL: Final = "control"
 
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
-"""Kinds of rounds: those that may raise the suspicion of a FAIL, and those that confirm it (programs started in the
+"""Kinds of rounds: rounds that may lead to a suspected FAIL, and rounds that confirm it (programs started in the
 other order, with a control)."""
 
 
@@ -43,7 +43,7 @@ class StepBlock:
     side: str
     """BASE | CANDIDATE | CONTROL"""
     begin: int
-    """ns."""
+    """Start of the first step, in ns."""
     steps: tuple[int, ...]
     """ns of each step; the last one waits for the device."""
     tokens: int = 0
@@ -71,7 +71,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Interleaved blocks of a fresh pair of programs; of three programs where the round confirms."""
+    """Interleaved blocks of a fresh pair of programs; of three programs in a confirming round."""
 
     number: int
     """The first is 1."""
@@ -86,14 +86,18 @@ class Round:
     conditions: Conditions = Conditions()
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, from which its verdict can be computed again. Times are in ns."""
+        """Return JSON values from which the verdict can be computed again. Times are in ns; the key `turns` holds the
+        blocks."""
         value = asdict(self)
         conditions, blocks = value.pop("conditions"), value.pop("blocks")
         return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(blocks)}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Round:
-        """:raises ValueError: it is no round."""
+        """Return the round of what `to_json` returned.
+
+        :raises ValueError: the value is not a round.
+        """
         return _rounds().validate_python({**value, "blocks": value.get("turns")})
 
 
@@ -107,7 +111,7 @@ def _rounds() -> TypeAdapter[Round]:
 Location = tuple[str, str, str, str]
 """Counter, file as shown to people, function, operation."""
 Line = tuple[int, float, str]
-"""Number of a line, amount, and its text, which distinguishes a moved line from a new one."""
+"""Line number, amount, and text of the line; the text distinguishes a moved line from a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class Counted:
     worker_lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
     """Lines of the loader's workers."""
     not_counted: tuple[str, ...] = ()
-    """Counters that are unknown, not 0, since it ran without a device."""
+    """Counters that are unknown (not 0) because the process ran without a device."""
 
 
 # ---------------------------------------------------------------- limits
@@ -145,9 +149,9 @@ class Limits:
     detect: float = 0.05
     """The slow-down that is caught."""
     counters: Mapping[str, Limit] = field(default_factory=dict)
-    """By counter; '*' holds for all others. Without a limit a counter may not rise."""
+    """By counter; '*' applies to all others. Without a limit a counter may not rise."""
     ignore: tuple[str, ...] = ()
-    """Counters that gate nothing."""
+    """Counters that cannot fail the check."""
     inconclusive: str = "fail"
     """pass | fail: what an INCONCLUSIVE does to the exit code."""
     max_rounds: int = 28
@@ -179,7 +183,7 @@ class CounterLine:
     state: str
     """PASS | FAIL | INCONCLUSIVE"""
     before: tuple[float, float] | None
-    """Lowest and highest of the baseline's processes, equal where it is constant; None: it had none."""
+    """Lowest and highest of the baseline's processes, equal where it is constant; None: the baseline has no value."""
     after: tuple[float, float] | None
     allowed: float | None
     """The largest amount that passes; None: it gates nothing."""
@@ -201,7 +205,7 @@ class TimeLine:
     """None: nothing could be measured."""
     low: float | None
     high: float | None
-    """One-sided bounds, each at the confidence of a look."""
+    """`low` and `high` are one-sided bounds at the confidence of one interim analysis ("look")."""
     rounds: int
     smallest: float | None
     """The smallest slow-down that would have been a FAIL with 80% probability, at this noise and number of rounds."""
@@ -222,7 +226,7 @@ class Throughput:
     control: float | None = None
     """The base against itself in the confirming rounds; None: there were none."""
     confirmed: bool | None = None
-    """Whether the confirming rounds and their control bear a suspected FAIL out; None: nothing was to be confirmed."""
+    """Whether the confirming rounds and their control confirm a suspected FAIL; None: nothing was to be confirmed."""
     warnings: tuple[Notice, ...] = ()
     round_slowdowns: tuple[tuple[float | None, float | None], ...] = ()
     """For each round the slow-down of the typical step, of the candidate and of the control; None: too few blocks."""

@@ -1,1 +1,2 @@
-"""From what was measured to what it means: the verdict in one sentence, and the rules that find causes."""
+"""Turns measurements into diagnoses of runs, comparisons and running programs; `profiler.report.verdict_text` words
+them."""

@@ -1,7 +1,8 @@
-"""What changed between two breakdown passes in the direction of the step time.
+"""Finds what changed between two breakdown passes in the same direction as the step time.
 
-Of runs whose steps are known in phases: one phase, several or all of them. Else the device's idle time or the host's
-time, by category. Host time that did not leave the device idle was hidden behind its work, and so explains nothing.
+If both runs have phases, the result names one, several or all of them. Otherwise it names the device's idle time or the
+host's time, by category. Host time that did not leave the device idle was hidden behind its work, and so explains
+nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from profiler.run.model import Site
 WORTH_NAMING: Final = 0.1
 """Share of the change in step time that a category or phase must make up to be named beside it."""
 IS_CAUSE: Final = 0.5
-"""The same, to be named as its cause."""
+"""Share of the change that it must make up to be named as its cause."""
 _ALONE: Final = 0.6
-"""Share of what went the way of the step time that a phase must make up to be named alone."""
+"""A phase is named alone if it makes up this share of all changes in the direction of the step time."""
 _MAX_PHASES: Final = 3
 _SMALL: Final = 0.05
-"""Share of the slower step below which a phase need not have changed for all phases to have changed."""
+"""Phases below this share of the slower step are ignored in deciding whether all phases changed."""
 _CHANGED: Final = 0.1
 """Share of its own time by which a larger phase must have changed."""
 _UNEXPLAINED: Final = ("elsewhere", "unattributed")
@@ -52,7 +53,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
                 return None
             amounts = before.get(name, 0.0), after.get(name, 0.0)
             shares = amounts[0] / first, amounts[1] / last
-            # shares are what recording distorts least; they mislead where the rest of the step changed even more
+            # recording distorts shares least, but shares mislead if the rest of the step changed even more
             as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
             return TimeChange(
                 kind,
@@ -68,7 +69,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 
 
 def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
-    """In seconds: what was removed is a part of the program, and not a kind of time.
+    """The change by phase, in seconds: what was removed is a part of the program, and not a kind of time.
 
     :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
         other way, and then no phase explains it.
@@ -137,7 +138,7 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
 
 
 def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
-    """Without Python where that may be a wait."""
+    """Host seconds per step by category, without `python` if that may hide waits."""
     parts = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value is not None}
     if hides_waits(analysis):
         parts.pop("python", None)

@@ -19,12 +19,14 @@ _SPEEDS: Final = ("tokens_per_s", "steps_per_s")
 COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")
 """Counters that a verdict may name, the most telling first."""
 _MAX_SLOWDOWN: Final = 1.5
-"""A breakdown pass that was slower than its light runs by more tells of its recording too: it gives no cause."""
+"""A breakdown pass that was slower than its light runs by more than this factor is distorted by recording and gives no
+cause."""
 _MAX_COUNTERS: Final = 2
 _MIN_FACTOR: Final = 1.5
 """A counter that changed by less is not named."""
 _SAME_SIZE: Final = 1.1
-"""Steps of which one has more of the other's tokens than this are other steps: what is counted in one says nothing."""
+"""If the tokens per step differ by more than this factor, the steps are different, and their counts are not
+compared."""
 
 
 def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
@@ -41,7 +43,7 @@ def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
 
 
 def _start(side: Side) -> float | None:
-    """Seconds that programs state as `start_s`: of a short run that can be most of what a user waits for."""
+    """Seconds that programs state as `start_s`: in a short run that can be most of the waiting time."""
     stated = [run.info.facts.get("start_s") for run in side.runs]
     numbers = [float(value) for value in stated if isinstance(value, int | float) and not isinstance(value, bool)]
     return median(numbers) if numbers else None
@@ -85,7 +87,7 @@ def _info(side: Side) -> RunInfo | None:
 
 
 def _moved(base: Side, side: Side) -> WorkerMove | None:
-    """Where the programs say that another engine does the work."""
+    """The move of the work to another engine, if the programs state one."""
     facts: list[Any] = [info.facts if (info := _info(each)) else {} for each in (base, side)]
     before, after = facts
     if before.get("engine") == after.get("engine"):
@@ -102,7 +104,7 @@ def _slowed(base: Side, side: Side) -> tuple[str, float] | None:
 
 
 def _busy(base: Side, side: Side) -> tuple[float, float] | None:
-    """Of the light runs, where the device itself counted it."""
+    """Utilization in the light runs, if the device itself counted it."""
     pair = [each.measures.get("device_utilization") for each in (base, side)]
     shares = [busy.value for busy in pair if busy and busy.value is not None and not is_sampled(busy)]
     return (shares[0], shares[1]) if len(shares) == len(pair) else None
@@ -129,7 +131,7 @@ def _step_size(side: Side) -> float:
 
 
 def _measured(side: Side, name: str) -> float | None:
-    """Of the light runs; where they cannot see it, of the breakdown pass."""
+    """A measure of the light runs or, if they do not have it, of the breakdown pass."""
     empty = Measure(name, None, "")
     light = side.measures.get(name, empty).value
     return light if light is not None or side.detail is None else side.detail.measures.get(name, empty).value

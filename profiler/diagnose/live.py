@@ -14,13 +14,14 @@ from profiler.diagnose.run import BUSY
 SPAN_S: Final = 5.0
 """Seconds of readings that are averaged, so that the diagnosis does not change with every one of them."""
 STALLED: Final = 5.0
-"""Step times without a step, and as many seconds, from which a program counts as stalled."""
+"""A program is stalled if it took no step for this many step times, and for at least this many seconds."""
 _IDLE_GPU: Final = 0.5
-"""Share of time below which a GPU beside a busy host waits for it: kernels ran for less than half of the time."""
+"""If kernels run for less than this share of the time, a GPU is taken to wait for a busy host."""
 _CROWDED: Final = 0.3
 """Share of time without a free core from which there are too few cores."""
 _WORKING: Final = 0.5
-"""Cores that a worker uses from which it is at work: one that is ahead of the program waits for a place."""
+"""A worker that uses at least this many cores is working. One that is ahead of the program waits for a free place in
+the queue."""
 _MUCH: Final = 0.3
 """Share of the last seconds from which a recorded part of the steps is named."""
 _ON_DISK: Final = "D"
@@ -90,7 +91,8 @@ class RecentMean:
         self._recent: deque[Snapshot] = deque()
 
     def update(self, snapshot: Snapshot) -> Snapshot:
-        """`snapshot` with its rates of CPU and GPU as they were on average; what is new or gone has no past."""
+        """`snapshot` with its rates of CPU and GPU as they were on average; a process that is new or has ended is not
+        averaged."""
         if snapshot.interval is None:
             return snapshot
         recent = self._recent

@@ -14,13 +14,14 @@ from profiler.run.model import Site
 
 
 class RunVerdict(StrEnum):
-    """How the diagnosis of a run can turn out; `share` of the diagnosis is the share named here."""
+    """The possible outcomes of the diagnosis of a run; the text of each says what `share` of the diagnosis then
+    means."""
 
     NOTHING_MEASURED = "nothing-measured"
     THREADS_ONLY = "threads-only"
     """No step was seen: what the main thread did."""
     DEVICE_IDLE = "device-idle"
-    """Share of time in which the device was idle, with causes."""
+    """`share` is the share of time in which the device was idle; `causes` explain it."""
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
     DEVICE_BUSY = "device-busy"
     """Share of time in which the device was busy: the host is not what limits the run."""
@@ -51,7 +52,7 @@ class Cause:
     """Of the wall time."""
     site: Site | None = None
     calls: str = ""
-    """The function of the user's own that this line calls."""
+    """The user's function that this line calls."""
     blame: IdleBlame | None = None
     """Of idle time: the row of this category with the largest share."""
     loader: InputPart | None = None
@@ -78,9 +79,9 @@ class RunDiagnosis:
     category: str = ""
     """Of LARGEST_CATEGORY; `python-or-wait` where Python may be a wait inside CUDA."""
     seconds: float = 0.0
-    """Seconds per step of it, or of the whole step."""
+    """Seconds per step of `category`, or of the whole step."""
     unknown: UnknownShare | None = None
-    """Worth naming before the causes: it may be larger than any of them."""
+    """Named before the causes, since it may be larger than any of them."""
     reason: Notice | None = None
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
@@ -124,14 +125,14 @@ class TimeChange:
     as_shares: bool = False
     """`before` and `after` are shares of a step; else seconds per step."""
     site: Site | None = None
-    """The line with most of it on the side where there is more of it."""
+    """The line that takes most of it, on the side where it is larger."""
     site_seconds: float | None = None
     phases: tuple[PhaseChange, ...] = ()
     """The phases that went the way of the step time, the largest change first."""
     against: tuple[PhaseChange, ...] = ()
     """The phase that went the other way most, where it is worth naming."""
     step_seconds: float = 0.0
-    """How much the step time changed, of several phases."""
+    """Change of the step time; set for several phases only."""
 
     @property
     def is_several(self) -> bool:
@@ -207,7 +208,7 @@ class LiveLimit(StrEnum):
     WORKERS = "workers"
     DISK = "disk"
     WAIT_FOR_GPU = "wait-for-gpu"
-    """Perhaps."""
+    """It waits, perhaps for the GPU."""
     WAIT = "wait"
 
 
@@ -221,7 +222,8 @@ class LiveDiagnosis:
     role: str = ""
     thread_cpu: float = 0.0
     part: str = ""
-    """Name of the recorded part of the steps that the thread spends much time in; `part_share` of `part_window` s."""
+    """Name of the recorded part of the steps that the thread spends much time in; the thread spent the share
+    `part_share` of the last `part_window` seconds in it."""
     part_share: float = 0.0
     part_window: float = 0.0
     gpu: float | None = None

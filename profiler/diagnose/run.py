@@ -32,7 +32,7 @@ COMPUTING_LEADS: Final = 0.6
 """Share of a step from which computing is named before what can be removed beside it."""
 AFTER_LEADS: Final = 0.2
 """Share of a step from which what runs after the optimizer is named first, though computing may take most of it: it is
-no part of training."""
+not part of the training."""
 _MAX_CAUSES: Final = 2
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
@@ -40,7 +40,8 @@ _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "frame
 _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _PHASE_WEIGHT: Final = 1.25
-"""The time after the optimizer is also time of some categories: of about equal ones, the phase says more."""
+"""The time after the optimizer is also time of some categories: if both are about equal, the phase is more
+informative."""
 
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
@@ -67,9 +68,9 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     if is_sampled(busy):
         if busy.value < BUSY:
             return _diagnose_host(analysis, Notice("only-nvml", {"share": busy.value}))
-        # what the host waits in and what it launches late is then the device's work
-        besides = _largest([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, (besides,) if besides else ())
+        # when the device is busy, the host's other waits and late launches only reflect the device's work
+        host_cause = _largest([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
+        return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, (host_cause,) if host_cause else ())
     if busy.value >= BUSY:
         return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, busy.value)
     why = next((gap.reason for gap in analysis.missing if gap.topic is Topic.IDLE_BLAME), Notice("no-idle-blame"))
@@ -106,7 +107,7 @@ def _idle_causes(analysis: Analysis, limit: int) -> tuple[Cause, ...]:
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
-    """Without a queue to watch: what the host's time went to."""
+    """The diagnosis without a device queue: what the host's time was spent on."""
     if analysis.phases and (diagnosis := _diagnose_step(analysis)):
         return diagnosis
     parts = [measure for measure in analysis.breakdown.values() if measure.value]
@@ -120,7 +121,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     if largest.name == "unattributed":
         return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(share, _samples(analysis)))
     facts = analysis.info.facts
-    # a program that says that others work for its steps waits for them, not for a device
+    # a program with an engine waits for its workers, not for a device
     if largest.name == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         return RunDiagnosis(RunVerdict.WAITING_FOR_WORKERS, share=share)
     category = "python-or-wait" if largest.name == "python" and hides_waits(analysis) else largest.name

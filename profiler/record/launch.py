@@ -42,7 +42,7 @@ def record(
 
     :param watch: called about ten times a second while the target runs (a progress display).
     :param enough: called as often; once it returns True the target is stopped, and its run is complete.
-    :param executable: the file to run, where the program's name is not to be looked up.
+    :param executable: the file to execute instead of looking up the program's name.
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
     :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
     """
@@ -64,7 +64,7 @@ def record(
             collectors.start(Context(spec, target.pid, writer))
             target.wait(watch, enough)
         finally:
-            target.kill()  # only an error of ours or of `watch` leaves it running
+            target.kill()  # the target still runs only if this function or `watch` failed
             end = time.monotonic_ns()
             collectors.stop()
             writer.close()
@@ -102,7 +102,8 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
 
 
 def write_final_manifest(path: Path, info: RunInfo) -> None:
-    """Close the run. What cannot be written is reported on stderr: the target's exit code counts."""
+    """Close the run. A write error is printed on stderr and not raised, so that the caller still returns the target's
+    exit code."""
     try:
         store.write_manifest(path, info)
     except OSError as error:
@@ -110,7 +111,7 @@ def write_final_manifest(path: Path, info: RunInfo) -> None:
 
 
 def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:
-    """How collectors and hooks fared; the recorder itself is among them when it could not write everything."""
+    """The final status of each collector and hook, and of the recorder if it could not write everything."""
     statuses = [*collectors.statuses, *hook_statuses(spec)]
     if writer.problem:
         reason = f"recording stopped: {writer.problem}"
@@ -119,7 +120,7 @@ def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWrite
 
 
 def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
-    """Whether our hooks came into the target, and each of them that failed."""
+    """Whether the hooks were loaded in the target, and each hook that failed."""
     if not spec.hooks:
         return [CollectorStatus(HOOKS, "off", "not asked for: only what the program marks is recorded")]
     try:

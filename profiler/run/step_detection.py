@@ -4,8 +4,8 @@ A program that marks its own steps needs none of this. Otherwise steps of an opt
 form rounds, and the last one of a round ends the step (`round_ends`). Where no optimizer steps, or only a few times
 beside many batches, a step is a batch: from one request to a loader to the next.
 
-Loading a run and watching one use `detect_steps` on recorded boundaries. The speed test chooses while the program runs,
-with `choose_boundary`, from the same rounds.
+Loading a run and watching one use `detect_steps` on recorded boundaries. The `check` command chooses while the program
+runs, with `choose_boundary`, by the same rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.tables import MARK, BoundaryKind
 
 RARE: Final = 10
-"""A name that occurs less than once per this many occurrences of the most frequent one cannot lead a round."""
+"""A name that occurs less than once per this many occurrences of the most frequent one cannot be the leader, whose
+events end the rounds."""
 MIN_SPAN: Final = 0.5
 """A name seen over less than this share of the longest span cannot lead: it may have ended, or not have begun."""
 TYPICAL_QUANTILE: Final = 0.4
@@ -31,7 +32,7 @@ steps twice in a burst: then half of the distances are 1."""
 PHASE_ROUNDS: Final = 50
 """A gap this many typical rounds long, without the leader, is another phase of the training."""
 MAX_THREADS: Final = 8
-"""So many threads are compared to see whether they train side by side; more tell nothing new."""
+"""At most this many threads are compared to see whether they train side by side."""
 MINOR_SPAN: Final = 0.25
 MINOR_BATCHES: Final = 10
 """Optimizer steps are a side activity if they cover less than this share of the time, beside so many times more
@@ -39,8 +40,8 @@ batches."""
 MIN_ROUNDS: Final = 3
 """Online detection needs this many rounds."""
 MIN_BATCHES: Final = 64
-"""Online detection takes batches as steps after this many without an optimizer step: gradients are seldom accumulated
-over more."""
+"""Online detection takes batches as steps after this many without an optimizer step, because gradients are rarely
+accumulated over more batches."""
 MAX_EVENTS: Final = 1 << 14
 """Online detection decides after this many events, however few rounds there were."""
 
@@ -57,7 +58,8 @@ class StepEnds:
     ends: Table
     """Those that end a step; the first one only begins the first step."""
     joins: npt.NDArray[np.bool_]
-    """For each step whether it reaches from the end of one phase into the next: a pause, not a step to measure."""
+    """For each step, whether it spans the change from one phase to the next. Such a step is a pause and is not
+    measured."""
 
     def __len__(self) -> int:
         return len(self.joins)
@@ -100,7 +102,7 @@ def count_optimizer_steps(boundaries: Table, pid: int) -> int:
 
 
 def choose_boundary(keys: Sequence[str]) -> str | None:
-    """Choose online, from the boundary events so far, the one that ends a step; None: too few events as yet.
+    """Choose online, from the boundary events so far, the one that ends a step; None: too few events so far.
 
     :param keys: in order of time: `tables.MARK`, or `KIND NAME` of a boundary.
     """
@@ -166,7 +168,7 @@ def round_ends(names: Numbers) -> Numbers:
 
 
 def _leader_rows(names: Numbers) -> Numbers:
-    """The leader is the rarest name that is neither an exception nor limited to a part of the stretch.
+    """Return the rows of the leader: the rarest name that is neither an exception nor limited to a part of the stretch.
 
     Of equally frequent names it is the one that the program reached last for the first time: it ended the first round.
     """
@@ -185,7 +187,7 @@ def _leaderless_stretches(leaders: Numbers, length: int) -> list[tuple[int, int]
     """Stretches before, between and after the leader's rows that belong to none of its rounds."""
     gaps = np.diff(leaders)
     if not len(gaps):
-        return []  # the leader came once, and so did all others: it is one round
+        return []  # every name occurred only once, so this is one round
     typical = int(np.sort(gaps)[int(TYPICAL_QUANTILE * (len(gaps) - 1))])
     wide = gaps > 2 * typical
     bursts = gaps[wide].sum() > 0.5 * gaps.sum()  # most events lie between bursts

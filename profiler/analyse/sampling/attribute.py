@@ -1,15 +1,22 @@
 """Attributes the time that no record explains to host categories, by the stack samples in it.
 
-A sample is on a CPU or not, and its innermost frame is torch's Python or other Python (hooks apart). On a CPU with the
-GIL that is `framework` or `python`; on a CPU without it native work: `compute`, or on CUDA `framework`, the launching
-of it. Off the CPU, other Python is `python` (a sleep, a lock, a file: the line tells which), and torch's is a wait for
-its threads: native work as far as these had the CPU, else `python` too, as of a rank that waits for another. Library
-frames with a category of their own win: logging, saving, input. Where no window sampled the GIL's holder, native work
-below torch's Python and Python elsewhere are assumed, and the interval spans all that it could be.
+The innermost Python frame of a sample is torch's or other code (frames of hooks do not count). Together with the state
+of the thread it gives the category:
 
-Recorded stretches keep their exact totals. The unrecorded time, and that in `backward` and in `optimizer`, is divided
+- On a CPU with the GIL, torch's frame gives `framework` and any other frame gives `python`.
+- On a CPU without the GIL, the thread does native work. It gives `compute`, or `framework` on CUDA, where native work
+  only launches kernels.
+- Off the CPU in torch's frame, the thread waits for torch's own threads. The time in which these had the CPU is native
+  work; the rest is `python`, for example if a rank waits for another one.
+- Off the CPU in any other frame, it is `python`: a sleep, a lock or a file, as the line shows.
+
+Frames of libraries that log, save or load data have a category of their own, which takes precedence. If no window
+sampled the GIL's holder, torch's frames are assumed to do native work and other frames to run Python, and the interval
+covers all possible values.
+
+Recorded time keeps its exact total. The unrecorded time, and that in `backward` and in `optimizer`, is divided
 among the categories of their samples, in every step alike, so that each step still sums to its wall time. The interval
-of a category is the samples' error and, where no window sampled the GIL's holder, all that is open then.
+of a category is the sampling error plus, if no window sampled the GIL's holder, the whole range of possible values.
 """
 
 from __future__ import annotations
@@ -60,13 +67,16 @@ from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 MIN_STRATUM_SAMPLES: Final = 5
-"""Samples of a stratum below which those of all strata divide it: few would give entire categories by chance."""
+"""Samples of a stratum below which those of all strata divide it: a few samples would miss or invent whole categories
+by chance."""
 _WAITING_FILES: Final = (
     "/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py",
 )  # fmt: skip
-"""The standard library's waits: a thread whose innermost frame is there is not on a CPU, if nothing else tells."""
+"""The standard library's waits: a thread whose innermost frame is there is taken to be off the CPU if nothing else
+says."""
 _ALWAYS_POSSIBLE: Final = ("framework", "compute", "python")
-"""Categories that have an interval though no sample was in them; others were sampled or are not claimed."""
+"""Categories that have an interval though no sample was in them; any other category has an interval only if a sample
+was in it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,18 +90,20 @@ class ClassifiedSamples:
     weight: Floats
     """ns of measured time that each row stands for; corrected so that every recorded stratum has its exact total."""
     ns: Floats
-    """The same as the sampler saw it."""
+    """The same without that correction."""
     shares: Floats
-    """Of each row the probability of each of HOST_CATEGORIES (columns): they sum to 1."""
+    """For each row, the probability of each of HOST_CATEGORIES (columns), which sum to 1."""
     uncertainty: Floats
-    """Of each row how far these may be off below and above for want of knowing the GIL's holder (2 x columns)."""
+    """How far the shares may be wrong, downward and upward, because the holder of the GIL is not known (2 x
+    columns)."""
     stacks: Mapping[int, Stack]
     n: float
-    """How many samples they are; of a program of long phases `batches` count fewer independent ones."""
+    """The number of samples. In a program with long phases fewer of them are independent; `batches` estimates how
+    many."""
     batches: Batches
     window: Window
     exact: Mapping[str, Numbers]
-    """Stratum -> ns of it in each measured step, from the records alone; of CALL, all that is in calls."""
+    """Stratum -> ns of it in each measured step, from the records alone; CALL includes all time in calls."""
     gil_known: bool
 
     def in_stratum(self, name: str) -> npt.NDArray[np.bool_]:
@@ -101,7 +113,7 @@ class ClassifiedSamples:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _States:
-    """Of each row its stratum, whose Python its innermost frame is, and the probability that it was on a CPU."""
+    """The stratum of each row, the owner of its innermost frame, and the probability that it was on a CPU."""
 
     window: Window
     stratum: Numbers
@@ -109,7 +121,7 @@ class _States:
     """One of LEAVES."""
     active: Floats
     working: float = 1.0
-    """Share of torch's waits off the CPU in which its own threads worked."""
+    """Share of torch's waits off the CPU during which its own threads worked."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,7 +132,7 @@ class _GilSampling:
     edges: Times
     batches: Batches
     n: float
-    """How many samples there are in `batches`."""
+    """The number of samples in `batches`."""
 
 
 def classify_samples(run: Run, window: Window, host: HostTimeline) -> ClassifiedSamples | None:
@@ -164,7 +176,7 @@ def classify_samples(run: Run, window: Window, host: HostTimeline) -> Classified
 
 
 def _working_share(states: _States, ns: Floats, category: Numbers) -> float:
-    """Share of the time in which torch waits off the CPU that the process's other threads can have worked in."""
+    """Share of torch's waits off the CPU during which the process's other threads can have worked."""
     steps, window = states.window.steps, states.window
     process_cpu = int(steps["process_cpu"].sum())
     waits = (states.stratum < len(DIVIDED)) & (states.leaf == TORCH_LEAF) & (category < 0)
@@ -178,7 +190,7 @@ def _working_share(states: _States, ns: Floats, category: Numbers) -> float:
 def _on_cpu(run: Run, window: Window, number: Numbers, ns: Floats, state: npt.NDArray[np.int32]) -> Floats:
     """The probability of each row to have been on a CPU.
 
-    Where the sampler cannot tell, the thread's CPU clock, read each step or 10 ms, tells how much was in all.
+    Where the sampler cannot tell, the thread's CPU clock, read each step or 10 ms, gives the total.
     """
     active = state.astype(np.float64)
     unknown = state < 0
@@ -228,9 +240,9 @@ def _category_shares(
 ) -> tuple[Floats, Floats]:
     """Probabilities of the categories of each row, and how far off they may be.
 
-    :param category: that the frames of each row stand for, or -1.
+    :param category: the category that the frames of each row indicate, or -1.
     :param native: the category of native work.
-    :param calls: of each row the categories of the calls that it is in, if it is.
+    :param calls: for each row in calls, the shares of their categories.
     """
     shares = np.zeros((len(category), len(HOST_CATEGORIES)))
     uncertainty = np.zeros((2, *shares.shape))
@@ -259,7 +271,7 @@ def _category_shares(
 
 
 def launches_only(run: Run, host: HostTimeline) -> bool:
-    """Whether operators only launch work: the run states CUDA, or calls toward a device were recorded."""
+    """Whether operators only launch work: the run states CUDA, or device calls were recorded."""
     device = device_kind(run)
     return device == "cuda" or (device != "cpu" and bool((host.calls["kind"] != CallKind.WOULD_SYNC).any()))
 
@@ -273,19 +285,19 @@ class _Division:
 
     shares: Floats
     error: Floats
-    """Of sampling."""
+    """The sampling error."""
     uncertainty: Floats
-    """For want of knowing the GIL's holder."""
+    """The error because the holder of the GIL is not known."""
 
 
 def attribute_unrecorded(
     ledger: Ledger, run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamples | None
 ) -> Ledger:
-    """The ledger with all unrecorded time attributed, as far as there are samples.
+    """Return the ledger with all unrecorded time attributed, as far as there are samples.
 
     :param ledger: from the records alone.
-    :param samples: None or with few samples (MIN_SAMPLES): the unrecorded time stays unattributed. What is in torch's
-        backward and optimizer is torch's work all the same.
+    :param samples: None or with few samples (MIN_SAMPLES): the unrecorded time stays unattributed. The time in torch's
+        backward and optimizer is attributed to torch even then.
     """
     exact = samples.exact if samples else stratum_times(run, window, host)
     native = CODE["framework" if launches_only(run, host) else "compute"]
@@ -304,7 +316,7 @@ def attribute_unrecorded(
         error += (division.error * total) ** 2
         if samples is not None and samples.gil_known:
             error += (division.uncertainty * total) ** 2
-        else:  # the same for all strata, so not by chance
+        else:  # it is the same error in all strata, so it adds up and does not average out
             uncertainty += division.uncertainty * total
         python_share = python_share if pool else float(division.shares[CODE["python"]])
     spread = _category_intervals(ns, np.sqrt(error) + uncertainty, window)
@@ -313,7 +325,7 @@ def attribute_unrecorded(
 
 
 def _category_intervals(ns: Numbers, errors: Floats, window: Window) -> dict[str, tuple[float, float]]:
-    """Lowest and highest ns over the window of each category that samples had a part in."""
+    """The lowest and highest ns over the window, for each category that depends on samples."""
     sums = ns.sum(axis=0).astype(np.float64)
     low, high = np.maximum(0.0, sums - errors[0]), np.minimum(window.wall_ns, sums + errors[1])
     return {name: (float(low[code]), float(high[code])) for name, code in CODE.items() if errors[:, code].any()}
@@ -324,7 +336,7 @@ def _undivided(code: int) -> _Division:
 
 
 def _divide(samples: ClassifiedSamples, pool: str) -> _Division:
-    """By the samples of one stratum; where they are few, by those of all strata that samples divide."""
+    """Divide a stratum by its own samples, or by those of all divided strata if it has only a few."""
     rows = samples.in_stratum(pool)
     n = samples.n * float(samples.ns[rows].sum() / samples.ns.sum())
     if n < MIN_STRATUM_SAMPLES:
@@ -342,7 +354,7 @@ def _divide(samples: ClassifiedSamples, pool: str) -> _Division:
 
 
 def _spread(ns: Numbers, shares: Floats) -> Numbers:
-    """Integer ns of each step in each category, which sum to `ns`; what rounding leaves goes to the largest."""
+    """Integer ns of each step in each category, which sum to `ns`; the rounding remainder goes to the largest share."""
     parts = np.floor(ns[:, None] * shares).astype(np.int64)
     parts[:, int(shares.argmax())] += ns - parts.sum(axis=1)
     return parts

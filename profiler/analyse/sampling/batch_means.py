@@ -1,7 +1,8 @@
-"""The error of shares of samples in a program of long phases: batch means, since consecutive samples are alike.
+"""Errors of sampled shares by the method of batch means, since consecutive samples are correlated.
 
-A thousand samples of one evaluation are one evaluation. So shares are compared between neighbouring stretches of time
-(batches): what they differ by, as far as samples did not see all of the time, adds to the error of each sample.
+A thousand samples of one evaluation are one observation, not a thousand. So shares are compared between neighbouring
+stretches of time, called batches here (they are not batches of data). Their differences increase the error, except for
+the part of the time that samples cover completely.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 MAX_BATCHES: Final = 20
 """Batches of time: enough for a variance, and few enough to be longer than most phases."""
 MIN_BATCHES: Final = 4
-"""Batches below which their variance says nothing."""
+"""With fewer batches their variance means nothing."""
 _RATIOS: Final = 101
 """Ratios between 0 and 1 that are tested for an interval."""
 
@@ -33,12 +34,12 @@ class Batches:
 
     ns: Floats
     unsampled: float
-    """Share of the measured time that no sample stands for: only that may have been otherwise."""
+    """Share of the measured time that no sample stands for: only that part is uncertain."""
 
     def effective_size(self, rows: npt.NDArray[np.bool_], values: Floats, n: float) -> float:
-        """As how many independent samples `n` samples of some rows count.
+        """The number of independent samples that `n` samples of some rows are worth.
 
-        :param values: of each of `rows` between 0 and 1.
+        :param values: a value between 0 and 1 for each of `rows`.
         """
         ns = self.ns[rows]
         return effective_sample_size(values @ ns, ns.sum(axis=0), n, self.unsampled)
@@ -52,7 +53,8 @@ class Batches:
 
 
 def batch_edges(window: Window, gil_windows: Intervals) -> Times:
-    """Where batches of the measured time meet. Each holds half a window of the GIL's holder and the samples beside it.
+    """The boundaries between batches of the measured time. Each holds half a window of the GIL's holder and the samples
+    beside it.
 
     :param gil_windows: windows in which the GIL's holder was sampled; with one or none the batches are of one length.
     """
@@ -97,7 +99,8 @@ def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: floa
 def ratio_interval(part: Floats, total: Floats) -> tuple[float, float] | None:
     """The 95% interval of a ratio up to 1 from pairs of neighbouring shares; None: too few of them.
 
-    All ratios that the pairs do not contradict (Fieller): symmetric ends would miss where few batches have any.
+    All ratios that the pairs do not contradict (Fieller's method). A symmetric interval would be wrong where few
+    batches have any samples.
     """
     if len(part) < MIN_BATCHES or not total.sum():
         return None

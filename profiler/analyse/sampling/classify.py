@@ -1,7 +1,7 @@
 """Classifies the samples of a run: by frames, by what hooks recorded, and by regions that the program marks itself.
 
-A region that the program marks leaves no frame. Its time is known exactly, so samples of that time must not tell what
-ran elsewhere. The sampler's clock is accurate to milliseconds: of shorter regions some samples are misclassified.
+A region that the program marks leaves no frame. Its time is known exactly, so samples within it must not be used to
+divide other time. The sampler's clock is accurate to milliseconds: of shorter regions some samples are misclassified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from profiler.run.model import Run, Site
 from profiler.run.tables import CallKind
 
 LEAVES: Final = (OTHER_LEAF := 0, TORCH_LEAF := 1, HOOK_LEAF := 2)
-"""Whose Python the innermost frame is. What a hook calls leaves no frame, and may be native or under the GIL."""
+"""The owners of the innermost frame. What a hook calls leaves no frame, and may be native or hold the GIL."""
 REGION_KINDS: Final = len(STRATA) * len(HOST_CATEGORIES)
 """Numbers of stratum and category together: stratum * len(HOST_CATEGORIES) + category."""
 _COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
@@ -43,7 +43,7 @@ class StackClassifier:
     has_copies: bool
     """Whether copies to or from a device were recorded."""
     marked_regions: Numbers
-    """Of segments in regions that the program marks and no frame shows, their number in REGION_KINDS; else -1."""
+    """For each segment, its number in REGION_KINDS if the program marked its region and no frame shows it, else -1."""
 
     def stacks(self, number: Numbers) -> dict[int, Stack]:
         """The classified stacks of these numbers."""
@@ -68,7 +68,7 @@ class StackClassifier:
         return per_sample(number, codes).astype(np.int64)
 
     def leaves(self, stacks: Mapping[int, Stack], number: Numbers) -> Numbers:
-        """Of each sample whose Python its innermost frame is."""
+        """For each sample, the owner of its innermost frame, which is one of LEAVES."""
         leaves = {}
         for stack_number, stack in stacks.items():
             frames = self.run.stack_frames[stack_number]
@@ -105,7 +105,7 @@ def stack_classifier(run: Run, host: HostTimeline, exact: Mapping[str, Numbers])
 
 
 def _marked_regions(run: Run, host: HostTimeline, framed: Collection[int]) -> Numbers:
-    """Of each segment of `host` in a region that keeps its category and that no frame shows, its number; else -1.
+    """For each segment of `host`, its number if its region keeps its category and no frame shows it, else -1.
 
     :param framed: strata that frames of this run show: hooks write regions of these names, and the user may too.
     """
@@ -126,8 +126,8 @@ def per_sample(number: Numbers, values: Mapping[int, float]) -> Floats:
 
 
 def call_categories(run: Run, host: HostTimeline, window: Window, number: Numbers, region: Numbers) -> Floats:
-    """Of each sample the categories of the calls below its stack (of its innermost line that made any, or of all
-    calls), or of the marked region that it is in (samples x categories)."""
+    """For each sample, the mix of categories of the calls that its innermost line with calls made (or of all calls), or
+    the category of the marked region around it (samples x categories)."""
     average, by_line = _call_mixes(run, host, window)
     stacks, row = np.unique(number, return_inverse=True)
     mixes = np.array([_stack_mix(run.stack_frames[stack], average, by_line) for stack in stacks.tolist()])[row]

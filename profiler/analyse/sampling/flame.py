@@ -18,7 +18,7 @@ from profiler.run.model import Run, Site
 from profiler.run.tables import CallKind
 
 MAX_DEPTH: Final = 100
-"""Frames below this are folded into the one at it: readers of the tree recurse."""
+"""Deeper frames are folded into the one at this depth, because functions that read the tree recurse."""
 MIN_SHARE: Final = 0.0005
 """A frame with less of the total is folded into its parent: 1/2000 is half a pixel of a wide screen."""
 
@@ -35,7 +35,8 @@ def flame_graph(run: Run, window: Window) -> tuple[FlameNode | None, Notice | No
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
     the same steps can be compared. Frames are one function of one file; its line is the one with most samples. Idle
-    samples are included: they show where the thread waited. Our wrappers are not: their time is their caller's.
+    samples are included: they show where the thread waited. The profiler's wrapper frames are removed, and their time
+    counts for their caller.
     """
     if not len(window):
         return None, window.reason
@@ -87,7 +88,7 @@ def _add(root: _Frame, frames: tuple[Site, ...], weight: int) -> None:
 
 
 def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode, ...]:
-    """Largest first."""
+    """The children of a node, the largest first."""
     ordered = sorted(node.children.items(), key=lambda item: (-item[1].weight, item[0]))
     return tuple(
         FlameNode(

@@ -31,7 +31,7 @@ DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer
 CALL: Final = "call"
 """Stratum of a hook around a single call that may wait for the device."""
 COPY: Final = "copy"
-"""The same around one that may copy."""
+"""Stratum of a hook around a single call that may copy."""
 FORWARD, BETWEEN = "forward", "between"
 
 _HOOKS: Final = ("/agent/hooks/", "/inside/hooks/")  # the second one in runs recorded by version 0.1
@@ -65,7 +65,7 @@ _ROLES: Final = (
     ("compiler", re.compile(r"^torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py$")),
     ("ranks", re.compile(r"^torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger)\.py$")),
 )
-"""What a frame tells of its thread, by its path."""
+"""The role of a thread that a frame reveals, by the path of the frame."""
 _SYNC_FILES: Final = re.compile(r"^torch/(cuda/(__init__|streams)|accelerator/__init__|_tensor_str|_tensor)\.py$")
 _SYNC_FUNCTIONS: Final = frozenset(
     ("synchronize", "wait", "query", "item", "tolist", "cpu", "_str", "_tensor_str", "tensor_totype")
@@ -76,12 +76,13 @@ _RECEIVE_FUNCTIONS: Final = frozenset(("_get_data", "_try_get_data", "_process_d
 _PASSES_ON: Final = ("__iter__", "__next__", "track")
 """Functions of progress bars that only hand the next item on: what runs below them is not logging."""
 _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
-"""Names under which an optimizer calls back the model's step."""
+"""Names of closures through which an optimizer calls the model again."""
 _STEP_NAMING: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
-"""With these torch records the name of an optimizer's step, before its hooks begin and after they end: some 30 µs,
-which are the optimizer's, but not in what is recorded of it."""
+"""Through these functions torch records the name of an optimizer's step, before its hooks begin and after they end.
+They take about 30 µs, which belong to the optimizer but are outside its recorded region."""
 _TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), ("closed", "end"))
-"""Our frames around such a call, and at the end of a step: what runs below them is not recorded as the optimizer's."""
+"""The profiler's frames around such a closure, and at the end of a step: what runs below them is not recorded as part
+of the optimizer."""
 _HOOK_STRATA: Final = {
     "loader": DATA,
     "datasets": DATA,
@@ -107,7 +108,7 @@ class Stack:
     site: Site
     """The innermost line of the user's code; without any, the outermost frame."""
     owner: str
-    """Whose code that line is: USER, or what the outermost frame is."""
+    """The owner of that line; without a line of the user, the owner of the outermost frame."""
     calls: str
     """The innermost library function below that line (of an import: what is imported); empty: the line itself."""
     stratum: str
@@ -135,7 +136,7 @@ class _Frame(NamedTuple):
     category: str
     roles: frozenset[str]
     calls_user: bool
-    """Whether user code below it does its work: makes data, formats a record."""
+    """Whether it calls user code to do its work, for example to make data or format a log record."""
     passes_on: bool
     is_model: bool
     is_closure: bool
@@ -150,7 +151,7 @@ _NO_ROLES: Final[frozenset[str]] = frozenset()
 def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame:
     owner, path, name = code_owner(file, folders), relative_path(file, folders), function.rpartition(".")[2]
     if file == "<string>" and name.startswith("__"):
-        owner = LIBRARY  # what dataclasses and named tuples generate; of `python -c` it is the user's
+        owner = LIBRARY  # what dataclasses and named tuples generate; with `python -c` it is the user's code
     category = ""
     if owner in (TORCH, LIBRARY):
         category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
@@ -223,8 +224,9 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = USUAL) -> 
 def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
     """The recorded stretches from the inside out, each with the category of the library frames inside of it.
 
-    Libraries call user code too: an agent that tunes runs the entire training. So frames outside of the user's
-    innermost frame, or of a model, tell nothing; but those that make data or log records call the user to do just that.
+    Libraries call user code too: an agent that tunes hyperparameters runs the entire training. So frames outside of the
+    user's innermost frame, or of a model, tell nothing; but those that make data or log records call the user to do
+    just that.
     """
     strata, category, outside = [], "", False
     for number in range(len(frames) - 1, -1, -1):
@@ -240,7 +242,8 @@ def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
 
 
 def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
-    """Data and backward before all others, as they are recorded exactly; a model that an optimizer calls is forward."""
+    """The phase of a stack, and whether it is in an optimizer. Data and backward take precedence, since they are
+    recorded exactly; a model that an optimizer calls is forward."""
     phase, in_optimizer = BETWEEN, False
     above = None
     for frame in frames:

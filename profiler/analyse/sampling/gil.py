@@ -1,4 +1,4 @@
-"""How likely a thread on a CPU held the GIL: from windows of samples in which only its holder is seen.
+"""Estimates how likely a thread on a CPU held the GIL, from windows in which only its holder is sampled.
 
 A sample does not tell whether its thread held the GIL. So other windows sample its holder alone, and rates are
 compared: for a kind of stack, the share of time as holder over the share of time on a CPU. What is on a CPU without the
@@ -23,7 +23,7 @@ from profiler.run.model import Run, Table
 WINDOWS: Final = "stacks.gil_window_s"
 PERIOD: Final = "stacks.period_s"
 USUAL_PERIOD_S: Final = 0.01
-"""Of a sampler that did not record its period: 100 samples a second are what a run requests."""
+"""Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def holder_samples(run: Run, window: Window, windows: Intervals) -> tuple[Table,
 def batched_gil_probability(
     holding: Floats, watched: Floats, on_cpu: Floats, sampled: Floats, counts: tuple[float, float]
 ) -> Probability:
-    """P(holds the GIL | on a CPU), each batch's share as holder against its share on a CPU.
+    """P(holds the GIL | on a CPU), from each batch's share of time as the holder and its share of time on a CPU.
 
     The two come from different times, so a program of long phases is compared between neighbouring batches only.
 

@@ -39,7 +39,7 @@ _Frames = tuple[Site, ...]
 _Line = tuple[Site | None, str]
 """A line, and the user's function that it calls."""
 _Loop = Mapping[tuple[str, str], int]
-"""File and function -> its line, of the user's functions on the way to the optimizer."""
+"""(file, function) -> the line at which that function of the user leads to the optimizer call."""
 
 
 def phases(run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamples | None) -> tuple[Phase, ...]:
@@ -50,7 +50,7 @@ def phases(run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamp
     exact = _exact_phases(run, window, host)
     total = {name: float(exact[name].measure()) for name in (DATA, BACKWARD)}
     low, high, optimizer = dict(total), dict(total), float(exact[OPTIMIZER].measure())
-    # an optimizer that calls the model back has more in it than itself
+    # an optimizer that calls the model (a closure) contains forward and backward time too
     pools = ((True, optimizer), (False, window.wall_ns - sum(total.values()) - optimizer))
     for inside, ns in pools:
         weights = {
@@ -82,7 +82,7 @@ def phases(run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamp
 
 
 def _exact_phases(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]:
-    """The measured time in each recorded phase; one that lies in another counts as the first of data, backward."""
+    """The measured time in each recorded phase; nested ones count as data if data is among them, else as backward."""
     nothing = np.zeros(0, np.int64)
     exact, earlier = {}, Intervals(nothing, nothing)
     for name, regions in ((DATA, LOADING), (BACKWARD, (BACKWARD,)), (OPTIMIZER, (OPTIMIZER,))):

@@ -26,17 +26,20 @@ LONG: Final = 2.0
 MIN_EXTRA: Final = 0.05
 """Share of all time that long steps must cost beyond the median: less is not worth removing."""
 MIN_STEPS: Final = 10
-"""Steps below which one of them is no exception from the others."""
+"""With fewer steps, none can be called an exception."""
 MIN_TYPICAL: Final = 0.25
-"""Share of the extra time of a typical long step: a step that takes less is a hiccup, and not counted with them."""
+"""Share of the extra time of a typical long step: a step with less extra time is a random delay, and is not counted
+with them."""
 REGULAR: Final = 0.8
-"""Share of the distances between long steps that must be the usual one: one hiccup or one short step breaks two."""
+"""Share of the distances between long steps that must be equal for the long steps to be regular. One random long or
+short step breaks two distances."""
 MIN_DISTANCES: Final = 3
-"""Distances below which equal ones are chance."""
+"""With fewer distances, equal ones may be chance."""
 MAX_IRREGULAR: Final = 0.25
 """Share of the steps above which irregular long ones are no exceptions: a slow loader delivers in bursts."""
 ENOUGH: Final = 10
-"""Stack samples in long steps that tell most of their extra time from little of it: a half is known to +-30 points."""
+"""With this many stack samples in long steps, a share of one half is known to ±30 points, enough to tell a main cause
+from a minor one."""
 RARE: Final = 0.1
 """Share of the other steps below which a line is work of the long steps only."""
 DOMINANT: Final = 0.8
@@ -68,7 +71,8 @@ class _StepSamples:
     mean_long: float
     mean_short: float
     n_long: float
-    """Samples in long steps where these are regular; else long steps with one: a stalled machine stops at one line."""
+    """If the long steps are regular, the number of samples in them. Otherwise, the number of long steps with a sample,
+    because a stalled machine shows the same line in every sample of a step."""
     n_short: float
 
     def shares(self, node: _Node) -> tuple[float, float]:
@@ -82,7 +86,8 @@ class _StepSamples:
         return (long * self.mean_long - short * self.mean_short) / (self.mean_long - self.mean_short)
 
     def stands_out(self, node: _Node) -> bool:
-        """Whether long steps certainly have a larger part of it than the others: a slow machine is slow at any line."""
+        """Whether long steps have a significantly larger share of it than the others: a slow machine is slow at any
+        line."""
         long, short = self.shares(node)
         return share_interval(long, self.n_long)[0] > share_interval(short, self.n_short)[1]
 
@@ -133,7 +138,8 @@ def _every(window: Window, long: _Mask) -> int:
 def _sample_steps(run: Run, window: Window, steps: tuple[_Mask, _Mask], *, regular: bool) -> tuple[_StepSamples, int]:
     """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones."""
     rows, folders, period = thread_rows(run.stacks, window), package_folders(run), sampling_period(run)
-    # a row lasts from its first sample to the next one: on average it began and ended half a period before
+    # a row lasts from its first sample to the next one: the samples are points in time, so on average the row began and
+    # ended half a period earlier
     early = round((period or 0.0) * NS_PER_S / 2)
     begin, end = times(rows["begin"]) - early, times(rows["end"]) - early
     root, sampled_steps, ns = _Node(Site("", 0, "")), set[int](), np.zeros(2)
@@ -165,9 +171,9 @@ def _add(root: _Node, sites: list[Site], column: int, ns: float) -> None:
 
 
 def _lines(tree: _StepSamples, *, regular: bool, folder: str) -> tuple[SpikeLine, ...]:
-    """Lines with most of the extra time, none within another.
+    """The lines with most of the extra time, none of which is called by another.
 
-    :param regular: the long steps come at regular distances, which no machine but the program causes.
+    :param regular: the long steps come at regular distances, which only the program can cause.
     """
     parts = [(node, share) for node in _parts(tree, tree.root) if (share := tree.extra(node)) > 0]
     lines = _by_site([(node, share) for node, share in parts if tree.stands_out(node)], folder)

@@ -33,9 +33,9 @@ def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.in
 def python_activity(run: Run, window: Window) -> PythonActivity | None:
     """The share of active Python, or None where nothing can tell.
 
-    Samples that know whether the thread was on a CPU tell it by themselves. Where most do not (a sampler outside cannot
-    tell within a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and the
-    samples only prove that it was in Python.
+    If most samples know whether the thread was on a CPU, they give the share directly. Otherwise (a sampler outside the
+    process cannot tell in a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and
+    the samples only prove that it was in Python.
     """
     samples, weight = weighted_samples(run, window)
     if not len(samples):

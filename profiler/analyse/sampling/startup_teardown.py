@@ -19,7 +19,7 @@ from profiler.run.model import Run, Site, Table
 
 MAX_LINES: Final = 5
 WELL_SAMPLED: Final = 0.5
-"""Share of a period from which its samples stand for all of it; below, for what they saw."""
+"""If samples cover at least this share of a period, they are scaled to all of it; otherwise they count as they are."""
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -34,7 +34,8 @@ def startup_teardown(run: Run, window: Window) -> tuple[UnmeasuredPeriod, ...]:
 
 
 def _periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
-    """Of the stepping process; its end is the run's, or where that is unknown its last sample."""
+    """The periods of the stepping process. The last one ends with the run or, if that is unknown, with the last
+    sample."""
     steps = process_rows(run.steps, window)
     warm, traced = steps["warmup"] == 1, _traced(run, steps)
     measured = steps["begin"][~warm]

@@ -1,4 +1,5 @@
-"""Strata of samples: the recorded stretch that each moment belongs to, and the weights that give it its exact total."""
+"""Strata of samples: the kind of recorded time that each sample belongs to, and the weights that give it its exact
+total."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 DIVIDED: Final = ("", BACKWARD, OPTIMIZER)
-"""Strata whose time samples divide among categories; '': what nothing covers, and regions that only tell that Python
-ran."""
+"""Strata whose time samples divide among categories. The empty name is time that no record covers, or that is only in
+regions which say that Python ran."""
 FIXED: Final[Mapping[str, str]] = {DATA: "input", TOKENIZE: "input", CHECKPOINT: "checkpoint"}
 """Strata whose time keeps its category."""
 LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map", "collate", "receive", "pin memory")
-"""Regions in which frames show the loader."""
+"""Regions during which stack frames also show the data loader."""
 WEIGHTED_TOGETHER: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
-"""Strata whose samples are weighted together: frames tell these groups apart for sure, and their total is exact."""
+"""Strata whose samples are weighted together: frames always distinguish these groups, and their total is exact."""
 STRATA: Final = (*DIVIDED, *FIXED, CALL)
 HOOKS_FACT: Final = "package"
 """Fact that only hooks state: where their own code is."""
@@ -34,7 +35,8 @@ NUMBER: Final = {name: number for number, name in enumerate(STRATA)}
 
 
 def has_hooked_steps(run: Run) -> bool:
-    """Whether hooks were in the program and found its steps, or all else: it may mark its steps itself.
+    """Whether hooks recorded this run: they found its steps, or recorded everything else if the program marks its steps
+    itself.
 
     Without hooks, a program that marks its steps has marks for the other parts too.
     """
@@ -59,7 +61,8 @@ def stratum_times(run: Run, window: Window, host: HostTimeline) -> dict[str, Num
 
 
 def region_stratum(name: str) -> int:
-    """Number of a region's stratum. One that keeps its category, and that no frames show, is as exact as a call."""
+    """Number of a region's stratum. A region that keeps its category and that no frame shows is treated as a call,
+    whose time is exact."""
     if name in LOADING or name in NUMBER:
         return NUMBER[DATA if name in LOADING else name]
     return NUMBER[""] if region_category(name) == "python" and name != RECORDING else NUMBER[CALL]
@@ -79,7 +82,8 @@ def stack_stratum(stack: Stack, recorded: Mapping[str, Numbers], *, has_copies: 
 
 
 def stratum_weights(stratum: Numbers, ns: Floats, exact: Mapping[str, Numbers]) -> Floats:
-    """Weights with which every recorded stratum has its exact total; time in calls counts with what nothing covers.
+    """Weights with which every recorded stratum has its exact total; samples in calls and uncovered samples are
+    weighted together.
 
     :param stratum: of each sample; `ns` is what the sampler saw.
     """

@@ -1,4 +1,4 @@
-"""What each thread of a recorded window was doing, by its samples: the answer about a job that was attached to."""
+"""What each thread of a recorded window was doing, from its stack samples; this is the main result of `attach`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ _SYNC_CALLS: Final = re.compile(
     r"\.(item|tolist|cpu|numpy|nonzero|synchronize|wait_stream)\(|\bsynchronize\(|\b(bool|float|int|print)\("
     r"|\.to\(\s*['\"]cpu|torch\.(unique|nonzero|masked_select)\("
 )
-"""Source text of a line that makes the host wait for the device: these calls are not Python, so no frame shows them."""
+"""Source text of a line that makes the host wait for the device: these calls are native, so no Python frame shows
+them."""
 _MOSTLY: Final = 0.5
-"""Share of the time in which a thread held the GIL above which it was in Python itself, not in what Python called."""
+"""Share of the time in which a thread held the GIL above this share it ran Python itself and not native code."""
 _MIN_SAMPLES: Final = 5
-"""Samples of a line below which its share of holding the GIL is unknown."""
+"""With fewer samples of a line, its share of holding the GIL is unknown."""
 _MAX_LINES: Final = 4
 _MIN_LINE_SHARE: Final = 0.02
 """Share of a thread's time below which a line is not listed."""
 _MIN_BUSY: Final = 0.1
-"""A thread other than the main one that was idle for all but this share of its samples is left out."""
+"""A thread other than the main one that was busy in less than this share of its samples is left out."""
 
 _State = tuple[int, int]
-"""Number of a stack, and whether it was on a CPU (1), not (0) or that is unknown (-1)."""
+"""Number of a stack, and its CPU state: 1 on a CPU, 0 not, -1 unknown."""
 
 
 def thread_activities(run: Run) -> tuple[ThreadActivity, ...]:
@@ -170,24 +171,24 @@ class _Process:
         """The state of one stack.
 
         :param active: 1: on a CPU; 0: not; -1: unknown.
-        :param gil: of the time of this stack, the share in which the GIL was held; None: unknown.
+        :param gil: share of this stack's time in which the GIL was held; None: unknown.
         """
         waits = bool(stack.leaf_roles & {"wait", "launcher"}) and active != 1
         state = _library_state(stack, waits=waits) or _waiting_state(stack, waits=waits)
         if state is not None:
             return state
         native = gil is not None and gil < _MOSTLY
-        # what the line called, if anything, was not Python
+        # no library frame: whatever the line called was native
         if not stack.calls and self._has_device and (active == 0 or native) and _SYNC_CALLS.search(source_line):
             return ThreadState.PROBABLY_SYNC
-        if active == 0 and (gil is None or native):  # with the GIL it only waits for a core
+        if active == 0 and (gil is None or native):  # a thread that holds the GIL is only waiting for a core
             return ThreadState.TORCH if stack.in_torch else ThreadState.IDLE
         if stack.in_torch or (native and self._has_torch):
             return ThreadState.TORCH
         return ThreadState.NATIVE if native else ThreadState.PYTHON
 
     def _gil_holding(self, tid: int, rows: Table) -> tuple[Table, int]:
-        """The thread's samples as the GIL's holder, and the ns of windows in which it lived and would be seen."""
+        """The thread's samples as the GIL's holder, and the ns of GIL windows during its lifetime."""
         holding = self._holders.get(tid, self._no_holders)
         tables = (rows, holding) if len(holding) else (rows,)
         begin, end = (
@@ -199,7 +200,7 @@ class _Process:
     def _gil_shares(
         self, holding: Table, watched: int, weights: Mapping[_State, int], rows: Table
     ) -> dict[Site | None, float]:
-        """Innermost frame -> of the time in which the thread was there, the share in which it held the GIL."""
+        """For each innermost frame, the share of its time in which the thread held the GIL."""
         present, held_ns = defaultdict[Site | None, float](float), defaultdict[Site | None, float](float)
         total = sum(weights.values()) or 1
         for (number, _), ns in weights.items():
@@ -266,7 +267,7 @@ def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
 
 
 def _waiting_state(stack: Stack, *, waits: bool) -> ThreadState | None:
-    """What the thread waits for; a library's thread that waits has nothing to do."""
+    """The state of a waiting thread. A waiting thread of a library is idle."""
     if waits and ("launcher" in stack.leaf_roles or "child" in stack.roles):
         return ThreadState.CHILD
     network = "network" in stack.roles
@@ -316,7 +317,8 @@ def _state_ns(rows: Table) -> dict[_State, int]:
 
 
 def _effective_size(rows: Table, states: set[_State], count: int) -> float:
-    """As how many independent samples the rows count for the share of `states`: phases are fewer than samples."""
+    """The number of independent samples behind the share of `states`, which is lower than `count` if the program has
+    long phases."""
     key = rows["stack"].astype(np.int64) * 3 + rows["active"] + 1
     ns = (rows["end"] - rows["begin"]).astype(np.float64)
     chosen = np.isin(key, [number * 3 + active + 1 for number, active in states])

@@ -1,11 +1,14 @@
-"""Device idle time per step by what the host was doing and at which line: why the device had nothing to do.
+"""Divides the device's idle time per step by what the host was doing, and at which line.
 
-A gap between activities that begins while the host is blocked in a call is charged to that call until the next call
-that puts work on the queue begins: the device ran dry because the host had been waiting for it. (Up to the call's end
-the host is blocked in it, then it is after it; where a region of input, log or checkpoint ran then, that is named.) Any
-other part of a gap is charged to the innermost region or call at that time, and so is the time in which the recorder
-wrote its records. Python between calls has no site of its own: it gets the site of the call that follows or, after the
-last one, of the call before.
+A gap is the time between two activities of the device.
+
+- If a gap begins while the host is blocked in a call, it is charged to that call until the next call that submits work
+  begins: the device had no work because the host had been waiting for it. The state says whether the call has ended;
+  if a region of input, log or checkpoint ran after its end, that region is named.
+- Any other part of a gap is charged to the innermost region or call at that time. So is the time in which the recorder
+  wrote its records.
+- Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
+  previous call.
 """
 
 from __future__ import annotations
@@ -129,8 +132,8 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
 
 
 def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:
-    """For each gap: when the call in which the host was blocked as it began ended, until when it is charged to that
-    call, and the call; without such a call both times are the gap's beginning."""
+    """For each gap that begins while the host is blocked in a call: the end of that call, the time until which the gap
+    is charged to it, and the call. For other gaps both times are the beginning of the gap, and the call is -1."""
     segments, calls = host.segments, host.calls
     if not len(segments.begin) or not len(calls):
         return gaps.begin, gaps.begin, np.full(len(gaps), -1, np.int64)
@@ -145,7 +148,8 @@ def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices
 
 
 def _waiting(host: HostTimeline) -> npt.NDArray[np.bool_]:
-    """Segments in which the host was blocked on the device: sync calls, and the blocked part of any other call."""
+    """Whether the host was blocked on the device, for each segment: in sync calls and in the blocked part of any other
+    call."""
     waiting: npt.NDArray[np.bool_] = (host.source != REGION) & (host.category == CODE["sync"])
     return waiting
 
@@ -199,7 +203,7 @@ def _explain(host: HostTimeline, cut: _Cut, unrecorded: int, recording: int) -> 
 
 
 def _take(values: npt.NDArray[np.generic], index: Indices) -> npt.NDArray[np.int64]:
-    """values[index], and 0 where the index is -1; where that matters the caller masks it."""
+    """values[index], with 0 for an index of -1, which callers mask out."""
     return np.append(times(values), 0)[np.where(index >= 0, index, len(values))]
 
 

@@ -1,1 +1,2 @@
-"""Programs that run by turns: started, driven step by step, and frozen whole while another one runs."""
+"""Runs programs in turn: starts them, lets them run step by step, and freezes each with all its processes while another
+runs."""

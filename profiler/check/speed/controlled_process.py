@@ -31,16 +31,16 @@ from profiler.run.model import RunInfo, RunSpec
 SPANS_FILE: Final = "turns.json"
 """In the run directory: begin and end (ns) of each measured block of steps; everything else was warm-up."""
 PATIENCE_S: Final = 300.0
-"""For a program's first steps: it may load data and compile."""
+"""Seconds that a program's first steps may take, since they may load data and compile."""
 _PADDING: Final = "PROFILER_PADDING"
 _MAX_PADDING: Final = 4096
-"""Bytes. The size of the environment shifts the stack, which changes a program's speed by percents (Mytkowicz et al.,
-Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths differ in length: a random
-padding turns that bias into noise."""
+"""Bytes. The size of the environment shifts the stack, which changes a program's speed by a few percent (Mytkowicz et
+al., Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths differ in length: a
+random padding turns that bias into noise."""
 _POLL_S: Final = 0.1
 _READY_POLL_S: Final = 0.02
 _HANGS_FACTOR: Final = 50
-"""A block that takes this many times as long as the steps before it, and longer than the patience, hangs."""
+"""A block that takes this many times as long as the steps before it, and longer than the patience, is taken to hang."""
 _EXIT_S: Final = 10.0
 """How long a killed process may take to disappear."""
 _OPEN_END: Final = (1 << 63) - 1
@@ -88,7 +88,8 @@ class ProcessEndedError(Exception):
 
 
 class StepBoundaryChangedError(Exception):
-    """The wrong event was taken for the end of a step: one of higher priority appeared. Align the program anew."""
+    """The wrong event was taken for the end of a step: one of higher priority appeared. The program must be aligned
+    again."""
 
     def __init__(self, process: ControlledProcess) -> None:
         super().__init__(f"{process.program.side}: another event ends its steps than was assumed")
@@ -100,7 +101,7 @@ class ControlledProcess:
 
     :param folder: its run directory, which is created.
     :param sockets: a private folder with a short name.
-    :param patience: seconds that a block of steps may take at least before it is taken to hang.
+    :param patience: minimum number of seconds after which a block of steps may be taken to hang.
     :param watchdog: ends the program and its descendants if the controller is killed.
     """
 
@@ -172,7 +173,9 @@ class ControlledProcess:
         :raises StepBoundaryChangedError: another event ends its steps; `align` it again and discard what was measured.
         :raises ProfilerError: it hangs.
         """
-        if measured:  # open until the last step: a program that ends earlier is counted over the steps it took
+        # the span stays open until the last step, so that a program that ends earlier is counted over the steps that it
+        # took
+        if measured:
             self._spans.append((time.monotonic_ns(), _OPEN_END))
         self.controller.advance(steps)
         self.tree.thaw()
@@ -249,7 +252,8 @@ class ControlledProcess:
         if self._info.state != "running":
             return
         self.tree.kill()
-        with suppress(subprocess.TimeoutExpired):  # one that hangs in a driver ends when the driver lets it
+        # a process that hangs in a driver cannot be killed until the driver returns
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_S)
         self.controller.close()
         exit_code = self._process.returncode
@@ -324,7 +328,8 @@ def aligned(processes: Iterable[ControlledProcess], patience: float) -> Iterator
 
 
 def measured_spans(run: Path) -> list[tuple[int, int]] | None:
-    """Begin and end (ns) of the measured blocks of a run directory; None if it was not driven: all of it counts."""
+    """Begin and end (ns) of the measured blocks of a run directory; None if `check` did not control this run, so that
+    all of it counts."""
     try:
         return [(int(begin), int(end)) for begin, end in json.loads((run / SPANS_FILE).read_text(encoding="ascii"))]
     except FileNotFoundError:

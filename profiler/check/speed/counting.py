@@ -19,7 +19,7 @@ from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
 
 STEPS: Final = 20
-"""Measured steps of a process: what happens every 10th step happens twice."""
+"""Measured steps of a process: an event of every 10th step is counted twice."""
 
 
 def record_steps(

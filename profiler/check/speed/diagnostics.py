@@ -1,7 +1,7 @@
-"""Diagnostics of the rounds: what speaks against trusting them.
+"""Diagnostics of the rounds: reasons to distrust them.
 
-On clean rounds each of them is seldom raised: those that test a hypothesis do so at ALPHA, and what they find must be
-large beside the slow-down to detect.
+On clean rounds each of them is seldom raised: tests use the level ALPHA, and an effect must also be large compared with
+the slow-down to detect.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from profiler.check.speed.sequential import LOOKS, Edges, edges, mean_test, p_va
 from profiler.core.notice import Notice
 
 ALPHA: Final = 0.001
-"""Two-sided error of one test: clean rounds look odd to it so seldom."""
+"""Two-sided error of one test: clean rounds trigger it this rarely."""
 CONTROL_ALPHA: Final = 0.005
-"""Of the base against itself: three to eight rounds show little, so it is less strict."""
+"""Level for the base against itself; less strict, since three to eight rounds show little."""
 FEW_PAIRS: Final = 8
-"""A median of fewer is easily moved, and a whole round can miss a stall of every tenth step."""
+"""With fewer pairs the median is unreliable, and a whole round can miss a stall in every tenth step."""
 FEW_STEPS: Final = 60
-"""Of a side in all rounds: they hold six stalls of every tenth step, a number that chance doubles."""
+"""Steps of one side in all rounds: 60 contain six stalls if every tenth step stalls, and six can become twelve by
+chance."""
 SAME_WORK: Final = 0.02
-"""Tokens of a step may differ by this share between the sides: batches are seldom quite even."""
+"""Tokens of a step may differ by this share between the sides: batches are rarely of exactly equal size."""
 FEW_VALUES: Final = 5
-"""Rounds that a drift or an odd round is looked for in."""
+"""Minimum number of rounds in which a drift or an odd round is looked for."""
 UNSTEADY: Final = 1.5
 """Ratio of the base's step times between rounds."""
 STEAL: Final = 0.05
 """Share of the cores' time that other virtual machines took."""
 LOAD: Final = 0.5
-"""Runnable threads of other programs per core; without the number of cores: LOAD_UNKNOWN threads."""
+"""Runnable threads of other programs per core; if the number of cores is unknown, LOAD_UNKNOWN threads in all."""
 LOAD_UNKNOWN: Final = 1.0
 
 
@@ -64,12 +65,12 @@ class Evidence:
 
     rounds: tuple[Round, ...]
     usable: tuple[UsableRound, ...]
-    """Of both kinds, in their order."""
+    """The usable rounds of both kinds, in order."""
     edges: Edges
 
     @cached_property
     def slowdowns(self) -> list[float]:
-        """Of the typical step."""
+        """Slow-downs of the typical step."""
         return [usable.typical for usable in self.usable]
 
 
@@ -111,14 +112,14 @@ def few_blocks(evidence: Evidence) -> Notice | None:
 
 
 def tokens_missing(evidence: Evidence) -> Notice | None:
-    """Only one side reports its tokens."""
+    """Notice that only one side reports its tokens."""
     counting = {block.side for measured in evidence.rounds for block in measured.blocks if block.tokens > 0}
     silent = {BASE, CANDIDATE} - counting
     return Notice("tokens-missing", {"side": silent.pop()}) if len(silent) == 1 else None
 
 
 def tokens_differ(evidence: Evidence) -> Notice | None:
-    """The steps of the sides hold different numbers of tokens."""
+    """Notice that the steps of the sides have different numbers of tokens."""
     if not evidence.usable or not all(usable.pairs.by_tokens for usable in evidence.usable):
         return None
     tokens, steps = Counter[str](), Counter[str]()
@@ -134,7 +135,7 @@ def tokens_differ(evidence: Evidence) -> Notice | None:
 
 
 def drift(evidence: Evidence) -> Notice | None:
-    """A straight line through the rounds' slow-downs rises or falls by more than the edge of a FAIL."""
+    """Notice that a straight line through the rounds' slow-downs changes by more than the edge of a FAIL."""
     values = evidence.slowdowns
     number = len(values)
     if number < FEW_VALUES:
@@ -150,7 +151,7 @@ def drift(evidence: Evidence) -> Notice | None:
 
 
 def odd_round(evidence: Evidence) -> Notice | None:
-    """A round that the other ones make next to impossible; of several the oddest."""
+    """Notice of the round that is least likely by chance given the others, if any round is very unlikely."""
     if len(evidence.usable) < FEW_VALUES:
         return None
     candidates = []
@@ -177,7 +178,7 @@ def stalls(evidence: Evidence) -> Notice | None:
 
 
 def start_order(evidence: Evidence) -> Notice | None:
-    """It matters whose program is started first."""
+    """Notice that the result depends on whose program is started first."""
     second = [usable.typical for usable in evidence.usable if usable.base_first]
     first = [usable.typical for usable in evidence.usable if not usable.base_first]
     if min(len(first), len(second)) < 2:
@@ -190,7 +191,7 @@ def start_order(evidence: Evidence) -> Notice | None:
 
 
 def block_order(evidence: Evidence) -> Notice | None:
-    """It matters whose block of a pair comes first."""
+    """Notice that the result depends on whose block of a pair comes first."""
     differences = []
     for usable in evidence.usable:
         logs, first = np.log(usable.pairs.side / usable.pairs.base), usable.pairs.side_first
@@ -205,7 +206,7 @@ def _if_large(code: str, difference: float, p: float, evidence: Evidence) -> Not
 
 
 def control(evidence: Evidence) -> Notice | None:
-    """The base differs from itself."""
+    """Notice that the base differs from itself."""
     values = [usable.values for usable in evidence.usable]
     for series in ([value.control_typical for value in values], [value.control_all_steps for value in values]):
         measured = [value for value in series if value is not None]
@@ -233,7 +234,7 @@ def steal(evidence: Evidence) -> Notice | None:
 
 
 def load(evidence: Evidence) -> Notice | None:
-    """Other programs wanted to run. While the sides are paused, nothing of theirs is runnable."""
+    """Notice that other programs wanted to run. Paused sides have no runnable threads, so they do not count."""
     threads = [measured.conditions.load for measured in evidence.rounds if measured.conditions.load is not None]
     cores = evidence.rounds[0].conditions.cores
     if not threads or fmean(threads) < max(LOAD * (cores or 0), LOAD_UNKNOWN):

@@ -37,8 +37,8 @@ PREFETCH_FACTOR: Final = 3
 MAX_STEPS: Final = 2_000
 WARMUP: Final = 10
 WARMUP_S: Final = 5.0
-"""Warm-up steps before the first measured block, or as many as take this long: where a step takes seconds, caches and
-compilers have settled after a few."""
+"""The first measured block follows WARMUP steps, or as many as take this long if these are fewer: if a step takes
+seconds, caches and compilers have settled after a few."""
 BLOCKS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
 """Blocks of each side per round, by the largest length of a block (s). With 24 blocks of one step, a stall at every
 tenth step was missed in 8 of 100 simulated checks, with 48 in 1 (tests/benchmarks/gate_simulation.py)."""
@@ -64,7 +64,7 @@ class RoundRunner:
     :param warmup: steps; None: WARMUP, or as many as WARMUP_S allows.
     :param seed: of the random orders.
     :param gpus: see SystemLoad.
-    :param admit: is called with each process when it first waits at the end of a step, and may raise.
+    :param admit: called with each process when it first waits at the end of a step; it may raise.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RoundRunner:
 
         The priority rises each time, so this happens at most twice.
         """
-        if not self.runs[BASE]:  # later rounds count as the first one did
+        if not self.runs[BASE]:  # later rounds use the step counts of the first one
             self.steps, self._warmup = 0, self._requested_warmup
         for process in processes.values():
             process.discard_measured()

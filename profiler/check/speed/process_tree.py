@@ -30,10 +30,12 @@ _prctl: Final = ctypes.CDLL(None).prctl
 """Resolved here: between fork and exec only calls that take no lock are safe."""
 _PATIENCE_S: Final = 10.0
 _SPINS: Final = 5
-"""Looks at a process that was sent SIGSTOP without a sleep between them: stopping mostly takes less than a sleep."""
+"""After SIGSTOP the state of a process is read this many times without a sleep in between: stopping usually takes less
+than a sleep."""
 _SLEEP_S: Final = 0.0002
 _VFORK_S: Final = 0.05
-"""A process that waits in the kernel may wait for a disk this long; later a frozen child of vfork is the cause."""
+"""A process that waits in the kernel may wait for a disk this long; after that, a frozen child of vfork is the probable
+cause."""
 
 
 def die_with_parent() -> None:
@@ -48,7 +50,7 @@ class ProcessTree:
     Processes of another user (a setuid program) are left alone.
 
     :param root: a process that leads a session.
-    :param watchdog: is informed of each process before that is frozen.
+    :param watchdog: is told about each process before it is frozen.
     """
 
     def __init__(self, root: int, watchdog: Watchdog | None = None) -> None:
@@ -162,7 +164,7 @@ class ProcessTree:
 
     def _stop(self, pid: int) -> bool:
         """Send SIGSTOP; whether it could be sent."""
-        if pid not in self._starts:  # before it is stopped: the watchdog may have to end it
+        if pid not in self._starts:  # it must be known before it is stopped, because the watchdog may have to end it
             stat = read_stat(pid)
             if stat is None:
                 return False

@@ -18,10 +18,10 @@ from profiler.check.model import BASE, CANDIDATE, CONTROL, Round, StepBlock
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
 CAP: Final = 0.6
-"""The most that a stall counts, in multiples of a usual step: above the +50% that must be seen, and low, since the
-noise of the line grows with it (docs/log.md)."""
+"""The most that a stall counts, in multiples of a usual step. It is above the +50% that must be visible, and small,
+since the noise of the result grows with it (docs/log.md)."""
 HEADROOM: Final = 0.05
-"""Smallest headroom below the cap, as a share of a block: a block of many steps holds many stalls."""
+"""Smallest headroom below the cap, as a share of a block: a block of many steps contains many stalls."""
 NEIGHBOURS: Final = 3
 """Pairs on each side whose median is the usual time at that moment: some seconds of blocks."""
 
@@ -88,10 +88,11 @@ class RoundValues:
     """The control against the base; None: it took no blocks."""
     control_all_steps: float | None = None
     typical_error: float = 0.0
-    """Standard error of the candidate's value, from the pairs of this round alone: without the programs' luck."""
+    """Standard error of the candidate's value, from the pairs of this round alone: without the differences between
+    program starts."""
     all_steps_error: float = 0.0
     excess: float = 0.0
-    """How much longer still the candidate takes where stalls count in full: log ratio of the sums, less `all_steps`."""
+    """How much longer the candidate takes if stalls are not capped: log ratio of the sums, less `all_steps`."""
     control_excess: float = 0.0
 
 
@@ -125,7 +126,8 @@ def _side_values(pairs: Pairs) -> RoundValues:
 
 
 def typical_step(base: Array, candidate: Array) -> tuple[Array, Array]:
-    """Median over pairs (last axis) of ln(candidate's time / base's time), blind to what is rare, and its error.
+    """Median over pairs (last axis) of ln(candidate's time / base's time), which rare stalls hardly affect, and its
+    standard error.
 
     The standard error takes the pairs as independent and their middle half as normal: MEDIAN_ERROR times their MAD.
     """

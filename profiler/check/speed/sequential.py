@@ -1,4 +1,5 @@
-"""The sequential test of one line: one-sided bounds at fixed looks, compared to two edges, and its confirmation."""
+"""The sequential test of one series: one-sided bounds are compared with two thresholds (edges) after fixed numbers of
+rounds (looks), and a suspected FAIL is confirmed."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from typing import Final
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS
 
 LOOKS: Final = (5, 7, 10, 14, 20)
-"""Numbers of rounds after which the test may decide; each is some 1.4 times the one before."""
+"""Numbers of rounds after which the test may decide; each is about 1.4 times the one before. The maximum number of
+rounds is always a look."""
 GROWTH: Final = 1.4
 ALPHA: Final = 0.01
-"""Error of one bound at one look. At the edge itself six looks are wrong in some 4%, since they share their rounds."""
+"""Error of one bound at one look. If the slow-down equals an edge, the six looks of the default 28 rounds decide
+wrongly in about 4% of the checks: they are correlated, since they share rounds."""
 SUSPICION: Final = 0.02
 """Error of the bound by which a FAIL is suspected: twice ALPHA saves rounds, and separate rounds confirm the FAIL."""
 POWER: Final = 0.8
@@ -25,7 +28,8 @@ FAILS_ABOVE: Final = 0.4
 PASSES_BELOW: Final = 0.8
 """Share of the slow-down to detect: a slow-down that is surely smaller than this is a PASS."""
 MIN_ERROR: Final = 0.8
-"""Share of a round's internal error: below 1 since the pairs of a round are not quite independent."""
+"""The standard error of the mean is never taken as less than this share of the error that the pairs within the
+rounds imply. It is below 1 because the latter is an estimate that supposes independent pairs, and may be too large."""
 MAX_ROUNDS: Final = 1000
 """No number of rounds above this is suggested."""
 
@@ -53,7 +57,7 @@ class Bounds:
     mean: float
     low: float
     high: float
-    """One-sided each: the truth is below `low`, or above `high`, with probability ALPHA at most."""
+    """Two one-sided bounds: the true value is below `low` with probability ALPHA at most, and likewise above `high`."""
     error: float
     """Standard error of the mean."""
     rounds: int
@@ -65,7 +69,8 @@ def edges(detect: float) -> Edges:
 
 
 def looks(max_rounds: int) -> tuple[int, ...]:
-    """Numbers of rounds after which the test may decide; the last is `max_rounds`, and at least 2, to have a spread."""
+    """Numbers of rounds after which the test may decide; the last is `max_rounds`, and at least 2, since one value has
+    no variance."""
     numbers = list(LOOKS)
     while numbers[-1] < max_rounds:
         numbers.append(round(numbers[-1] * GROWTH))
@@ -161,7 +166,7 @@ def confirmed(
         rounds = confirming[:look]
         control = [control for _, control in rounds if control is not None]
         if len(control) < look or bounds(control, CONTROL_ALPHA).low > edges.fails:
-            continue
+            continue  # a later look may have a control that is not slower
         alone = bounds([relative_to_both(*values) for values in rounds], CONFIRM_ALPHA)
         together = bounds([*suspecting, *(candidate for candidate, _ in rounds)], errors=errors)
         if alone.low > edges.fails and together.low > edges.fails:
@@ -170,7 +175,8 @@ def confirmed(
 
 
 def relative_to_both(candidate: float, control: float | None) -> float:
-    """The candidate relative to the mean of the base and its control, which averages out one program's luck."""
+    """The candidate relative to the mean of the base and its control, which averages out the differences between
+    program starts."""
     return candidate - (control or 0.0) / 2
 
 
@@ -187,7 +193,7 @@ def p_value(difference: float, error: float, degrees: int) -> float:
 
 
 def mean_test(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and its p against 0; fewer than three values are no evidence."""
+    """Mean, and its p against 0; fewer than three values give p = 1."""
     if len(values) < 3:
         return (fmean(values) if values else 0.0), 1.0
     mean = fmean(values)

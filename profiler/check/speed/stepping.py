@@ -20,9 +20,11 @@ from profiler.run.model import StepDefinition
 from profiler.run.step_detection import choose_boundary, define_step
 
 _ALONE_S: Final = 0.3
-"""A rank that has waited this long while others have not arrived runs on: they may be waiting for it."""
+"""A rank that has waited this long while others have not arrived is sent on, because the others may be waiting for
+it."""
 _MAX_SOLO_STEPS: Final = 64
-"""After so many solo steps the other ranks are taken never to step: actors of a learner, parameter servers."""
+"""After so many solo steps the other ranks are assumed never to step, for example the actors of a learner or parameter
+servers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +41,7 @@ class Rank:
     """Number of the step at whose end it waits, or to which it runs; None: it has not reached any."""
     waiting_since: float | None = None
     solo_steps: int = 0
-    """Steps that it was last sent on alone."""
+    """Number of steps that it was last sent on by itself."""
 
 
 class StepController:
@@ -97,7 +99,7 @@ class StepController:
         return messages
 
     def align(self) -> bool:
-        """Send ranks that lag behind onward; True when all wait at the end of the same step."""
+        """Send on the ranks that are behind; True when all wait at the end of the same step."""
         waiting = [rank for rank in self.ranks or self._open_ranks() if rank.waiting_since is not None]
         if len(waiting) < max(1, self.expected_ranks, len(self.ranks)):
             self._send_alone(waiting)
@@ -157,7 +159,8 @@ class StepController:
                     self._advance(rank, rank.solo_steps)
 
     def _catch_up(self, ranks: Sequence[Rank]) -> bool:
-        """Send waiting ranks to the furthest step that any rank waits at or runs to; whether any had to move."""
+        """Send waiting ranks to the furthest step that any rank waits at or runs to; return whether any rank was
+        behind."""
         targets = [(rank, rank.target) for rank in ranks if rank.target is not None]
         highest = max((rank.priority for rank, _ in targets), default=0)
         targets = [(rank, target) for rank, target in targets if rank.priority == highest]  # others count other events

@@ -15,7 +15,7 @@ _THROTTLE_COUNTS: Final = "devices/system/cpu/cpu*/thermal_throttle/core_throttl
 
 
 class SystemLoad:
-    """Samples the machine's state since it was created.
+    """Samples the state of the machine from its creation on.
 
     :param gpus: returns what throttles the GPUs' clocks; None: there are none.
     :param proc: in place of /proc.

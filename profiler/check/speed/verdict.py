@@ -18,14 +18,14 @@ TYPICAL: Final = "typical step"
 ALL_STEPS: Final = "all steps"
 LINES: Final = (TYPICAL, ALL_STEPS)
 UNCAPPED: Final = "all steps, stalls in full"
-"""What the line of all steps is judged by where rare, long stalls are more than chance."""
+"""The series that decides about all steps if rare, long stalls are significant."""
 _SERIES: Final = (*LINES, UNCAPPED)
 MAX_LOST: Final = 3
 """Rounds in a row without enough blocks, after which no more are measured."""
 MIN_FINAL: Final = 3
-"""Rounds that a final look needs, where something other than the rounds ended them."""
+"""Minimum rounds for a final decision if something else ended the rounds early."""
 INTERRUPTED: Final = "interrupted"
-"""Code of the notice that somebody stopped the rounds."""
+"""Code of the notice for an interrupt by the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the rounds so far amount to."""
+    """The decision after the rounds so far."""
 
     state: str | None
     """None: the next round must decide."""
@@ -206,7 +206,7 @@ def _measure(rounds: Sequence[Round]) -> Measurements:
 def _time_line(
     name: str, values: Measurements, decision: Decision, limits: Limits, rounds: Sequence[Round]
 ) -> TimeLine:
-    """A line of all rounds together, since those by which a FAIL is suspected are the unlucky ones."""
+    """The result over all rounds, because the rounds that led to the suspicion of a FAIL are biased upwards."""
     series = decision.series(name)
     together = [*values.measured[series], *(candidate for candidate, _ in values.confirming[series])]
     state = decision.lines.get(name, INCONCLUSIVE)

@@ -1,7 +1,7 @@
-"""A helper process that ends the controlled programs if the controller is killed.
+"""A helper process that ends the controlled programs if the `check` process, called the controller here, is killed.
 
 When the controller dies, the kernel kills the first process of each program (`process_tree.die_with_parent`) but none
-of its descendants: frozen loader workers and ranks would stay forever. The watchdog waits for the end of a pipe from
+of its descendants: loader workers and ranks would stay frozen forever. The watchdog waits for the end of a pipe from
 the controller and then kills them. It is a fresh Python process and not a fork: a fork would inherit the locks of the
 controller's threads and its file descriptors, and would look as large to the kernel's out-of-memory killer.
 """
