@@ -96,37 +96,30 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- appending
 
 
-@pytest.mark.parametrize("ending", [KeyboardInterrupt, OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    ("failing", "ending", "message"),
+    [
+        ("write", KeyboardInterrupt(), ""),
+        ("write", OSError(28, "No space left on device"), "No space left on device"),
+        ("fsync", OSError(5, "Input/output error"), "Input/output error"),
+    ],
+)
 def test_what_was_written_in_part_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException | type[BaseException]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, ending: BaseException, message: str
 ) -> None:
-    file = tmp_path / "list"
+    file, whole = tmp_path / "list", os.write
     add(file, "# first")
-    whole = os.write
 
-    def half(descriptor: int, data: bytes) -> int:
-        whole(descriptor, data[: len(data) // 2])
+    def fails(descriptor: int, data: bytes = b"") -> int:
+        if data:
+            whole(descriptor, data[: len(data) // 2])
         raise ending
 
-    monkeypatch.setattr(os, "write", half)
-    with pytest.raises(KeyboardInterrupt if ending is KeyboardInterrupt else ProfilerError) as caught:
+    monkeypatch.setattr(os, failing, fails)
+    with pytest.raises(ProfilerError if message else KeyboardInterrupt) as caught:
         add(file, "# second")
     assert file.read_text() == "# first\n"
-    if ending is not KeyboardInterrupt:
-        assert str(caught.value) == f"cannot append to the list {file}: No space left on device; it is as it was"
-
-
-def test_a_disk_that_fails_to_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "list"
-    add(file, "# first")
-
-    def fails(descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(ProfilerError, match="Input/output error; it is as it was"):
-        add(file, "# second")
-    assert file.read_text() == "# first\n"
+    assert str(caught.value) == (f"cannot append to the list {file}: {message}; it is as it was" if message else "")
 
 
 def test_one_write_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

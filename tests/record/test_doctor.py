@@ -32,6 +32,14 @@ def fake(name: str, order: int, answer: Callable[[], Answer], patience_s: float 
     return Check(name, f"the {name}", order, True, patience_s, lambda setup: answer())
 
 
+def program(folder: Path, text: str) -> str:
+    """The path of a shell script."""
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def test_a_check_that_raises_is_its_own_row(setup: Setup) -> None:
     def fails() -> Answer:
         raise ValueError("two\nlines")
@@ -78,18 +86,20 @@ def answers(text: str) -> Callable[..., str]:
     return lambda command, seconds: text
 
 
-def test_python(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ('[[3, 9, 1], "CPython", false, false]', NO),
+        ('[[3, 11, 1], "PyPy", false, false]', NO),
+        ('[[3, 13, 1], "CPython", true, false]', PARTLY),
+    ],
+)
+def test_python(setup: Setup, monkeypatch: pytest.MonkeyPatch, text: str, state: str) -> None:
     answer = python.python.examine(setup)
     assert answer.state == YES
     assert sys.executable in answer.why
-    states = {
-        '[[3, 9, 1], "CPython", false, false]': NO,
-        '[[3, 11, 1], "PyPy", false, false]': NO,
-        '[[3, 13, 1], "CPython", true, false]': PARTLY,
-    }
-    for text, state in states.items():
-        monkeypatch.setattr(python, "output_of", answers(text))
-        assert python.python.examine(setup).state == state
+    monkeypatch.setattr(python, "output_of", answers(text))
+    assert python.python.examine(setup).state == state
 
 
 CPU = {"version": "2.13", "cuda": None, "hip": None, "file": "/x/torch/__init__.py", "kineto": True, "gpus": 0}
@@ -118,28 +128,25 @@ def test_torch_and_its_trace(
 
 
 def test_torch_is_asked_once_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch.py").write_text(
-        f"open({str(tmp_path / 'imports')!r}, 'a').write('x')\nraise ImportError('libcudart.so.13: cannot open')"
-    )
+    imports = tmp_path / "imports"
+    broken = f"open({str(imports)!r}, 'a').write('x')\nraise ImportError('libcudart.so.13: cannot open')"
+    (tmp_path / "torch.py").write_text(broken)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(python, "_torch_build", python._torch_build.__wrapped__)
-    cached = python.cache(python._torch_build)
-    monkeypatch.setattr(python, "_torch_build", cached)
+    monkeypatch.setattr(python, "_torch_build", python.cache(python._torch_build.__wrapped__))
     setup = Setup(sys.executable, tmp_path)
     assert "ImportError: libcudart.so.13: cannot open" in python.torch.examine(setup).why
     assert python.kineto.examine(setup).state == NOT_KNOWN
-    assert (tmp_path / "imports").read_text() == "x"
+    assert imports.read_text() == "x"
 
 
 def test_libraries_and_numba_cuda(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "output_of", lambda command, seconds: '{"lightning": "2.6"}')
-    assert python.libraries.examine(setup).why == "lightning 2.6"
-    monkeypatch.setattr(python, "output_of", lambda command, seconds: "0.30.4\n")
-    assert python.numba_cuda.examine(setup).why.startswith("numba-cuda 0.30.4")
-
     def refuse(command: list[str], seconds: float) -> str:
         raise ProgramError("PackageNotFoundError: numba-cuda")
 
+    monkeypatch.setattr(python, "output_of", answers('{"lightning": "2.6"}'))
+    assert python.libraries.examine(setup).why == "lightning 2.6"
+    monkeypatch.setattr(python, "output_of", answers("0.30.4\n"))
+    assert python.numba_cuda.examine(setup).why.startswith("numba-cuda 0.30.4")
     monkeypatch.setattr(python, "output_of", refuse)
     assert (answer := python.numba_cuda.examine(setup)).state == NO
     assert answer.do.startswith("pip install")
@@ -149,37 +156,30 @@ def test_libraries_and_numba_cuda(setup: Setup, monkeypatch: pytest.MonkeyPatch)
 # ---------------------------------------------------------------- recording
 
 
-def test_hooks_come_in(setup: Setup) -> None:
+def test_hooks(setup: Setup, tmp_path: Path) -> None:
     assert recording.hooks.examine(setup).state == YES
-
-
-def test_hooks_that_do_not_come_in(setup: Setup, tmp_path: Path) -> None:
-    wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
-    wrapper.chmod(0o755)
-    answer = recording.hooks.examine(Setup(str(wrapper), setup.runs))
+    refusing = Setup(program(tmp_path, f'unset PYTHONPATH\nexec {sys.executable} "$@"'), setup.runs)
+    answer = recording.hooks.examine(refusing)
     assert answer.state == NO
-    assert str(wrapper) in answer.why
-    wrapper.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
-    answer = recording.hooks.examine(Setup(str(wrapper), setup.runs))
+    assert refusing.python in answer.why
+    answer = recording.hooks.examine(Setup(program(tmp_path, "echo broken >&2\nexit 3"), setup.runs))
     assert (answer.state, answer.why) == (NO, "a recorded Python exits with 3: broken")
 
 
-@pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+BOTH = pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+
+
+@BOTH
 def test_stacks_are_really_read(check: Check, setup: Setup) -> None:
     """The answer depends on this machine, but where it is no, it comes with a remedy."""
     answer = check.examine(setup)
     assert answer.state == YES or (answer.state == NO and answer.do), answer
 
 
-@pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+@BOTH
 def test_ptrace_is_forbidden(check: Check, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    py_spy = tmp_path / "py-spy"
-    py_spy.write_text(
-        "#!/bin/sh\necho 'Error: Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n"
-    )
-    py_spy.chmod(0o755)
-    monkeypatch.setattr(recording, "find_py_spy", lambda: str(py_spy))
+    denied = "echo 'Error: Permission Denied: Try running again with elevated permissions' >&2\nexit 1"
+    monkeypatch.setattr(recording, "find_py_spy", lambda: program(tmp_path, denied))
     remedies = {0: "--cap-add SYS_PTRACE", 1: "sudo sysctl kernel.yama.ptrace_scope=0", 3: "restart the machine"}
     for scope, remedy in remedies.items():
         monkeypatch.setattr(permission, "ptrace_scope", lambda proc="", scope=scope: scope)

@@ -127,10 +127,6 @@ def test_reads_this_kernel(forked: int) -> None:
     assert snapshot.training.tid == forked
 
 
-def test_a_process_that_is_not_there() -> None:
-    assert SystemReader().tree(2**22 + 1) == {}
-
-
 # ---------------------------------------------------------------- which program
 
 
@@ -167,22 +163,14 @@ def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) 
         find_watched(str(over), proc=proc.folder)
 
 
-def test_nothing_is_recorded(proc: FakeProc) -> None:
-    add(proc, 1, 0, None)
+def test_a_pid_is_known_as_its_run_where_we_record_it(tmp_path: Path, proc: FakeProc) -> None:
+    run, ours, other = a_run(tmp_path / "run"), 2**22 + 5, 2**22 + 6
+    add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
     with pytest.raises(ProfilerError, match="nothing is being recorded: give the PID"):
         find_watched(None, proc=proc.folder)
-
-
-def test_a_pid_that_we_record_is_known_as_its_run(tmp_path: Path, proc: FakeProc) -> None:
-    run, other = a_run(tmp_path / "run"), 2**22 + 5
-    add(proc, other, 1, run)
-    watched = find_watched(str(other), proc=proc.folder)
-    assert (watched.pid, watched.run, watched.program) == (other, str(run), "train")
-
-
-def test_a_pid_that_we_do_not_record(proc: FakeProc) -> None:
-    other = 2**22 + 6
-    add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
+    add(proc, ours, 1, run)
+    watched = find_watched(str(ours), proc=proc.folder)
+    assert (watched.pid, watched.run, watched.program) == (ours, str(run), "train")
     watched = find_watched(str(other), proc=proc.folder)
     assert (watched.program, watched.run, watched.argv[-1]) == ("fit", "", "1")
 
@@ -191,7 +179,5 @@ def test_a_pid_that_we_do_not_record(proc: FakeProc) -> None:
 def test_what_is_not_there(asked: str, error: str, proc: FakeProc) -> None:
     with pytest.raises(ProfilerError, match=error):
         find_watched(asked, proc=proc.folder)
-
-
-def test_this_process_is_not_recorded() -> None:
-    assert run_directory(os.getpid()) is None
+    assert run_directory(os.getpid()) is None, "this process is not recorded"
+    assert SystemReader().tree(2**22 + 1) == {}

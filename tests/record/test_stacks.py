@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,15 +56,6 @@ def wait():
     signal.sigwait({signal.SIGINT})
 options =""",
 )
-REFUSING = """#!/bin/sh
-echo "Permission Denied: Try running again with elevated permissions"
-exit 1
-"""
-FAILING = """#!/bin/sh
-echo "Error: Failed to find python version from target process"
-echo "Reason: it is no Python"
-exit 1
-"""
 
 
 @contextmanager
@@ -159,22 +151,29 @@ def test_a_frame_that_was_read_while_it_changed_is_known(torn: tuple[str, int, s
     assert not has_torn_frame(Span(0, 1, 1, 1, (whole, whole), -1))
 
 
-def test_forbidden_ptrace_says_what_to_do(tmp_path: Path) -> None:
-    status, run = collect(tmp_path, REFUSING, 2)
-    assert (status.state, status.code) == ("unavailable", "ptrace-forbidden")
-    assert len(run.stacks) == 0
-
-
-def test_a_py_spy_that_fails_is_quoted(tmp_path: Path) -> None:
-    status, _ = collect(tmp_path, FAILING, 2)
-    reason = "py-spy: Error: Failed to find python version from target process Reason: it is no Python"
-    assert (status.state, status.reason) == ("failed", reason)
-
-
-def test_a_trace_that_cannot_be_read_ends_the_collector(tmp_path: Path) -> None:
-    status, _ = collect(tmp_path, '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho "[{" > "$2"\n', 3)
-    assert status.state == "failed"
-    assert "JSONDecodeError" in status.reason
+@pytest.mark.parametrize(
+    ("text", "state", "code", "reason"),
+    [
+        (
+            'echo "Permission Denied: Try running again with elevated permissions"\nexit 1',
+            "unavailable",
+            "ptrace-forbidden",
+            ".*",
+        ),
+        (
+            'echo "Error: Failed to find python version from target process"\necho "Reason: it is no Python"\nexit 1',
+            "failed",
+            "",
+            "py-spy: Error: Failed to find python version from target process Reason: it is no Python",
+        ),
+        ('while [ "$1" != --output ]; do shift; done\necho "[{" > "$2"', "failed", "", ".*JSONDecodeError.*"),
+    ],
+    ids=["forbidden", "failing", "damaged"],
+)
+def test_a_py_spy_that_fails(tmp_path: Path, text: str, state: str, code: str, reason: str) -> None:
+    status, run = collect(tmp_path, f"#!/bin/sh\n{text}\n", 3)
+    assert (status.state, status.code, len(run.stacks)) == (state, code, 0)
+    assert re.fullmatch(reason, status.reason)
 
 
 def test_after_an_error_no_py_spy_is_left(tmp_path: Path) -> None:
@@ -281,23 +280,17 @@ def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(sy
     assert system.policies == [(70, os.SCHED_RR), (71, os.SCHED_RR)]
     soon = priority.pause_s
     priority.follow()
-    assert len(system.moved) == 2
-    assert priority.pause_s == 2 * soon
+    assert (len(system.moved), priority.pause_s) == (2, 2 * soon)
     system.core, system.threads = 0, [70, 71]
     priority.follow()
-    assert system.moved[2:] == [(70, {0}), (71, {0})]
-    assert priority.pause_s == soon
+    assert (system.moved[2:], priority.pause_s) == ([(70, {0}), (71, {0})], soon)
     system.threads = [70, 71, 72]
     priority.follow()
     assert system.moved[4:] == [(72, {0})], "only the new one"
     assert not priority.refused
-
-
-def test_the_sampler_looks_often_enough_however_long_nothing_moves(system: System) -> None:
-    priority = RealtimePriority(SAMPLER, TARGET)
     for _ in range(20):
         priority.follow()
-    assert priority.pause_s <= 0.02
+    assert priority.pause_s <= 0.02, "often enough however long nothing moves"
 
 
 def test_the_sampler_gets_its_cores_and_priority_back(system: System) -> None:

@@ -75,28 +75,24 @@ def test_calls_and_activities_are_on_the_runs_clock(tmp_path: Path) -> None:
     assert [run.names[number] for number in run.activities["name"]] == ["Memcpy DtoH (Device -> Pageable)", "sgemm"]
     assert (run.activities["begin"] - 25 * MS).tolist() == [40_000 - 4, 1_040_000 - 104]
     assert run.activities["pid"].tolist() == [PID, PID]
+    assert len(run.regions) == 0, "its regions are left to the hooks"
     assert run.problems == ()
 
 
-def test_its_regions_are_left_to_the_hooks(tmp_path: Path) -> None:
-    assert len(load(recorded(tmp_path, FACT)).regions) == 0
-
-
-def test_steps_that_tracing_touched_are_not_measured(tmp_path: Path) -> None:
-    """From its start to the end of its writing: 20 to 45 ms."""
-    run = load(recorded(tmp_path, FACT))
-    assert run.steps["warmup"].tolist() == [1, 0, 1, 1, 1, 0]
-
-
-def test_a_trace_that_never_ended_touches_all_that_follows(tmp_path: Path) -> None:
-    run = load(recorded(tmp_path, {"state": "open", "began": 20 * MS}))
-    assert run.steps["warmup"].tolist() == [1, 0, 1, 1, 1, 1]
-
-
-def test_where_no_other_step_is_left_the_run_says_so(tmp_path: Path) -> None:
-    run = load(recorded(tmp_path, {**FACT, "began": 0}, steps=4))
-    assert run.steps["warmup"].tolist() == [1, 0, 0, 0]
-    assert "all-steps-traced" in {problem.code for problem in run.problems}
+@pytest.mark.parametrize(
+    ("fact", "steps", "warmup", "codes"),
+    [
+        (FACT, 6, [1, 0, 1, 1, 1, 0], []),  # from its start to the end of its writing: 20 to 45 ms
+        ({"state": "open", "began": 20 * MS}, 6, [1, 0, 1, 1, 1, 1], None),  # one that never ended: all that follow
+        ({**FACT, "began": 0}, 4, [1, 0, 0, 0], ["all-steps-traced"]),  # no other step is left
+    ],
+)
+def test_steps_that_tracing_touched_are_not_measured(
+    tmp_path: Path, fact: dict[str, Any], steps: int, warmup: list[int], codes: list[str] | None
+) -> None:
+    run = load(recorded(tmp_path, fact, steps=steps))
+    assert run.steps["warmup"].tolist() == warmup
+    assert codes is None or [problem.code for problem in run.problems] == codes
 
 
 @pytest.mark.parametrize(("steps", "doubts"), [(5, 1), (6, 0)])
