@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import profiler
 from profiler.core.errors import Exit, ProfilerError
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
+from tests.fakes.programs import finished
 
-ROOT = Path(__file__).resolve().parents[1]
 STEP_NS = 10_000_000
 
 
@@ -82,8 +81,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
 def test_importing_the_package_imports_nothing_more() -> None:
     """`profiler.marks` brings the package along into every recorded program."""
     code = "import sys; before = set(sys.modules); import profiler; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    imported = done.stdout.split()
+    imported = finished([sys.executable, "-S", "-c", code]).stdout.split()
     assert "profiler" in imported
     assert not {name for name in imported if name.startswith("profiler.")}, imported
     assert {name.partition(".")[0] for name in imported} <= {"profiler", *sys.stdlib_module_names}, imported
@@ -99,5 +97,5 @@ def test_marks_and_record_are_found_when_they_are_used() -> None:
         "print(first, callable(profiler.record), profiler.record.session is session, 'step' in vars(profiler))\n"
         "print({'record', 'region', 'step', 'load'} <= set(dir(profiler)), hasattr(profiler, 'nothing'))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = finished([sys.executable, "-c", code])
     assert done.stdout == "True True True True\nTrue False\n"

@@ -52,11 +52,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def watch(*hooks: Watching) -> HookFinder:
+def watch(*hooks: Watching) -> None:
     watcher = HookFinder(hooks)
     sys.meta_path.insert(0, watcher)
     watcher.install_for_loaded_modules()
-    return watcher
 
 
 @pytest.mark.usefixtures("package")
@@ -78,28 +77,17 @@ def test_a_hook_is_installed_after_the_import_and_before_anyone_has_the_module()
 
 
 @pytest.mark.usefixtures("package")
-def test_what_is_imported_already_gets_it_at_once() -> None:
-    package = importlib.import_module("watched_package")
-    watching = Watching()
-    watch(watching)
-    assert watching.seen == ["watched_package"]
-    assert package.function() == 2
-
-
-@pytest.mark.usefixtures("package")
-def test_a_reload_gets_it_again() -> None:
-    watch(Watching())
-    package = importlib.import_module("watched_package")
-    assert importlib.reload(package).function() == 2
-
-
-@pytest.mark.usefixtures("package")
-def test_looking_for_it_installs_nothing() -> None:
-    watching = Watching()
+def test_looking_for_it_installs_nothing_and_what_is_imported_already_gets_it_at_once() -> None:
+    watching, late = Watching(), Watching()
     watch(watching)
     assert importlib.util.find_spec("watched_package") is not None
     assert watching.seen == []
-    assert importlib.import_module("watched_package").function() == 2
+    package = importlib.import_module("watched_package")
+    assert package.function() == 2
+    assert importlib.reload(package).function() == 2, "a reload gets it again"
+    watch(late)
+    assert late.seen == ["watched_package"]
+    assert package.function() == 3
 
 
 @pytest.mark.usefixtures("package")

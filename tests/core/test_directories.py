@@ -11,10 +11,9 @@ from profiler.core.directories import refusal
 
 def test_nothing_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for path in (tmp_path / "new", tmp_path / "new" / "deep", tmp_path / "file" / "below"):
-        assert refusal(path, "run.json") == ""
     (tmp_path / "empty").mkdir()
-    assert refusal(tmp_path / "empty", "run.json") == ""
+    for name in ("new", "new/deep", "file/below", "empty"):
+        assert refusal(tmp_path / name, "run.json") == ""
 
 
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:

@@ -12,23 +12,20 @@ START = 1_000_000_000
 MS = 1_000_000
 
 
-def event(phase: str, ms: float, name: str, *, key: int = 1, line: int = 0) -> dict[str, Any]:
-    return {
-        "ph": phase,
-        "ts": int(ms * 1000),
-        "name": name,
-        "pid": 7,
-        "tid": key,
-        "args": {"filename": "" if name.startswith("thread") else "a.py", "line": line},
-    }
+MAIN = "thread (70)"
+
+
+def event(phase: str, ms: float, name: str, key: int, line: int = 0) -> dict[str, Any]:
+    place = {"filename": "" if name.startswith("thread") else "a.py", "line": line}
+    return {"ph": phase, "ts": int(ms * 1000), "name": name, "pid": 7, "tid": key, "args": place}
 
 
 def begin(ms: float, *frames: tuple[str, int], key: int = 1) -> Iterator[dict[str, Any]]:
-    return (event("B", ms, name, key=key, line=line) for name, line in frames)
+    return (event("B", ms, name, key, line) for name, line in frames)
 
 
 def end(ms: float, *names: str, key: int = 1) -> Iterator[dict[str, Any]]:
-    return (event("E", ms, name, key=key) for name in names)
+    return (event("E", ms, name, key) for name in names)
 
 
 def at(ms: float) -> int:
@@ -53,9 +50,12 @@ def test_stacks_change_and_nest() -> None:
 
 def test_threads_do_not_mix() -> None:
     events = [
-        *begin(1, ("thread (70)", 0), ("f", 1)),
+        {"ph": "M", "name": "thread_name"},
+        *begin(1, (MAIN, 0), ("f", 1)),
         *begin(2, ("thread (71): w", 0), ("g", 2), key=2),
-        *end(5, "f", "thread (70)"),
+        *begin(3, ("thread (72)", 0), key=3),  # without frames: it is left out
+        *end(5, "f", MAIN),
+        *end(5, "thread (72)", key=3),
         *end(6, "g", "thread (71): w", key=2),
     ]
     assert [(span.tid, span.begin, span.end, span.frames[0][2]) for span in spans(events, START, [])] == [
@@ -64,22 +64,12 @@ def test_threads_do_not_mix() -> None:
     ]
 
 
-def test_a_thread_without_frames_and_metadata_are_left_out() -> None:
-    events = [{"ph": "M", "name": "thread_name"}, *begin(1, ("thread (70)", 0)), *end(5, "thread (70)")]
-    assert spans(events, START, []) == []
-
-
 def test_active_from_thread_clocks() -> None:
-    events = [
-        *begin(0, ("thread (70)", 0), ("busy", 1)),
-        *end(100, "busy"),
-        *begin(100, ("blocked", 2)),
-        *end(200, "blocked"),
-        *begin(200, ("half", 3)),
-        *end(300, "half", "thread (70)"),
-    ]
+    events = [*begin(0, (MAIN, 0))]
+    for number, name in enumerate(("busy", "blocked", "half")):
+        events += [*begin(100 * number, (name, number + 1)), *end(100 * number + 100, name)]
     clocks = [(at(0), {70: 0}), (at(100), {70: 99 * MS}), (at(200), {70: 100 * MS}), (at(300), {70: 150 * MS})]
-    found = {span.frames[0][2]: span.active for span in spans(events, START, clocks)}
+    found = {span.frames[0][2]: span.active for span in spans([*events, *end(300, MAIN)], START, clocks)}
     assert found == {"busy": 1, "blocked": 0, "half": -1}
 
 

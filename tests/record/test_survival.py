@@ -545,9 +545,9 @@ def test_texts_without_end_are_not_remembered_without_end(tmp_path: Path, monkey
     monkeypatch.setattr(store, "_MAX_TEXTS", 10)
     store.create(tmp_path / "run")
     writer = store.RunWriter(tmp_path / "run")
-    stacks = [(("train.py", 1, "main"), ("train.py", line, "work")) for line in range(25)]
     for when in range(100):
-        writer.stacks([(when, when + 1, 7, 7, stacks[when % 25], 1)])
+        stack = (("train.py", 1, "main"), ("train.py", when % 25, "work"))
+        writer.stacks([(when, when + 1, 7, 7, stack, 1)])
         writer.samples(when, [(7, 0, f"name {when % 25}", 1.0)])
     writer.close()
     assert max(map(len, (writer._stacks, writer._names, writer._frames))) <= 11

@@ -36,8 +36,7 @@ def run() -> Run:
 
 def test_moments_count_from_the_begin_and_durations_are_seconds(run: Run) -> None:
     [step] = frame(run, "steps").to_dict("records")
-    assert step["begin"] == 0
-    assert step["end"] == pytest.approx(0.010)
+    assert (step["begin"], step["end"]) == (0, pytest.approx(0.010))
     assert (step["tokens"], step["process_cpu"]) == (100, pytest.approx(0.012))
     [sample] = frame(run, "samples").to_dict("records")
     assert sample["time"] == pytest.approx(0.005)
@@ -51,10 +50,8 @@ def test_numbers_become_texts(run: Run) -> None:
     assert calls["site"].isna().tolist() == [False, True]
     assert calls["blocked"].tolist() == pytest.approx([0.005, 0])
     assert frame(run, "activities")[["kind", "name", "bytes"]].values.tolist() == [["d2h", "loss", 4]]
-    assert frame(run, "values")[["name", "kind", "value"]].values.tolist() == [
-        ["syncs", "counter", 1.0],
-        ["loss", "gauge", 0.5],
-    ]
+    values = frame(run, "values")[["name", "kind", "value"]].values.tolist()
+    assert values == [["syncs", "counter", 1.0], ["loss", "gauge", 0.5]]
     assert frame(run, "stacks")["stack"].tolist() == ["train.py:1 (main) > train.py:88 (loop)"]
 
 

@@ -200,22 +200,17 @@ def one_step_run(folder: Path, label: str = "train") -> Path:
 
 
 @pytest.mark.parametrize("top", ["run", "."], ids=["in a folder", "at the top"])
-def test_an_archive_loads_as_its_directory_does(tmp_path: Path, top: str) -> None:
-    run = one_step_run(tmp_path)
+def test_an_archive_loads_as_its_directory_does(tmp_path: Path, top: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, scratch = one_step_run(tmp_path), tmp_path / "scratch"
     archive = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", run if top == "." else tmp_path, top))
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
     folder, packed = load(run), load(archive)
+    assert list(scratch.iterdir()) == [], "nothing is left behind"
     assert packed.path == archive
     assert packed.info == folder.info
     assert packed.problems == folder.problems == ()
     assert packed.steps.tolist() == folder.steps.tolist() == [(0, 10, 30, 5, 1, 1, 0, 7, 0, 7, 0)]
-
-
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    load(shutil.make_archive(str(tmp_path / "packed"), "zip", one_step_run(tmp_path)))
-    assert list(scratch.iterdir()) == []
 
 
 def test_what_is_wrong_inside_is_told_of_the_archive(tmp_path: Path) -> None:

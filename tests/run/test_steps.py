@@ -129,7 +129,7 @@ def test_of_a_gan_the_generator_ends_the_step(critics: int, cut: int) -> None:
 
 @pytest.mark.parametrize("cut", range(4))
 def test_of_equally_frequent_optimizers_the_last_of_the_round_ends_the_step(cut: int) -> None:
-    events = [(name, 10 * i + at) for i in range(20) for name, at in (("A", 1), ("B", 2), ("C", 3))]
+    events = alternating("A", "B", "C")
     run = add_steps(seen(*events[: len(events) - cut]))
     assert ends(run)[:3] == [13, 23, 33]
     assert all(end % 10 == 3 for end in ends(run)[:-1])
@@ -222,8 +222,7 @@ def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
 
 
 def test_of_loaders_asked_together_a_round_is_a_step() -> None:
-    events = [(name, 10 * i + at) for i in range(20) for name, at in (("one", 1), ("other", 2))]
-    run = add_steps(seen(*events, kind=LOADER))
+    run = add_steps(seen(*alternating("one", "other"), kind=LOADER))
     assert ends(run) == [10 * i + 2 for i in range(1, 20)]
 
 
@@ -242,21 +241,21 @@ def beside(batches: int, *optimizer: tuple[str, float]) -> Run:
     return add_steps(run)
 
 
-def test_a_few_optimizer_steps_beside_many_batches_are_not_the_steps() -> None:
-    run = beside(1000, ("Adam", 500.2), ("Adam", 501.2))
-    assert len(run.steps) == 999
-    assert step_text(run.step) == "batches of batches: an optimizer stepped only 2 times"
+@pytest.mark.parametrize(
+    ("batches", "optimizer", "often"),
+    [(1000, [("Adam", 500.2), ("Adam", 501.2)], "2 times"), (100, [("LBFGS", 150)], "once")],
+)
+def test_a_few_optimizer_steps_beside_many_batches_are_not_the_steps(
+    batches: int, optimizer: list[tuple[str, float]], often: str
+) -> None:
+    run = beside(batches, *optimizer)
+    assert len(run.steps) == batches - 1
+    assert step_text(run.step) == f"batches of batches: an optimizer stepped only {often}"
 
 
 def test_a_few_optimizer_steps_of_many_batches_each_are_the_steps() -> None:
     assert ends(beside(1000, ("Adam", 499.5), ("Adam", 999.5))) == [999.5]
     assert len(beside(1000, *[("Adam", 100.5 + at) for at in range(100)]).steps) == 99
-
-
-def test_of_one_optimizer_step_the_batches_are_the_steps() -> None:
-    run = beside(100, ("LBFGS", 150))
-    assert len(run.steps) == 99
-    assert step_text(run.step) == "batches of batches: an optimizer stepped only once"
 
 
 @pytest.mark.parametrize("names", [("SGD",), tuple(f"SGD #{layer}" for layer in range(9))])
@@ -310,24 +309,20 @@ def test_the_first_tenth_is_warmup_and_at_most_five() -> None:
     assert add_steps(seen(*[("SGD", i) for i in range(500)])).steps["warmup"].sum() == 5
 
 
-def test_without_any_boundary_the_run_is_one_step() -> None:
-    builder = RunBuilder(collectors=[CollectorStatus("hooks", "ok")])
+@pytest.mark.parametrize("hooks", [True, False])
+def test_without_any_boundary_the_run_is_one_step_where_hooks_looked(hooks: bool) -> None:
+    builder = RunBuilder(collectors=[CollectorStatus("hooks", "ok")] if hooks else [])
     builder.stack(["train.py:1"], 5 * MS, 7 * MS, pid=9, tid=9)
     builder.stack(["train.py:1"], 7 * MS, 30 * MS, pid=9, tid=9)
     run = add_steps(builder.build())
+    if not hooks:
+        assert (len(run.steps), run.step) == (0, None), "nothing is made up"
+        return
     assert (run.steps["begin"].tolist(), ends(run), run.steps["tid"].tolist()) == ([5 * MS], [30], [9])
     assert step_text(run.step) == (
         "the whole run as one step: no optimizer stepped, no loader was asked, "
         "and the program marks no steps (profiler.step())"
     )
-
-
-def test_without_hooks_nothing_is_made_up() -> None:
-    builder = RunBuilder()
-    builder.stack(["train.py:1"], 5 * MS, 7 * MS, pid=9, tid=9)
-    run = add_steps(builder.build())
-    assert not len(run.steps)
-    assert run.step is None
 
 
 def counted(run: Run) -> list[tuple[int, int, float]]:

@@ -46,16 +46,12 @@ def test_default_directories_differ(tmp_path: Path) -> None:
 def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "run"
     store.create(out)
-    before = sorted(out.rglob("*"))
-    with pytest.raises(ProfilerError, match=r"it is not empty .* and a run is never overwritten"):
-        store.create(out)
-    assert sorted(out.rglob("*")) == before
-
-
-def test_a_file_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "run").touch()
-    with pytest.raises(ProfilerError, match="it is a file"):
-        store.create(tmp_path / "run")
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for path, message in ((out, r"it is not empty .* and a run is never overwritten"), (tmp_path / "file", "a file")):
+        with pytest.raises(ProfilerError, match=message):
+            store.create(path)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_disk_full_from_the_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,18 +197,13 @@ def test_the_link_names_the_newest_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in link.parent.iterdir()) == ["latest", "one", "two"]
 
 
-def test_the_link_may_point_to_another_folder(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
+def test_a_link_to_what_is_gone_is_replaced_also_by_another_folder(tmp_path: Path) -> None:
     link = tmp_path / "reports" / "runs" / "latest"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("gone")
+    (tmp_path / "elsewhere").mkdir()
     assert store.point_latest(link, tmp_path / "elsewhere") == ""
     assert link.resolve() == tmp_path / "elsewhere"
-
-
-def test_a_link_to_what_is_gone_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "latest").symlink_to("gone")
-    (tmp_path / "new").mkdir()
-    assert store.point_latest(tmp_path / "latest", tmp_path / "new") == ""
-    assert (tmp_path / "latest").readlink() == Path("new")
 
 
 def test_a_real_directory_stays_and_that_is_said(tmp_path: Path) -> None:

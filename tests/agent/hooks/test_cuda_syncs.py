@@ -94,30 +94,19 @@ def test_what_torch_says_of_the_mode_is_not_the_programs_to_hear(torch: Any, act
     assert "cuda_syncs" not in STATE.recorder.hook_errors
 
 
-def test_nothing_is_left_when_the_recording_ends(torch: Any) -> None:
+@pytest.mark.parametrize("began", [True, False])
+def test_nothing_is_left_or_begins_when_the_recording_has_ended(torch: Any, began: bool) -> None:
     before = list(warnings.filters)
-    torch.initialise()
+    if began:
+        torch.initialise()
     unpatch(torch.patched)
     STATE.recorder = None
-    assert torch.mode == 0
+    if not began:
+        torch.initialise()
+    assert (torch.mode, torch.told) == (0, began)
     assert warnings.filters == before
     with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
         emit()
-
-
-def test_nothing_begins_when_the_recording_has_ended(torch: Any) -> None:
-    before = list(warnings.filters)
-    unpatch(torch.patched)
-    torch.initialise()
-    assert (torch.mode, torch.told) == (0, False)
-    assert warnings.filters == before
-
-
-def test_the_programs_own_mode_outlives_the_recording(torch: Any) -> None:
-    torch.initialise()
-    torch.cuda.set_sync_debug_mode(2)
-    unpatch(torch.patched)
-    assert torch.mode == 2
 
 
 def _nothing() -> None:
@@ -180,6 +169,9 @@ def test_the_mode_is_the_programs_once_it_sets_it(torch: Any) -> None:
     with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
         emit()
     assert counters() == {}
+    torch.cuda.set_sync_debug_mode(2)
+    unpatch(torch.patched)
+    assert torch.mode == 2, "it outlives the recording"
 
 
 @pytest.mark.filterwarnings(f"ignore:{cuda_syncs.PROTOTYPE}")
