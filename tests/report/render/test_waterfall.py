@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from profiler.report.blocks import Report, Section, Stair, Waterfall
-from profiler.report.render import console, html, markdown
+from profiler.report.render import console, html
 from profiler.report.render.drawing import waterfall_layout as layout
 from profiler.report.render.drawing import waterfall_track as track
 from tests.report.pages import read
@@ -119,16 +119,6 @@ def test_the_terminal_climbs_and_fits(width: int) -> None:
 
 def test_the_terminal_without_unicode() -> None:
     assert "10.0x" in printed(fall(), 80, "ascii")
-
-
-def test_markdown_is_a_table_in_the_order_of_the_steps() -> None:
-    text = markdown.render(report(fall()))
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
-    assert [row[0].removeprefix("| ") for row in rows[1:]] == ["as-found", "+ a", "+ b", "+ c", "+ d (with b)", "fixed"]
-    assert rows[2][1:4] == ["10.0×", "9.00 to 11.0", "100k tokens/s"]
-    assert rows[4][1:4] == ["not measured", "it failed", ""]
-    assert "a note" in text
-    assert "Reached: as-found × factors" in text
 
 
 def test_the_page_tells_it_in_words_too_and_names_stay_text() -> None:
