@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, Comparison, HostState
+from profiler.analyse.model import Analysis, Comparison, HostState, Side
 from profiler.core.notice import Notice
 from profiler.report import blocks
 from profiler.report.build import build_report, local_time, section_plugins
@@ -46,12 +46,23 @@ def of_kind(subject: Results, key: str, kind: type[blocks.Block]) -> list:
     return [block for block in all_blocks(section.blocks) if isinstance(block, kind)]
 
 
+def with_sides(*changed: Side) -> Comparison:
+    """The made-up comparison in which these sides stand for the sides of their labels."""
+    comparison, sides = samples.comparison(), {side.label: side for side in changed}
+    return replace(comparison, sides=tuple(sides.get(side.label, side) for side in comparison.sides))
+
+
+def listed_warnings(subject: Results) -> list[str]:
+    lists = of_kind(subject, "method", blocks.Items)
+    return [item for block in lists if block.title == "Warnings" for item in block.items]
+
+
 def text_of(value: object) -> str:
     """All text in a block, wherever it stands."""
     if isinstance(value, str):
         return value + "\n"
     if dataclasses.is_dataclass(value):
-        return "".join(text_of(getattr(value, one.name)) for one in dataclasses.fields(value))
+        return "".join(text_of(getattr(value, field.name)) for field in dataclasses.fields(value))
     return "".join(map(text_of, value)) if isinstance(value, tuple) else ""
 
 
@@ -175,12 +186,9 @@ def test_flame_graphs_are_pruned_and_their_difference_leans() -> None:
 
 
 def test_a_gap_that_the_breakdown_pass_filled_is_no_gap() -> None:
-    subject = samples.comparison()
-    light = replace(
-        subject.sides[0].runs[0], missing=(samples.Missing(samples.Topic.FLAME_GRAPH, note("level light")),)
-    )
-    side = replace(subject.sides[0], runs=(light, *subject.sides[0].runs[1:]))
-    section = build_report(replace(subject, sides=(side, subject.sides[1]))).sections[-1]
+    first = samples.comparison().sides[0]
+    light = replace(first.runs[0], missing=(samples.Missing(samples.Topic.FLAME_GRAPH, note("level light")),))
+    section = build_report(with_sides(replace(first, runs=(light, *first.runs[1:])))).sections[-1]
     assert "level light" not in text_of(section.blocks)
     assert "no NVIDIA driver" in text_of(section.blocks)
 
@@ -190,17 +198,15 @@ def test_times_are_shown_to_the_minute() -> None:
     assert local_time("yesterday") == "yesterday"
 
 
-def test_doubts_that_differ_in_numbers_only_are_told_once() -> None:
-    subject = samples.comparison()
+def test_warnings_that_differ_in_numbers_only_are_listed_once() -> None:
+    first = samples.comparison().sides[0]
     runs = tuple(
         replace(run, warnings=(Notice("drift", {"change": 0.2 + number / 100}), note("torn table")))
-        for number, run in enumerate(subject.sides[0].runs)
+        for number, run in enumerate(first.runs)
     )
-    side = replace(subject.sides[0], runs=runs)
-    lists = of_kind(replace(subject, sides=(side, subject.sides[1])), "method", blocks.Items)
-    doubts = next(block.items for block in lists if block.title == "Warnings")
-    assert "as-found: steps drift: the last third takes 20% more time than the first (and 4 more like this)" in doubts
-    assert "as-found: torn table" in doubts
+    warnings = listed_warnings(with_sides(replace(first, runs=runs)))
+    assert "as-found: steps drift: the last third takes 20% more time than the first (and 4 more like this)" in warnings
+    assert "as-found: torn table" in warnings
 
 
 def test_curves_of_one_kind_have_the_colour_of_their_side_and_no_legend() -> None:
@@ -212,14 +218,10 @@ def test_curves_of_one_kind_have_the_colour_of_their_side_and_no_legend() -> Non
 
 
 def test_a_breakdown_pass_quicker_than_the_light_runs_is_doubted() -> None:
-    subject = samples.comparison()
-    side = replace(subject.sides[1], recording_slowdown=replace(subject.sides[1].recording_slowdown, value=0.97))
-    lists = of_kind(replace(subject, sides=(subject.sides[0], side)), "method", blocks.Items)
-    doubts = [item for block in lists if block.title == "Warnings" for item in block.items]
-    assert any(
-        item.startswith("fixed: the breakdown pass was not slower than the light runs (0.97×)") for item in doubts
-    )
-    assert not any("as-found: the breakdown pass" in item for item in doubts)
+    last = samples.comparison().sides[1]
+    quicker = replace(last, recording_slowdown=replace(last.recording_slowdown, value=0.97))
+    [warning] = [warning for warning in listed_warnings(with_sides(quicker)) if ": the breakdown pass" in warning]
+    assert warning.startswith("fixed: the breakdown pass was not slower than the light runs (0.97×)")
 
 
 def test_one_pair_has_no_interval_and_that_is_no_lack_of_difference() -> None:

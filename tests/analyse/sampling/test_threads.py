@@ -95,68 +95,65 @@ def test_each_line_has_its_own_share(tmp_path: Path) -> None:
     assert first.samples == 69
 
 
+def below(folder: str, file: str, function: str) -> tuple[tuple[str, int, str], ...]:
+    """A stack of a step that calls this function of a library."""
+    return MAIN, STEP, (folder + file, 9, function)
+
+
 @pytest.mark.parametrize(
     ("frames", "active", "expected"),
     [
-        ((MAIN, NEXT, ("/home/someone/data.py", 5, "__getitem__")), 1, ThreadState.MAKING_DATA),
-        ((MAIN, NEXT, TAKE, (LIB + "multiprocessing/queues.py", 9, "Queue.get")), 1, ThreadState.RECEIVING_DATA),
-        ((MAIN, NEXT, TAKE, WAIT), 0, ThreadState.WAITING_FOR_DATA),
-        ((MAIN, STEP, MODULE, LINEAR), 1, ThreadState.TORCH),
-        ((MAIN, STEP, (SITE + "torch/cuda/__init__.py", 900, "synchronize")), 1, ThreadState.SYNC),
-        ((MAIN, STEP, (SITE + "torch/_tensor_str.py", 9, "_str")), -1, ThreadState.SYNC),
-        (
-            (MAIN, STEP, (SITE + "torch/distributed/distributed_c10d.py", 9, "all_reduce")),
-            1,
-            ThreadState.WAITING_FOR_RANKS,
-        ),
-        ((MAIN, STEP, (SITE + "torch/serialization.py", 9, "save")), 1, ThreadState.CHECKPOINTING),
-        ((MAIN, STEP, (SITE + "wandb/sdk/wandb_run.py", 9, "log"), WAIT), 0, ThreadState.LOGGING),
-        ((MAIN, STEP, (SITE + "torch/_inductor/graph.py", 9, "run")), 1, ThreadState.COMPILING),
+        ((MAIN, NEXT, ("/home/someone/data.py", 5, "__getitem__")), 1, "MAKING_DATA"),
+        ((MAIN, NEXT, TAKE, (LIB + "multiprocessing/queues.py", 9, "Queue.get")), 1, "RECEIVING_DATA"),
+        ((MAIN, NEXT, TAKE, WAIT), 0, "WAITING_FOR_DATA"),
+        ((MAIN, STEP, MODULE, LINEAR), 1, "TORCH"),
+        (below(SITE, "torch/cuda/__init__.py", "synchronize"), 1, "SYNC"),
+        (below(SITE, "torch/_tensor_str.py", "_str"), -1, "SYNC"),
+        (below(SITE, "torch/distributed/distributed_c10d.py", "all_reduce"), 1, "WAITING_FOR_RANKS"),
+        (below(SITE, "torch/serialization.py", "save"), 1, "CHECKPOINTING"),
+        ((*below(SITE, "wandb/sdk/wandb_run.py", "log"), WAIT), 0, "LOGGING"),
+        (below(SITE, "torch/_inductor/graph.py", "run"), 1, "COMPILING"),
         (
             (MAIN, ("<frozen importlib._bootstrap>", 9, "_load"), (SITE + "torch/fx/a.py", 1, "<module>")),
             1,
-            ThreadState.IMPORTING,
+            "IMPORTING",
         ),
-        ((MAIN, STEP, WAIT), 0, ThreadState.LOCK),
-        ((MAIN, STEP, (LIB + "ssl.py", 9, "SSLSocket.read")), 0, ThreadState.NETWORK),
-        ((MAIN, STEP, (LIB + "subprocess.py", 9, "Popen.wait")), 0, ThreadState.CHILD),
-        (((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),), 0, ThreadState.CHILD),
-        ((MAIN, STEP), 0, ThreadState.IDLE),
-        ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, ThreadState.IDLE),
+        ((MAIN, STEP, WAIT), 0, "LOCK"),
+        (below(LIB, "ssl.py", "SSLSocket.read"), 0, "NETWORK"),
+        (below(LIB, "subprocess.py", "Popen.wait"), 0, "CHILD"),
+        (((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),), 0, "CHILD"),
+        ((MAIN, STEP), 0, "IDLE"),
+        ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, "IDLE"),
     ],
 )
 def test_frames_and_clock_say_it(
-    tmp_path: Path, frames: tuple[tuple[str, int, str], ...], active: int, expected: ThreadState
+    tmp_path: Path, frames: tuple[tuple[str, int, str], ...], active: int, expected: str
 ) -> None:
-    assert answer(recorded(tmp_path / "r", [(frames, active, 1000)])) == expected
+    assert answer(recorded(tmp_path / "r", [(frames, active, 1000)])) == ThreadState[expected]
 
 
 @pytest.mark.parametrize(
-    ("text", "held", "expected"),
+    ("text", "held", "devices", "expected"),
     [
-        ("total += loss.item()", 20, ThreadState.PROBABLY_SYNC),
-        ("y = x @ w", 20, ThreadState.TORCH),
-        ("total += loss.item()", 980, ThreadState.PYTHON),
-        ("for i in range(n): total += i", 980, ThreadState.PYTHON),
+        ("total += loss.item()", 20, 1, ThreadState.PROBABLY_SYNC),
+        ("total += loss.item()", 20, 0, ThreadState.TORCH),  # without a device nothing waits for it
+        ("y = x @ w", 20, 1, ThreadState.TORCH),
+        ("total += loss.item()", 980, 1, ThreadState.PYTHON),
+        ("for i in range(n): total += i", 980, 1, ThreadState.PYTHON),
     ],
 )
 def test_a_line_that_calls_no_python_is_judged_by_its_text_and_the_gil(
-    tmp_path: Path, text: str, held: int, expected: ThreadState
+    tmp_path: Path, text: str, held: int, devices: int, expected: ThreadState
 ) -> None:
     rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
-    (found,) = thread_activities(recorded(tmp_path / "r", rows, gil={(MAIN, STEP): held}, text=text))
+    gil, gpus = {(MAIN, STEP): held}, ({"name": "a GPU"},) * devices
+    (found,) = thread_activities(recorded(tmp_path / "r", rows, gil=gil, text=text, devices=gpus))
     assert (found.state, found.source_line) == (expected, text)
 
 
-def test_one_that_holds_the_gil_is_busy_though_others_have_its_core(tmp_path: Path) -> None:
+def test_a_thread_that_holds_the_gil_is_busy_although_others_have_its_core(tmp_path: Path) -> None:
     run = recorded(tmp_path / "r", [((MAIN, STEP), 0, 1000)], gil={(MAIN, STEP): 990})
     assert answer(run) == ThreadState.PYTHON
-
-
-def test_where_there_is_no_device_nothing_waits_for_it(tmp_path: Path) -> None:
-    rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
-    run = recorded(tmp_path / "r", rows, gil={(MAIN, STEP): 20}, text="total += loss.item()", devices=())
-    assert answer(run) == ThreadState.TORCH
 
 
 def test_other_threads_are_told_of_when_they_were_not_idle(tmp_path: Path) -> None:
@@ -202,9 +199,8 @@ def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_called_so(tmp_path: Path) -> None:
-    (found,) = thread_activities(
-        recorded(tmp_path / "r", [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)])
-    )
+    rows: list[Row] = [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)]
+    (found,) = thread_activities(recorded(tmp_path / "r", rows))
     assert (found.process, found.state) == ("loader worker", ThreadState.PYTHON)
 
 

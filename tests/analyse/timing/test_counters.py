@@ -88,8 +88,7 @@ def test_step_time_has_a_t_interval_and_percentiles() -> None:
     for length in (8, 9, 10, 11, 12):
         builder.step(edge, edge + length * MS)
         edge += length * MS
-    got = measures(builder)
-    step = got["step_time"]
+    got, step = measures(builder), measures(builder)["step_time"]
     half = 2.7764451051977987 * math.sqrt(2.5 / 5) * 1e-3  # t(0.975, 4) of any printed table: 2.776
     assert step.value == pytest.approx(0.010)
     assert (step.low, step.high) == pytest.approx((0.010 - half, 0.010 + half))

@@ -47,22 +47,19 @@ def test_tables_with_several_shares_have_no_bar() -> None:
     assert share_of_row(MIXED, MIXED.rows[0]) is None
 
 
-def test_short_texts_stand_among_the_numbers() -> None:
-    table = Table("t", (Column("Line"), Column("Mostly"), Column("In")), ((ROW[0], Cell("idle"), Cell("x" * 60)),) * 2)
-    layout = phone_layout(table)
-    assert layout.short == (False, True, False)
+NARROW = Table("t", (Column("Line"), Column("Mostly"), Column("In")), ((ROW[0], Cell("idle"), Cell("x" * 60)),) * 2)
+LINE_TWICE = Table(
+    "t",
+    (Column("a: line"), Column("a", number=True), Column("b: line"), Column("b", number=True)),
+    ((ROW[0], ROW[2], ROW[0], ROW[2]),),
+)
+FOUR = Table("t", (Column("Side"), *(Column(n * 14, number=True) for n in "abcd")), ((Cell("x"), *(ROW[2],) * 4),))
 
 
-def test_a_line_in_a_later_column_keeps_its_numbers_behind_it() -> None:
-    columns = (Column("a: line"), Column("a", number=True), Column("b: line"), Column("b", number=True))
-    layout = phone_layout(Table("t", columns, ((ROW[0], ROW[2], ROW[0], ROW[2]),)))
-    assert layout.classes == "stacks ordered"
-
-
-def test_four_short_cells_make_two_by_two() -> None:
-    columns = (Column("Side"), *(Column(name * 14, number=True) for name in "abcd"))
-    layout = phone_layout(Table("t", columns, ((Cell("x"), *(ROW[2],) * 4),)))
-    assert layout.classes == "stacks pairs"
+def test_how_cells_of_a_stacked_row_stand() -> None:
+    assert phone_layout(NARROW).short == (False, True, False), "short texts stand among the numbers"
+    assert phone_layout(LINE_TWICE).classes == "stacks ordered", "a later line keeps its numbers behind it"
+    assert phone_layout(FOUR).classes == "stacks pairs", "four short cells make two by two"
 
 
 def test_the_page_names_each_number_of_a_stacked_row_and_drops_empty_cells() -> None:

@@ -46,20 +46,10 @@ def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
 
 
 def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> None:
-    site, other = WAITING.site, Site("/data/u/train.py", 9, "log")
-    assert site is not None
+    states = {ThreadState.WAITING_FOR_DATA: 4.5, ThreadState.IDLE: 1.0}
     lines = (
-        LineCost(
-            site,
-            "queue.Queue.get",
-            5.5,
-            0.55,
-            0.5,
-            0.6,
-            110,
-            {ThreadState.WAITING_FOR_DATA: 4.5, ThreadState.IDLE: 1.0},
-        ),
-        LineCost(other, "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
+        LineCost(WAITING.site, "queue.Queue.get", 5.5, 0.55, 0.5, 0.6, 110, states),
+        LineCost(Site("/data/u/train.py", 9, "log"), "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
     )
     section = samples.build_section(PLUGIN, analysis(replace(WAITING, lines=lines)))
     items, table, _ = section.blocks

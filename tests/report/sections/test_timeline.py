@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler.analyse.model import Timeline
-from profiler.report.blocks import NotMeasured, TraceBlock
+from profiler.report.blocks import TraceBlock
 from profiler.report.sections.timeline import PLUGIN
 from tests.fakes.sentences import note
 from tests.report import samples
 
 
 def test_what_the_click_does_stands_beside_the_button() -> None:
-    section = samples.build_section(PLUGIN, samples.analysis())
-    [block] = section.blocks
-    assert isinstance(block, TraceBlock)
+    [block] = samples.build_section(PLUGIN, samples.analysis()).blocks
     assert block.title == "as-found: steps 41 to 60 of 100, 1.20 s"
     assert "sends nothing by itself" in block.note
     assert "loads the page ui.perfetto.dev from the network" in block.note
@@ -22,16 +20,15 @@ def test_what_the_click_does_stands_beside_the_button() -> None:
 
 
 def test_each_side_has_its_own() -> None:
-    section = samples.build_section(PLUGIN, samples.comparison())
-    assert [type(block) for block in section.blocks] == [TraceBlock, TraceBlock]
+    assert [type(block) for block in samples.build_section(PLUGIN, samples.comparison()).blocks] == [
+        TraceBlock,
+        TraceBlock,
+    ]
 
 
 def test_reasons() -> None:
-    section = samples.build_section(
-        PLUGIN, replace(samples.analysis(), timeline=Timeline(reason=note("a single step of it takes 3 MB")))
-    )
-    [block] = section.blocks
-    assert isinstance(block, NotMeasured)
+    missing = Timeline(reason=note("a single step of it takes 3 MB"))
+    [block] = samples.build_section(PLUGIN, replace(samples.analysis(), timeline=missing)).blocks
     assert block.reason == "a single step of it takes 3 MB; python -m profiler export RUN writes it"
 
 
