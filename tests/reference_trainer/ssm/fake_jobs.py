@@ -217,6 +217,17 @@ def process(task: int, slot: WorkerSlot) -> tuple[int, str, str, int]:
     return os.getpid(), slot.name, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
 
 
+def meeting(folder: Path, task: int, slot: WorkerSlot) -> bool:
+    """Whether another process has begun such a task before this one gave up, after a minute."""
+    note(folder, "meeting", str(os.getpid()))
+    end = time.monotonic() + 60
+    while len(set((folder / "meeting").read_text().split())) < 2:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 def busy(task: int, slot: WorkerSlot) -> int:
     """Some arithmetic."""
     total = 0
