@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profiler.run.filter import filter_trace
 from profiler.run.ingest.run_trace import read_traced
+from profiler.run.model import Traced
 from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, MAIN, MS, PID, recorded
 
@@ -20,11 +21,19 @@ def run_with(folder: Path, fact: dict[str, object] | None = FACT, *, activity: b
     return run
 
 
+def read(path: Path) -> Traced:
+    traced = read_traced(path)
+    assert traced is not None
+    return traced
+
+
 def test_all_of_them_and_the_annotations_on_the_runs_clock(tmp_path: Path) -> None:
-    run = run_with(tmp_path)
-    for path in (run, run / "run.json"):
-        traced = read_traced(path)
-        assert traced is not None
+    run, archive = run_with(tmp_path), tmp_path / "run.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for one in sorted(run.rglob("*")):
+            file.write(one, one.relative_to(tmp_path))
+    for path in (run, run / "run.json", archive):
+        traced = read(path)
         rows = [
             (begin - 25 * MS, end - 25 * MS, pid, tid, traced.names[name], annotation)
             for begin, end, pid, tid, name, annotation in traced.operators.tolist()
@@ -41,27 +50,14 @@ def test_all_of_them_and_the_annotations_on_the_runs_clock(tmp_path: Path) -> No
 
 
 def test_only_some_processes_and_threads(tmp_path: Path) -> None:
-    traced = read_traced(run_with(tmp_path))
-    assert traced is not None
+    traced = read(run_with(tmp_path))
     assert filter_trace(traced, tids=[99]).operators["tid"].tolist() == [99]
     assert len(filter_trace(traced, pids=[PID + 1]).operators) == 0
     assert len(filter_trace(traced).operators) == 4
 
 
-def test_of_a_zip(tmp_path: Path) -> None:
-    run = run_with(tmp_path)
-    archive = tmp_path / "run.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for one in sorted(run.rglob("*")):
-            file.write(one, one.relative_to(tmp_path))
-    traced = read_traced(archive)
-    assert traced is not None
-    assert len(traced.operators) == 4
-
-
 def test_a_program_that_tells_of_its_device_keeps_its_own_calls_and_activities(tmp_path: Path) -> None:
-    traced = read_traced(run_with(tmp_path, activity=True))
-    assert traced is not None
+    traced = read(run_with(tmp_path, activity=True))
     assert len(traced.operators) == 4
     assert traced.pids == set(), "none of its calls and activities is of the trace"
 
@@ -80,8 +76,7 @@ def test_a_damaged_one_is_said_and_left_out(tmp_path: Path) -> None:
         run = run_with(folder, fact)
         if data:
             (run / f"source-{PID}" / "kineto.json.gz").write_bytes(data)
-        traced = read_traced(run)
-        assert traced is not None
+        traced = read(run)
         assert len(traced.operators) == 0
         [problem] = traced.problems
         assert problem.code == "trace-damaged"
