@@ -29,7 +29,7 @@ ENGINES = ("inline", "pool", *(["ray"] if importlib.util.find_spec("ray") else [
 def test_empty_tasks(name: str) -> None:
     """Of the engine alone."""
     with closing(open_engine(name)) as engine:
-        engine.start(engine.place("cpu", PerformanceConfig(), 2), fake_jobs.ready)
+        engine.start(engine.find_devices("cpu", PerformanceConfig(), 2), fake_jobs.ready)
         found = []
         for _ in range(ROUNDS):
             began = time.perf_counter()
@@ -70,7 +70,7 @@ def test_two_workers_over_one_of_arithmetic() -> None:
     tasks = [400_000] * 60
     for workers in order():
         with closing(open_engine("pool")) as engine:
-            engine.start(engine.place("cpu", PerformanceConfig(), workers), fake_jobs.ready)
+            engine.start(engine.find_devices("cpu", PerformanceConfig(), workers), fake_jobs.ready)
             began = time.perf_counter()
             assert len(list(engine.run(fake_jobs.busy, tasks))) == len(tasks)
             rates[workers].append(len(tasks) / (time.perf_counter() - began))
