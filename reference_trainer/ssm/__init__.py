@@ -1,1 +1,1 @@
-"""The second patient: teacher-student experiments on linear state-space models, and the sweep that runs them."""
+"""The second bundled trainer: teacher-student experiments on linear state-space models, and their sweep."""

@@ -1,4 +1,4 @@
-"""`python -m reference_trainer.ssm`: the sweep of teacher-student experiments, as found or cured."""
+"""`python -m reference_trainer.ssm`: the sweep of teacher-student experiments, as found or fixed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _PATHS: Final = ("results", "log")
 """Settings that are paths."""
 _OF_ENGINE: Final = ("engine", "address", "workers")
-"""Settings that mean something only where there is an engine to choose."""
+"""Settings that apply only if an engine can be chosen."""
 _FAILED: Final = 1
-_MOST_SAID: Final = 10
-"""Failures that are printed; the summary has all."""
+_MAX_PRINTED_FAILURES: Final = 10
+"""At most this many failures are printed; the summary file contains all."""
 
 
 def _parser() -> Parser:
@@ -31,27 +31,27 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m reference_trainer.ssm", description=__doc__)
     add = parser.add_argument
     add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
-    add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
-    add("--device", default=defaults.device, help="auto, cpu, cuda or cuda:N (default: %(default)s: CUDA if there is)")
+    add("--fixes", help="names of fixes, separated by commas, instead of --variant; an empty text means none")
+    add("--device", default=defaults.device, help="auto, cpu, cuda or cuda:N (default: %(default)s: CUDA if available)")
     add(
         "--results",
         metavar="FILE",
-        help="append outcomes to this file as JSON lines; jobs that are in it are not done again",
+        help="append outcomes to this file as JSON lines; jobs that it already contains are skipped",
     )
-    add("--log", metavar="FILE", help="write the reports of all fits to this file (default: made and thrown away)")
+    add("--log", metavar="FILE", help="write the reports of all fits to this file (default: reports are not stored)")
     _add_experiments(parser.add_argument_group("experiments"), defaults)
     _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
     add_options(parser, UNUSED)
-    add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
+    add("--list-fixes", action="store_true", help="print all fixes as JSON, and exit")
     add(
         "--test-optimizations",
         action="store_true",
-        help="measure data generation, forward pass, training and memory as found and cured, and stop",
+        help="measure data generation, forward pass, training and memory without and with the fixes, and exit",
     )
     add(
         "--result",
         metavar="FILE",
-        help="write the summary to this file as JSON, over what is there (outcomes: --results)",
+        help="write the summary as JSON to this file, replacing it (for outcomes see --results)",
     )
     return parser
 
@@ -70,32 +70,33 @@ def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None
             nargs="+",
             default=values,
             metavar="N",
-            help=f"{help}, by spaces or commas (default: {shown_default})",
+            help=f"{help}, separated by spaces or commas (default: {shown_default})",
         )
 
     number("num_seeds", "seeds of every combination")
-    number("first_seed", "the first of them")
+    number("first_seed", "the first seed")
     numbers("teacher_ranks", "ranks of teachers")
     numbers("student_dims", "dimensions of students")
+    methods = "(default: both methods; {} alone selects only this one)"
     number("sequence_length", "length of sequences and impulse responses")
     number("measurements", "sequences that a student is fitted to")
-    add("--gd", action=switch, default=None, help="fit by gradient descent (default: by both; named alone, by it only)")
-    add("--gnc", action=switch, default=None, help="fit by guess and check (likewise)")
+    add("--gd", action=switch, default=None, help=f"fit by gradient descent {methods.format('--gd')}")
+    add("--gnc", action=switch, default=None, help=f"fit by guess and check {methods.format('--gnc')}")
     add("--optimizer", default=defaults.optimizer, help=f"{' or '.join(OPTIMIZERS)} (default: %(default)s)")
     number("lr", "learning rate", float)
-    number("init_scale", "what gradient descent begins with, as a share of a guess", float)
-    number("epochs", "most updates")
+    number("init_scale", "scale of the initial parameters of gradient descent, relative to a guess", float)
+    number("epochs", "maximum number of updates")
     number("gd_loss", "gradient descent stops below this training loss", float)
     number("gnc_loss", "a guess below this training loss is taken", float)
-    number("max_guesses", "most guesses")
-    number("report_every", "updates, or guesses, from one report to the next")
+    number("max_guesses", "maximum number of guesses")
+    number("report_every", "updates or guesses between two reports")
 
 
 def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
     add = group.add_argument
     add("--engine", help=f"inline, pool or ray (default: {defaults.engine})")
-    add("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: one of its own on this machine)")
-    add("--workers", type=int, metavar="N", help="processes or actors (default: as many as cores and memory hold)")
+    add("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: start one on this machine)")
+    add("--workers", type=int, metavar="N", help="processes or actors (default: as many as cores and memory allow)")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -115,28 +116,28 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     if not plan.flat and {**of_engine, "engine": of_engine.get("engine", "inline")} != {"engine": "inline"}:
         name = next(name for name in of_engine if (name, of_engine[name]) != ("engine", "inline"))
         raise TrainerError(
-            f"{flag(name)} means nothing without fix 'flat-sweep', one job follows another then: "
+            f"{flag(name)} has no effect without the fix 'flat-sweep', because jobs then run one after another: "
             f"add it to --fixes, or leave {flag(name)} out"
         )
     if settings.address is not None and settings.engine != "ray":
-        raise TrainerError(f"--address means nothing with engine {settings.engine}: add --engine ray, or leave it out")
+        raise TrainerError(f"--address has no effect with engine {settings.engine}: add --engine ray, or leave it out")
     return settings
 
 
 def _keep_results(settings: Settings, result: Path | None) -> None:
-    """Refuse what would be written over outcomes: `--result` and `--results` differ by a letter.
+    """Refuse to overwrite outcomes: `--result` and `--results` differ by one letter.
 
-    :raises TrainerError: it would.
+    :raises TrainerError: an output file contains outcomes.
     """
-    from reference_trainer.ssm.result_file import is_one
+    from reference_trainer.ssm.result_file import is_result_file
 
     for option, path in (("--result", result), ("--log", settings.log)):
         if path is None:
             continue
         if settings.results is not None and path.resolve() == settings.results.resolve():
-            raise TrainerError(f"{option} {path}: that is the file of --results, name another")
-        if is_one(path):
-            raise TrainerError(f"{option} {path}: there are results of a sweep in it (--results): name another")
+            raise TrainerError(f"{option} {path}: that is the file of --results: name another")
+        if is_result_file(path):
+            raise TrainerError(f"{option} {path}: it contains the results of a sweep (--results): name another")
 
 
 def _numbers(name: str, texts: tuple[int, ...] | list[str]) -> tuple[int, ...]:
@@ -150,7 +151,7 @@ def _numbers(name: str, texts: tuple[int, ...] | list[str]) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the command line asks for; the exit code."""
+    """Do what the command line asks for, and return the exit code."""
     if arguments.list_fixes:
         from reference_trainer.ssm.placement import kind_of
         from reference_trainer.ssm.plan import listing
@@ -159,25 +160,25 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
     _keep_results(settings, result)
-    if result:  # better known before the sweep than after
+    if result:  # fail before the sweep rather than after it
         check_output("--result", result)
     if arguments.test_optimizations:
         for name in ("variant", "results", "log", *_OF_ENGINE):
             if getattr(arguments, name) is not None:
-                raise TrainerError(f"{flag(name)} means nothing with --test-optimizations: leave it out")
+                raise TrainerError(f"{flag(name)} has no effect with --test-optimizations: leave it out")
         return _test_optimizations(settings, config, result)
     return _sweep(settings, config, result)
 
 
 def _test_optimizations(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
-    """As found against the fixes that are named, or all."""
+    """Compare the as-found program with the named fixes, or with all of them."""
     from reference_trainer.performance import apply, refuse
     from reference_trainer.ssm import optimization
-    from reference_trainer.ssm.placement import look_around
+    from reference_trainer.ssm.placement import find_free_devices
     from reference_trainer.ssm.plan import plan, variant_fixes
 
     refuse(config, UNUSED)
-    placement = look_around(settings.device, config, 1)
+    placement = find_free_devices(settings.device, config, 1)
     [slot] = placement.first()
     apply(config, slot.device)
     names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
@@ -193,38 +194,38 @@ def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -
         print(line)
     if result:
         write_output("--result", result, json.dumps(summary.as_json()) + "\n")
-    for name, reason in [*summary.failures.items()][:_MOST_SAID]:
+    for name, reason in [*summary.failures.items()][:_MAX_PRINTED_FAILURES]:
         print(f"error: {name}: {reason}", file=sys.stderr)
-    if len(summary.failures) > _MOST_SAID:
-        print(f"error: and {len(summary.failures) - _MOST_SAID} more", file=sys.stderr)
+    if len(summary.failures) > _MAX_PRINTED_FAILURES:
+        print(f"error: and {len(summary.failures) - _MAX_PRINTED_FAILURES} more", file=sys.stderr)
     return _FAILED if summary.failures else 0
 
 
 def _lines(summary: Statistics) -> Iterator[str]:
-    """What is printed at the end."""
-    before = f", {summary.kept} of them before" if summary.kept else ""
+    """Return the lines that are printed at the end."""
+    before = f" ({summary.kept} by an earlier sweep)" if summary.kept else ""
     rate = "" if summary.success_rate is None else f"; success rate {summary.success_rate:.1%}"
     failed = f"{len(summary.failures)} failed, {summary.retried} retried"
-    yield f"{summary.jobs} jobs: {summary.done} done{before}, {failed}{rate}"
+    yield f"{summary.done} of {summary.jobs} jobs done{before}, {failed}{rate}"
     if summary.jobs_per_s is None:
         return
     yield (
         f"{summary.wall_s:.2f} s, {summary.jobs_per_s:,.1f} jobs/s, workers: {summary.workers}; "
-        f"with their start {summary.total_s:.2f} s, {summary.total_jobs_per_s or 0:,.1f} jobs/s"
+        f"including their start {summary.total_s:.2f} s, {summary.total_jobs_per_s or 0:,.1f} jobs/s"
     )
     for name, used in summary.devices.items():
-        share = f"utilisation not known, {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
+        share = f"utilization unknown: {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
         yield f"{name}: {used.jobs} jobs, workers busy {used.busy:.0%} of the time, {share}"
-    yield f"memory: {(summary.memory_per_job or 0) / 2**20:.2f} MiB a job beyond what its process held"
+    yield f"memory: {(summary.memory_per_job or 0) / 2**20:.2f} MiB per job in addition to what its process held before"
 
 
 def _print_cells(summary: Statistics) -> None:
-    """Losses by combination: medians over seeds."""
+    """Print the losses of each combination, as medians over seeds."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    title = "medians over seeds; the generalisation loss with its quartiles"
+    title = "medians over seeds; the generalization loss with its quartiles"
     # fits 80 columns
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.padding = (0, 1, 0, 0)
@@ -239,7 +240,7 @@ def _print_cells(summary: Statistics) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; user errors become one line."""
+    """Run the command; a user error becomes one line."""
     arguments = _parser().parse_args(argv)
     return guarded(lambda: run(arguments))
 

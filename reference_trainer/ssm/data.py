@@ -1,4 +1,4 @@
-"""The measurements: what goes into a teacher, what comes out at the end, and how it responds to an impulse."""
+"""Makes the measurements of teachers: input sequences, final outputs and impulse responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reference_trainer.ssm.settings import Settings
 def measure(jobs: Sequence[Job], settings: Settings, *, device_data: bool, device: torch.device) -> Data:
     """The data of some jobs on their device: inputs (S, N, T), targets (S, N), responses (S, T).
 
-    :param device_data: made there, all in fp32; else on the host in fp64, and moved as it is.
+    :param device_data: True: made on the device, in fp32. False: made on the host in fp64 and copied.
     """
     if device_data:
         return _on_device(jobs, settings, device)
@@ -37,7 +37,7 @@ def _on_host(job: Job, measurements: int, length: int) -> tuple[np.ndarray, np.n
 
 
 def _states(a: np.ndarray, b: np.ndarray, inputs: np.ndarray) -> Iterator[np.ndarray]:
-    """What a teacher holds after each time, (N, r)."""
+    """The state of a teacher after each time step, (N, r)."""
     h = np.zeros((len(inputs), len(a)))
     for t in range(inputs.shape[1]):
         h = a * h + b * inputs[:, t, None]

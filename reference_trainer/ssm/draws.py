@@ -1,8 +1,8 @@
-"""What is random in an experiment: numbers by their place in a stream, so that whoever draws them gets the same.
+"""Random numbers of an experiment: each is determined by its position in a stream, so every way of drawing agrees.
 
 The value of element i of a stream follows from (seed, stream, i) alone: not from the variant, from how many are drawn
-together, from the engine or from the device. As found they are made by NumPy on the host in fp64 and moved; with
-`device_data` by a compiled kernel in fp32 where they are used. The two agree to the rounding of fp32.
+together, from the engine or from the device. As found they are made by NumPy on the host in fp64 and copied; with
+`device_data` a compiled kernel makes them in fp32 where they are used. The two agree to the rounding of fp32.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from reference_trainer.ssm.problem import DIMS, RANKS, SEEDS, Job, Students
 
 A_LOW: Final = 0.5
 A_HIGH: Final = 0.95
-"""A is uniform between the two, in teachers, guesses and what gradient descent begins with: it keeps for some steps."""
+"""A is uniform between the two, in teachers, guesses and initial students, so that the state decays in some steps."""
 
 TEACHER, INPUTS, INIT, GUESSES = range(4)
-_WORDS: Final = 4  # of a block
+_WORDS: Final = 4  # words of a block
 
 
 class Stream(NamedTuple):
-    """A sequence of random numbers that no other meets."""
+    """A sequence of random numbers that overlaps with no other."""
 
     seed: int
     kind: int
@@ -35,34 +35,34 @@ class Stream(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Philox's, two of 64 bits; the settings of a sweep keep its numbers within them."""
+        """The Philox key: two 64-bit words. The settings of a sweep are limited so that they fit into it."""
         if not (0 <= self.seed < SEEDS and 0 <= self.rank < RANKS and 0 <= self.dim < DIMS):
             raise ValueError(f"{self} has no key of its own")
         return self.seed, self.kind | self.rank << 8 | self.dim << 32
 
 
 def teacher(job: Job) -> Stream:
-    """Of its a, b and c, laid out like a student of dimension r."""
+    """The stream of the teacher's a, b and c, laid out like a student of dimension r."""
     return Stream(job.seed, TEACHER, job.rank)
 
 
 def inputs(job: Job) -> Stream:
-    """Of the measured sequences: those of a seed, whatever the teacher or the student."""
+    """The stream of the input sequences, which depend on the seed but not on the teacher or the student."""
     return Stream(job.seed, INPUTS)
 
 
 def init(job: Job) -> Stream:
-    """Of what gradient descent begins with."""
+    """The stream of the initial parameters of gradient descent."""
     return Stream(job.seed, INIT, job.rank, job.dim)
 
 
-def tries(job: Job) -> Stream:
-    """Of the students of guess and check."""
+def guess_stream(job: Job) -> Stream:
+    """The stream of the guessed students of guess and check."""
     return Stream(job.seed, GUESSES, job.rank, job.dim)
 
 
 def c_scale(dim: int) -> float:
-    """What C of a drawn student is scaled by, so that its whole impulse response has E ||k||^2 = 1.
+    """The factor of a drawn student's C that gives its infinite impulse response E ||k||^2 = 1.
 
     With b and c normal, E k_t^2 = d scale^2 E a^(2t), and sum_t E a^(2t) = E 1 / (1 - a^2), which is
     (artanh(high) - artanh(low)) / (high - low) for a uniform between the two.
@@ -74,18 +74,18 @@ def c_scale(dim: int) -> float:
 
 
 def words(stream: Stream, first: int, blocks: int) -> np.ndarray:
-    """(4 * blocks,) uint64: blocks of the stream from number `first` on."""
+    """(4 * blocks,) uint64: the blocks of the stream that begin with block `first`."""
     generator = np.random.Philox(counter=first, key=np.array(stream.key, np.uint64))
     return generator.random_raw(_WORDS * blocks)
 
 
 def uniforms(values: np.ndarray) -> np.ndarray:
-    """Words as numbers of (0, 1), of 23 bits and a half: exact in fp32 too."""
+    """Convert words to numbers (n + 0.5) / 2^23 in (0, 1), which fp32 represents exactly."""
     return ((values >> np.uint64(41)) + 0.5) * 2.0**-23
 
 
 def normals(values: np.ndarray) -> np.ndarray:
-    """Words (..., even) as normals, two of each two (Box and Muller, 1958)."""
+    """Convert words (..., even) to normals; each pair of words gives two (Box and Muller, 1958)."""
     u = uniforms(values)
     radius, angle = np.sqrt(-2 * np.log(u[..., 0::2])), 2 * np.pi * u[..., 1::2]
     out = np.empty_like(u)
@@ -100,7 +100,7 @@ def host_normals(stream: Stream, count: int) -> np.ndarray:
 
 
 def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """a, b, c (count, dim), b and c of variance 1: students `first` and on of a stream."""
+    """a, b, c (count, dim) of `count` students of a stream, beginning with student `first`; b and c have variance 1."""
     blocks = -(-dim // _WORDS)
     drawn = words(stream, first * 3 * blocks, count * 3 * blocks).reshape(count, 3, _WORDS * blocks)
     a = A_LOW + (A_HIGH - A_LOW) * uniforms(drawn[:, 0])
@@ -112,7 +112,7 @@ def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.
 
 
 def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
-    """out (S, n), fp32: the first normals of a stream a row."""
+    """Fill `out` (S, n) in fp32: row i gets the first normals of stream i."""
     from reference_trainer.ssm.kernels import fill, launch
 
     if launch.on_host(out.device):
@@ -133,9 +133,9 @@ def draw_students(
     scales: tuple[float, float] = (1.0, 1.0),
     device: torch.device,
 ) -> Students:
-    """(len(streams) * count, dim), fp32: of each stream so many students from its first on.
+    """(len(streams) * count, dim), fp32: `count` students of each stream, beginning at its entry of `firsts`.
 
-    :param scales: of b and of c.
+    :param scales: factors of b and of c.
     """
     from reference_trainer.ssm.kernels import fill, launch
 
@@ -167,7 +167,7 @@ def _on(device: torch.device, values: np.ndarray) -> torch.Tensor:
 
 
 def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device: torch.device) -> Students:
-    """What gradient descent begins with, (S, d) in fp32: drawn as guesses are, b and c times `init_scale`.
+    """The initial students of gradient descent, (S, d) in fp32: drawn as guesses are, with b and c times `init_scale`.
 
     :param jobs: all of one dimension.
     """
@@ -176,20 +176,20 @@ def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device
 
 
 def guesses(job: Job, first: int, count: int, *, device_data: bool, device: torch.device) -> Students:
-    """Students `first`, `first` + 1, ... of guess and check, (count, d) in fp32."""
+    """Draw students `first`, `first` + 1, ... of guess and check, (count, d) in fp32."""
     return guesses_of([job], first, count, device_data=device_data, device=device)
 
 
 def guesses_of(
     jobs: Sequence[Job], first: Sequence[int] | int, count: int, *, device_data: bool, device: torch.device
 ) -> Students:
-    """`count` students each of several jobs, (len(jobs) * count, d) in fp32: first all of the first job.
+    """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32: first all of the first job.
 
     :param jobs: all of one dimension.
-    :param first: number of the first student, one for all jobs or one each.
+    :param first: number of the first student, one for all jobs or one per job.
     """
     firsts = [first] * len(jobs) if isinstance(first, int) else first
-    return _students([tries(job) for job in jobs], firsts, count, _dim(jobs), 1.0, device_data, device)
+    return _students([guess_stream(job) for job in jobs], firsts, count, _dim(jobs), 1.0, device_data, device)
 
 
 def _dim(jobs: Sequence[Job]) -> int:
@@ -197,7 +197,7 @@ def _dim(jobs: Sequence[Job]) -> int:
     return dim
 
 
-def _students(  # noqa: PLR0917 - the one caller each of two public functions
+def _students(  # noqa: PLR0917 - only the two public functions above call it
     streams: Sequence[Stream],
     firsts: Sequence[int],
     count: int,
@@ -211,6 +211,6 @@ def _students(  # noqa: PLR0917 - the one caller each of two public functions
         return draw_students(streams, firsts, count, dim, scales=scales, device=device)
     drawn = [host_students(stream, first, count, dim) for stream, first in zip(streams, firsts, strict=True)]
     a, b, c = (np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*drawn, strict=True))
-    # a tensor of fp64, and from there to fp32: what a parameter of torch is
+    # an fp64 tensor converted to fp32, as parameters of torch are
     a, b, c = (torch.from_numpy(part).to(device, torch.float32) for part in (a, scales[0] * b, scales[1] * c))
     return Students(a, b, c)

@@ -1,7 +1,7 @@
-"""What runs the jobs of a sweep: a small interface, and the engines that are found in `reference_trainer.ssm.engines`.
+"""The interface of engines, which run the jobs of a sweep, and how they are found in `reference_trainer.ssm.engines`.
 
-An engine takes a function that can be imported by its name, and tasks; it gives back what the function made of each,
-in the order in which they end. What a task raises, and a worker that dies with it, are results too: a `Failure`.
+An engine takes a function that can be imported by its name, and tasks; it yields the function's result for each task,
+in the order in which they end. If a task raises an exception or its worker dies, its result is a `Failure`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_DEATHS: Final = 2
-"""Workers that a task may take with it: the first may have been killed for what another program did."""
+MAX_WORKER_DEATHS: Final = 2
+"""A task fails after this many workers died with it: the first may have been killed because of another program."""
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
-"""Environment of a worker where there are as many as cores: threads of their own would take them from each other."""
+"""Environment of a worker if there is one per core: more threads would compete for cores."""
 _PACKAGE: Final = "reference_trainer.ssm.engines"
 
 
@@ -38,13 +38,13 @@ class Failure:
     """One line."""
     trace: str = ""
     died: bool = False
-    """It took its workers with it."""
+    """Every worker that ran it died."""
     refused: bool = False
-    """It was refused in words for the user."""
+    """The error is a TrainerError, whose text is meant for the user."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What was raised; plain text, since not every error survives the way between processes."""
+        """The failure of a task that raised an exception, as plain text because not every exception can be pickled."""
         message = " ".join(str(error).split())
         if isinstance(error, TrainerError):
             return cls(message, refused=True)
@@ -53,21 +53,21 @@ class Failure:
 
     @classmethod
     def death(cls) -> Self:
-        """The worker died."""
-        return cls(f"{MOST_DEATHS} workers that had it died: killed, or out of memory", died=True)
+        """The failure of a task whose workers died."""
+        return cls(f"{MAX_WORKER_DEATHS} workers that ran it died: killed, or out of memory", died=True)
 
     @classmethod
     def no_worker(cls, last: Failure | None) -> Self:
-        """None is left to do it.
+        """The failure of a task for which no worker is left.
 
-        :param last: why the last one could not; None: it died.
+        :param last: why the last worker could not start; None: it died.
         """
-        why = "each died before it had a task" if last is None else last.reason
+        why = "each died before it received a task" if last is None else last.reason
         return cls(f"no worker could be started: {why}", died=True)
 
 
 class Lost(Enum):
-    """What stands for the result of a task whose worker died, or never came as far as to begin it."""
+    """Stands for the result of a task whose worker died before or while doing it."""
 
     LOST = auto()
 
@@ -76,65 +76,65 @@ LOST: Final = Lost.LOST
 Work = Callable[[T, WorkerSlot], R]
 Learned = tuple[Any, ...]
 Prepare = Callable[[WorkerSlot, Learned], MemoryUse]
-"""The first work of a worker; it is given the `Taken.learned` of workers of the same machine that were before it."""
+"""The first work of a worker; it receives the `MemoryUse.learned` of earlier workers on its machine."""
 
 
 class Engine(Protocol):
-    """Workers."""
+    """A set of workers that do tasks."""
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Number of workers."""
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """Of each worker the device by name; empty where they are not of this machine."""
+        """The device name of each worker; empty if the workers are not on this machine."""
 
     @property
     def redone(self) -> int:
-        """How often a task was begun again so far, because the worker that had it died."""
+        """How often a task was started again so far because its worker died."""
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """What is there to work on.
+        """Find the devices that can be used.
 
-        :param device: as the user names it.
-        :param workers: that are asked for; None: as many as there is place for.
-        :raises TrainerError: nothing by that name, or nothing that is free.
+        :param device: the user's name for it.
+        :param workers: number of requested workers; None: as many as fit.
+        :raises TrainerError: there is no device of that name, or none is free.
         """
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Start as many as there is place for, and have each do its first work.
+        """Start as many workers as fit, and have each do its first work.
 
-        :raises TrainerError: none could be started.
+        :raises TrainerError: no worker could be started.
         """
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
-        """Do all tasks; each with its result, in the order in which they end."""
+        """Do all tasks; yield each with its result, in the order in which they end."""
 
     def close(self) -> None:
-        """End all workers, at once where they are in the middle of something."""
+        """End all workers, at once even if a task is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlugin:
-    """One kind."""
+    """How an engine is registered."""
 
     name: str
     help: str
     open: Callable[[str | None], Engine]
-    """Takes the address of a cluster."""
+    """Makes the engine; it receives the address of a cluster, or None."""
 
 
 def attempt(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
-    """Do a task: the edge of its process."""
+    """Do a task; every exception becomes a `Failure`."""
     try:
         return work(task, slot)
-    except Exception as error:  # noqa: BLE001 - whatever it is: it is reported, and the other tasks go on
+    except Exception as error:  # noqa: BLE001 - every exception is reported, and the other tasks continue
         return Failure.of(error)
 
 
 def prepared(prepare: Prepare, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """The first work of a worker in this process.
+    """Do the first work of a worker in this process.
 
     :raises TrainerError: it failed.
     """
@@ -142,7 +142,7 @@ def prepared(prepare: Prepare, slot: WorkerSlot, learned: Learned = ()) -> Memor
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:
-    """What the first work of a worker gave.
+    """Return the result of the first work of a worker.
 
     :raises TrainerError: it failed.
     """
@@ -157,7 +157,7 @@ def _prepare(first: tuple[Prepare, Learned], slot: WorkerSlot) -> MemoryUse:
 
 
 def engines() -> dict[str, EnginePlugin]:
-    """All of them by name."""
+    """All engines by name."""
     package: Any = importlib.import_module(_PACKAGE)
     names = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
     result = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
@@ -165,9 +165,9 @@ def engines() -> dict[str, EnginePlugin]:
 
 
 def open_engine(name: str, address: str | None = None) -> Engine:
-    """The engine of that name, not started yet.
+    """Open the engine of that name without starting it.
 
-    :raises TrainerError: there is none, it is not installed, or cannot be reached.
+    :raises TrainerError: there is no such engine, it is not installed, or it cannot be reached.
     """
     plugins = engines()
     if name not in plugins:

@@ -1,4 +1,4 @@
-"""What a student is judged by: how well it fits the measurements, and how far its impulse response is off."""
+"""Evaluates students: how well they fit the measurements, and how far their impulse responses are off."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def training_losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of the measurements; outputs and targets (..., N), one of them may be broadcast."""
+    """Mean squared error of the measurements; outputs and targets are (..., N), and one may be broadcast."""
     return (outputs - targets).square().mean(-1)
 
 
 def evaluate(students: Students, data: Data, way: str) -> list[tuple[float, float]]:
-    """(training loss, generalisation loss) of each of the S students, on the data of the same S.
+    """(training loss, generalization loss) of each of the S students, on the data of the same S.
 
     :param way: of `forward.respond`.
     """

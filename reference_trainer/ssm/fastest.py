@@ -1,4 +1,4 @@
-"""Which way of the forward pass is fastest for a size, on a device: measured once, and told to other workers."""
+"""Finds the fastest way of the forward pass for a size and a device: measured once, and shared with other workers."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ class Shape(NamedTuple):
 
 
 ROUNDS: Final = 5
-"""Times that each way is measured, at most."""
+"""Maximum number of measurements of each way."""
 ENOUGH_S: Final = 0.1
-"""Of these times together, after which no further round begins: it is a part of the start of every sweep, and what
-takes long differs by more than chance."""
+"""No further round begins after this total time: measuring delays the start of every sweep, and ways that take long
+differ by more than chance."""
 LARGEST_POWERS: Final = 1 << 28
-"""Bytes of the powers of a beyond which a way that keeps them is not tried: its gradient takes some times that."""
+"""A way that keeps the powers of a is not tried if they take more bytes: its gradient takes a multiple of that."""
 AGREE: Final = 1e-3
-"""Of the largest output, or gradient: what two ways may differ by in fp32. One that is further off is broken, and
-reported."""
+"""Largest accepted difference of two ways in fp32, relative to the largest output or gradient. More is an error."""
 Choices: TypeAlias = dict[tuple[str, bool, tuple[int, ...]], str]
-"""By device, whether with the gradient, and size as `Shape` has it: plain values, which a process without torch can
-take and hand on."""
+"""The fastest way by device, whether with the gradient, and size as in `Shape`: plain values, which a process without
+torch can receive and pass on."""
 _chosen: Choices = {}
 
 
 def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward: bool) -> str:
-    """The fastest way for students, measurements, length, dim (S, N, T, d), measured once a process and size.
+    """The fastest way for students, measurements, length, dim (S, N, T, d), measured once per process and size.
 
-    :param shape: taken to the nearest powers of two.
+    :param shape: rounded to the nearest powers of two.
     :param backward: with the gradient and a set of sequences for each student, else without and one set for all.
     """
     rounded = Shape(*(1 << round(math.log2(value)) for value in shape))
@@ -55,12 +54,12 @@ def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward:
 
 
 def choices() -> Choices:
-    """What was chosen in this process."""
+    """The choices of this process so far."""
     return dict(_chosen)
 
 
-def choose(others: Choices) -> None:
-    """Take over what another process of this machine has chosen, and measure none of that again."""
+def adopt(others: Choices) -> None:
+    """Adopt the choices of another process of this machine, so that they are not measured again."""
     _chosen.update(others)
 
 
@@ -82,14 +81,14 @@ def seconds(
 ) -> dict[str, list[float]]:
     """How long each way takes, measured in turns after a first pass that is not counted.
 
-    :param rounds: at most; fewer where they take ENOUGH_S.
+    :param rounds: the maximum; fewer if they take ENOUGH_S.
     :raises RuntimeError: the ways do not agree.
     """
     parameters, inputs = _example(shape, device, backward=backward)
-    with _whole_products(device):
+    with _without_tf32(device):
         _agree({way: _pass(parameters, inputs, way, backward=backward) for way in ways}, shape, device)
-    if _narrow_products(device):
-        for way in ways:  # other kernels than those above: they are loaded now
+    if _uses_tf32(device):
+        for way in ways:  # TF32 uses other kernels than the comparison above: load them before timing
             _pass(parameters, inputs, way, backward=backward)
         torch.cuda.synchronize(device)
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -106,18 +105,18 @@ def seconds(
     return times
 
 
-def _narrow_products(device: torch.device) -> bool:
-    """Whether products of fp32 are made by TF32 there."""
+def _uses_tf32(device: torch.device) -> bool:
+    """Whether the device multiplies fp32 matrices in TF32."""
     return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
 
 
 @contextmanager
-def _whole_products(device: torch.device) -> Iterator[None]:
-    """Without TF32, whose products of 10 bits differ by more than AGREE and say nothing about a way.
+def _without_tf32(device: torch.device) -> Iterator[None]:
+    """Disable TF32 in a context: its 10-bit mantissa makes ways differ by more than AGREE although they are correct.
 
-    The passes that are timed have it again.
+    The passes that are timed use TF32 again.
     """
-    if not _narrow_products(device):
+    if not _uses_tf32(device):
         yield
         return
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -137,7 +136,7 @@ def _agree(results: Mapping[str, torch.Tensor], shape: Shape, device: torch.devi
 
 
 def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Parameters (3, S, d) and sequences of that shape, made without a random number of anyone's."""
+    """Parameters (3, S, d) and sequences of that shape, made without drawing from any random generator."""
     line = torch.linspace(0, 1, shape.students * shape.dim, device=device).view(shape.students, shape.dim)
     parameters = torch.stack((0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim))
     size = shape.students if backward else 1, shape.measurements, shape.length

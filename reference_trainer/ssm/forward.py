@@ -1,12 +1,12 @@
-"""A student's forward pass, in several ways that give the same: what comes out of sequences, and of an impulse.
+"""A student's forward pass, in several equivalent ways: outputs for sequences, and the impulse response.
 
     loop      as found: a Python loop over time, a tensor of its own for everything, once for the sequences and again
               for the impulse; parameters in fp32 against inputs in fp64
     powers    k_t = sum_j c_j b_j a_j^t as one product with the powers of a, and y = sum_t x_{T-1-t} k_t as another
     scan      the recurrence over time in one compiled kernel, with a kernel for its gradient (kernels/scan.py)
-    fft       k from powers, and the sequences convolved with it by FFT, which gives what comes out at all times
+    fft       k from powers, and the sequences convolved with it by FFT, which gives the outputs at all times
 
-The last three have one type throughout, that of the students. Which of them is fastest is measured: fastest.py.
+The last three use one dtype throughout, that of the students. fastest.py measures which of them is fastest.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def respond(students: Students, inputs: torch.Tensor, way: str, *, outputs_only:
 def respond(
     students: Students, inputs: torch.Tensor, way: str, *, outputs_only: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
-    """What comes out of students at the end of sequences, (S, N), and their impulse responses, (S, T).
+    """The outputs of students at the end of sequences, (S, N), and their impulse responses, (S, T).
 
     :param students: (S, d); what is returned can be differentiated in a, b and c.
     :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students are given the first
         sequences, and so on; an expanded (S, N, T) is taken as (1, N, T). Not differentiated.
-    :param way: one of WAYS. As found the types mix, so that what comes out has the wider one.
-    :param outputs_only: return what came out of the sequences alone; as found that is one pass less.
+    :param way: one of WAYS. With `loop` the dtypes differ, and the result has the wider one.
+    :param outputs_only: return the outputs alone; with `loop` that saves one pass.
     """
     if inputs.stride(0) == 0:
         inputs = inputs[:1]
@@ -54,20 +54,20 @@ def respond(
         outputs, responses = _Scan.apply(*arguments) if graph else _scan(*arguments)
     else:
         responses = _response(students, inputs.shape[2])
-        outputs = (_convolve if way == FFT else _weigh)(inputs, responses)
+        outputs = (_convolve if way == FFT else _apply_response)(inputs, responses)
     return outputs if outputs_only else (outputs, responses)
 
 
 def losses_and_gradient(
     parameters: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor, way: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """An epoch's work at once: mean squared errors (S,), outputs (S, N), and the errors' gradient (3, S, d).
+    """The work of one epoch: mean squared errors (S,), outputs (S, N), and the errors' gradient (3, S, d).
 
-    For `scan` it is one kernel, without a graph: small students are done before autograd has begun. The other ways go
-    through their graph.
+    For `scan` it is one kernel without a graph: for small students it takes less time than building the autograd graph.
+    The other ways use their graph.
 
     :param parameters: (3, S, d): a, b and c, contiguous.
-    :param inputs: as `respond` has them, (J, N, T).
+    :param inputs: as in `respond`, (J, N, T).
     :param targets: (S, N).
     """
     if way != SCAN:
@@ -88,7 +88,7 @@ def _each(inputs: torch.Tensor, students: int) -> torch.Tensor:
 
 
 def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
-    """(S, N, d) after each time."""
+    """The states (S, N, d) after each time step."""
     a, b = students.a[:, None], students.b[:, None]
     h = torch.zeros(len(students.a), inputs.shape[1], students.a.shape[1], device=inputs.device)
     for t in range(inputs.shape[2]):
@@ -97,19 +97,19 @@ def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _read_out(students: Students, h: torch.Tensor) -> torch.Tensor:
-    """y (S, N) of one time."""
+    """The outputs y (S, N) of one time step."""
     return (students.c[:, None] * h).sum(-1)
 
 
 def _last_outputs(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """(S, N), read out once: nothing uses what comes out before the end."""
-    for h in _states(students, inputs):  # noqa: B007 - the last one is what it is for
+    """The outputs (S, N) at the end; nothing uses earlier ones."""
+    for h in _states(students, inputs):  # noqa: B007 - only the last state is used
         pass
     return _read_out(students, h)
 
 
 def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """By an impulse that is made on the host and moved; read out at all times."""
+    """The response to an impulse that is made on the host and copied, read out at all times."""
     impulse = torch.zeros(1, 1, inputs.shape[2], dtype=inputs.dtype)
     impulse[:, :, 0] = 1
     states = _states(students, impulse.to(inputs.device))
@@ -120,23 +120,23 @@ def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
 
 
 def _response(students: Students, length: int) -> torch.Tensor:
-    """(S, T), from all powers of a, which are doubled in number by each product."""
+    """The impulse responses (S, T), from all powers of a; each product doubles the number of powers."""
     square = students.a[:, :, None]
-    powers = square**0  # ones, and a part of the graph also where there are no others
+    powers = square**0  # ones, which belong to the graph even if length is 1
     while powers.shape[2] < length:
         powers = torch.cat((powers, square * powers[:, :, : length - powers.shape[2]]), 2)
         square = square * square
     return ((students.b * students.c)[:, None] @ powers)[:, 0]
 
 
-def _weigh(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-    """(S, N): the sum over time of each sequence, its latest value first, times the response."""
+def _apply_response(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
+    """The outputs (S, N): the sum over time of each sequence, its latest value first, times the response."""
     each = responses.flip(1).view(len(inputs), -1, responses.shape[1])
     return (each @ inputs.transpose(1, 2)).view(len(responses), -1)
 
 
 def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-    """(S, N): the last of all times."""
+    """The outputs (S, N): the last time step of the convolution."""
     length = responses.shape[1]
     size = 2 * length  # so that the end of a sequence does not reach its beginning
     spectrum = torch.fft.rfft(responses, size).view(len(inputs), -1, 1, length + 1)
@@ -148,7 +148,7 @@ def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
 
 
 def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Outputs and responses of contiguous tensors that need no gradient, or of which someone else keeps it."""
+    """Outputs and responses without autograd: the caller handles gradients."""
     from reference_trainer.ssm.kernels import launch, scan
 
     a, b, c, inputs = a.contiguous(), b.contiguous(), c.contiguous(), inputs.contiguous()
@@ -161,7 +161,7 @@ def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tenso
         return outputs, responses
     tiles = -(-length // scan.TILE)
     launch.launch(scan.response_block, students * tiles, scan.THREADS, responses, a, b, c, channels, length, tiles)
-    return _weigh(inputs, responses), responses
+    return _apply_response(inputs, responses), responses
 
 
 def _fused(
@@ -178,19 +178,19 @@ def _fused(
     a, b, c = parameters.unbind()
     outputs, _ = _scan(a, b, c, inputs)
     errors = outputs - targets
-    weights = _turned(errors * (2 / errors.shape[1]), inputs)
+    weights = _response_gradient(errors * (2 / errors.shape[1]), inputs)
     _gradients_on_gpu(gradient, (a, b, c), weights)
     return errors.square().mean(-1), outputs, gradient
 
 
-def _turned(doutputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """dL/dk (S, T) from dL/dy (S, N): the sequences, their latest values first, in those shares."""
+def _response_gradient(doutputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """dL/dk (S, T) from dL/dy (S, N): the sequences, their latest values first, weighted by dL/dy."""
     each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
     return each.reshape(len(doutputs), -1).flip(1)
 
 
 def _gradients_on_gpu(gradient: torch.Tensor, parts: tuple[torch.Tensor, ...], weights: torch.Tensor) -> None:
-    """Into (3, S, d); `parts` are a, b and c, `weights` is dL/dk (S, T)."""
+    """Compute the gradient (3, S, d); `parts` are a, b and c, `weights` is dL/dk (S, T)."""
     from reference_trainer.ssm.kernels import launch, scan
 
     _, students, channels = gradient.shape
@@ -200,7 +200,7 @@ def _gradients_on_gpu(gradient: torch.Tensor, parts: tuple[torch.Tensor, ...], w
 
 
 class _Scan(torch.autograd.Function):
-    """The kernels of kernels/scan.py, and their place in the graph."""
+    """The kernels of kernels/scan.py as an operation of the autograd graph."""
 
     @staticmethod
     def forward(
@@ -224,5 +224,5 @@ class _Scan(torch.autograd.Function):
             arguments = (da, db, dc, a, b, c, inputs, dresponses.contiguous(), doutputs.contiguous())
             scan.host_gradients(*launch.arrays(*arguments))
         else:
-            _gradients_on_gpu(gradient, (a, b, c), dresponses + _turned(doutputs, inputs))
+            _gradients_on_gpu(gradient, (a, b, c), dresponses + _response_gradient(doutputs, inputs))
         return da, db, dc, None

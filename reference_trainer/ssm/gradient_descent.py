@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 BETA1: Final = 0.9
 BETA2: Final = 0.999
 EPS: Final = 1e-8
-"""Of Adam (Kingma and Ba, 2015), as torch.optim.Adam has them."""
+"""Defaults of torch.optim.Adam (Kingma and Ba, 2015)."""
 
 
 class Updates(Protocol):
-    """Updates of parameters (3, S, d), in place."""
+    """An update rule, which changes parameters (3, S, d) in place."""
 
     def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
-        """One update; `stopped` (S, 1) says whose parameters stay."""
+        """Do one update; parameters of students that are `stopped` (S, 1) do not change."""
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Forget all students but those."""
+        """Keep the state of these students only."""
 
 
 class Descent:
-    """Plain gradient descent, as torch.optim.SGD."""
+    """Plain gradient descent, like torch.optim.SGD."""
 
     def __init__(self, lr: float) -> None:
         self._lr = lr
@@ -42,11 +42,11 @@ class Descent:
         parameters.sub_(gradient.masked_fill(stopped, 0), alpha=self._lr)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """It remembers nothing."""
+        """Do nothing: there is no state."""
 
 
 class Adam:
-    """As torch.optim.Adam, in its order of operations."""
+    """Adam with the order of operations of torch.optim.Adam."""
 
     def __init__(self, lr: float, parameters: torch.Tensor) -> None:
         self._lr = lr
@@ -59,7 +59,7 @@ class Adam:
         self._mean.lerp_(gradient, 1 - BETA1)
         self._square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         spread = (self._square.sqrt() / sqrt(1 - BETA2**self._steps)).add_(EPS)
-        # nothing moves by what is divided by infinity
+        # an update divided by infinity is zero
         spread.masked_fill_(stopped, float("inf"))
         parameters.addcdiv_(self._mean, spread, value=-self._lr / (1 - BETA1**self._steps))
 
@@ -68,18 +68,18 @@ class Adam:
 
 
 def updates(optimizer: str, lr: float, parameters: torch.Tensor) -> Updates:
-    """Those of an optimizer by the name that settings have for it."""
+    """The update rule of the optimizer named in the settings."""
     return Adam(lr, parameters) if optimizer == "adam" else Descent(lr)
 
 
 LOOK_EVERY: Final = 16
-"""Epochs. Students that have stopped are computed along until the next look: on average half of these, once a job."""
+"""Epochs between two checks for stopped students, which are computed until then: for half of them on average."""
 
 
 def fit(
     jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
 ) -> list[Fit]:
-    """What became of each job's student.
+    """Fit the student of each job.
 
     :param jobs: of one rank and dimension, in the order of the data's S.
     """
@@ -92,7 +92,7 @@ def fit(
 
 
 def way_of(jobs: Sequence[Job], data: Data, plan: Plan, device: torch.device) -> str:
-    """Of the forward pass: chosen once, for as many students as there are in the beginning."""
+    """The way of the forward pass, chosen once, for the initial number of students."""
     if plan.recurrence == "loop":
         return "loop"
     from reference_trainer.ssm.fastest import fastest
@@ -143,7 +143,7 @@ def _alone(
 
 
 class _Together:
-    """All students of a group at once."""
+    """Fits all students of a group at once."""
 
     def __init__(
         self,
@@ -168,17 +168,17 @@ class _Together:
         self._updates = updates(settings.optimizer, settings.lr, self._parameters)
         count = len(jobs)
         self._rows = list(range(count))
-        """Those that are still computed, by their place in the group; the tensors below have a row for each of them."""
+        """Positions in the group of the students that are still computed; the tensors below have a row for each."""
         dtype = data.inputs.dtype if way == "loop" else self._parameters.dtype
         self._inputs, self._targets = data.inputs.to(dtype), data.targets.to(dtype)
         self._running = torch.ones(count, dtype=torch.bool, device=device)
         self._epochs = torch.zeros(count, dtype=torch.int64, device=device)
         self._losses = torch.full((count,), torch.nan, dtype=self._targets.dtype, device=device)
-        """The last ones that were seen while the student was running."""
+        """The last loss of each student while it was running."""
         self._ended = torch.empty_like(self._parameters)
-        """Parameters of all of the group, as they were when they were left out."""
+        """Final parameters of all students of the group."""
         self._found: dict[int, tuple[int, bool]] = {}
-        """Likewise: (updates, whether it fits)."""
+        """By position in the group: (number of updates, whether it fits)."""
         self._readouts = 0
 
     def run(self) -> list[Fit]:
@@ -212,16 +212,18 @@ class _Together:
                 self._updates.step(self._parameters, gradient, ~self._running[:, None])
 
     def _report(self, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Of those that came to this epoch, which is before its loss stops some."""
+        """Report the students that reached this epoch, including those that stop at it."""
         with marks.region("log"):
             self._readouts += 1
-            came = [index for index, running in enumerate(self._running.tolist()) if running]
-            jobs = [self._jobs[self._rows[index]] for index in came]
+            running_rows = [index for index, running in enumerate(self._running.tolist()) if running]
+            jobs = [self._jobs[self._rows[index]] for index in running_rows]
             if jobs:
-                self._log.report(jobs, [epoch] * len(jobs), {name: values[came] for name, values in tensors.items()})
+                self._log.report(
+                    jobs, [epoch] * len(jobs), {name: values[running_rows] for name, values in tensors.items()}
+                )
 
     def _look(self) -> None:
-        """Leave out those that have stopped. This waits for the device."""
+        """Leave out the students that have stopped. This waits for the device."""
         with marks.region("results"):
             self._readouts += 1
             running = self._running.tolist()

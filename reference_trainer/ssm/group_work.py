@@ -1,4 +1,4 @@
-"""Groups of jobs: which jobs are done together, what a worker does before its first group, and with each of them."""
+"""Groups of jobs: which jobs are done together, the first work of a worker, and how it does each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reference_trainer.ssm.settings import Settings
 
 
 def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """Do jobs of one method, rank and dimension; an outcome for each, in their order.
+    """Do jobs of one method, rank and dimension; return an outcome for each, in their order.
 
     :param device: cpu, cuda:0, ...
     :raises TrainerError: the file of reports cannot be written.
@@ -50,9 +50,9 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
 
 
 def points(fit: Fit, settings: Settings) -> int:
-    """Values that went through the student: what every way of doing the job has to do, not what one does beyond it.
+    """Sequence values processed by the student, counting only the work that every way has to do.
 
-    A pass for each loss that decided something: of gradient descent one more than updates.
+    There is one pass for each loss that was checked: with gradient descent, one more than updates.
     """
     passes = fit.guesses or fit.epochs + 1
     return passes * settings.measurements * settings.sequence_length
@@ -62,72 +62,72 @@ Group = tuple[Job, ...]
 JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
 
 _emptying: dict[str, Callable[[], None]] = {}
-"""By device: counts the jobs of this process."""
+"""By device, a function to call after each job: it empties caches at the configured interval."""
 _sharing: dict[str, int] = {}
-"""By device: workers that its memory was last divided among."""
+"""By device, the number of workers that its memory was last divided among."""
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class SweepContext:
     """What all groups of a sweep have in common."""
 
     settings: Settings
     plan: Plan
     config: PerformanceConfig
     samples: tuple[Group, ...] = ()
-    """Groups that a worker does first."""
+    """Groups that a worker does as warm-up."""
     short: Settings | None = None
-    """With these settings."""
+    """Settings of the warm-up."""
     work: JobWork | None = None
-    """Does the jobs; None: `do_jobs`."""
+    """The function that does the jobs of a group; None: `do_jobs`."""
 
 
-class Worked(NamedTuple):
-    """A group that was done."""
+class GroupResult(NamedTuple):
+    """The result of one group."""
 
     outcomes: list[Outcome]
     slot: str
     process: int
     seconds: float
     cpu_seconds: float
-    """Of all threads of the process."""
+    """CPU time of all threads of the process."""
     cores: int
-    """That it might have used."""
+    """Number of cores that the process could use."""
 
 
-def prepare(orders: Orders, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """The first work of a worker: torch's switches, and small jobs: libraries are loaded and kernels compiled.
+def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+    """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
 
-    :param learned: the ways of the forward pass that workers before this one have chosen.
+    :param learned: the ways of the forward pass that earlier workers have chosen.
     """
     from reference_trainer.ssm import fastest
 
-    _divide(orders, slot)
+    _divide(context, slot)
     for choices in learned:
-        fastest.choose(choices)
-    _emptying[slot.device] = emptying(orders.config, slot.device)
-    for group in orders.samples:
-        (orders.work or do_jobs)(group, orders.short or orders.settings, orders.plan, slot.device)
+        fastest.adopt(choices)
+    _emptying[slot.device] = emptying(context.config, slot.device)
+    for group in context.samples:
+        (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
     marks.worked()
     return replace(memory_use(slot.device), learned=fastest.choices())
 
 
-def do(orders: Orders, group: Group, slot: WorkerSlot) -> Worked:
-    """The jobs of a group."""
-    if _sharing.get(slot.device) != slot.sharing:  # the first worker of a device begins before there are others
-        _divide(orders, slot)
+def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
+    """Do the jobs of a group."""
+    if _sharing.get(slot.device) != slot.sharing:  # the first worker of a device starts before the others
+        _divide(context, slot)
     began, cpu = time.perf_counter(), time.process_time()
-    outcomes = (orders.work or do_jobs)(group, orders.settings, orders.plan, slot.device)
+    outcomes = (context.work or do_jobs)(group, context.settings, context.plan, slot.device)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if after := _emptying.get(slot.device):
         for _ in group:
             after()
     marks.worked()
-    return Worked(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
+    return GroupResult(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
 
 
-def _divide(orders: Orders, slot: WorkerSlot) -> None:
-    apply(orders.config, slot.device, sharing=slot.sharing)
+def _divide(context: SweepContext, slot: WorkerSlot) -> None:
+    apply(context.config, slot.device, sharing=slot.sharing)
     _sharing[slot.device] = slot.sharing
 
 
@@ -135,10 +135,10 @@ _PASSES_OF_AN_UPDATE: Final = 3  # forward, and twice that backward
 
 
 def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, ...]:
-    """Jobs that are done together, in the order in which they are begun.
+    """Divide jobs into groups that are done together, in the order in which they are started.
 
-    As found that is the order of the jobs. In a pool those come first that may take longest: one that begins last
-    would leave all other workers without work.
+    As found that is the order of the jobs. In a pool those that may take longest come first: a long job that begins
+    last would leave the other workers idle.
     """
     jobs = tuple(jobs)
     if plan.batched_seeds:
@@ -155,9 +155,9 @@ def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, 
 
 
 def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
-    """What a worker does before it is measured: a group of every method and dimension, cut short.
+    """Choose the warm-up of a worker: a group of every method and dimension, and settings that cut it short.
 
-    Kernels are compiled by that, and the ways of the recurrence measured at the sizes that are to come.
+    The warm-up compiles kernels and measures the ways of the recurrence at the sizes of the sweep.
     """
     samples = {group[0][::2]: group for group in jobs}  # (method, dim)
     guesses = 64 if plan.batched_draws else 2

@@ -1,8 +1,8 @@
 """Guess and check: students are drawn until one fits the measurements.
 
-It is the first of them by number, in every way of doing it: guesses are numbered and drawn from counters, so that a
-batch holds the same students as were drawn one after the other. What a batch draws beyond the one that fits is thrown
-away, and counted neither as a guess nor as work.
+Every way finds the same student, the first by number: guesses are numbered and drawn from counters, so that a batch
+holds the same students as draws one by one. Guesses of a batch after the one that fits are discarded, and count neither
+as guesses nor as work.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     import torch
 
 FIRST_BATCH: Final = 64
-"""Guesses, of each job."""
+"""Guesses per job in the first batch."""
 CHEAPER: Final = 0.95
-"""Batches are doubled as long as a guess costs less than this part of what it cost in the best batch before: what a
-doubled batch saves of launches it may lose by what no cache holds, and the last one draws too many."""
+"""The batch is doubled while a guess takes less than this share of its time in the best earlier batch. A larger batch
+saves launches but may no longer fit into a cache, and the last batch draws more than needed."""
 CPU_BYTES: Final = 64 << 20
-"""Most memory of a batch on a CPU, where workers share it."""
+"""Maximum bytes of a batch on a CPU, whose memory is shared by workers."""
 GPU_SHARE: Final = 8
-"""Likewise on a GPU: this part of what is free."""
+"""On a GPU a batch takes at most 1 / GPU_SHARE of the free memory."""
 
 
 def search(
     jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
 ) -> list[Fit]:
-    """The first guess of each job whose training loss is low enough; else, at the cap, the best one seen.
+    """Find the first guess of each job whose training loss is low enough; if there is none, take the best one.
 
     :param jobs: of one rank and dimension, in the order of the data's S.
     """
@@ -56,7 +56,7 @@ def search(
 
 
 def _way(plan: Plan, data: Data, *, students: int, dim: int, device: torch.device) -> str:
-    """Of the forward pass: chosen once, at the size of the first batch; larger ones do more of the same."""
+    """The way of the forward pass, chosen once, at the size of the first batch."""
     if plan.recurrence == "loop":
         return "loop"
     from reference_trainer.ssm.fastest import fastest
@@ -75,7 +75,7 @@ class _Best:
 
 
 def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog) -> Fit:
-    """A guess, a look at its loss, the next guess."""
+    """Draw and check one guess at a time."""
     from reference_trainer.ssm.draws import guesses
     from reference_trainer.ssm.forward import respond
 
@@ -101,7 +101,7 @@ def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torc
 
 
 class _Search:
-    """All jobs of a group draw together, each the same number of guesses at a time, until each has its own."""
+    """Draws for all jobs of a group together, the same number of guesses for each, until each has a guess that fits."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Search:
         self._jobs, self._data, self._settings, self._plan = jobs, data, settings, plan
         self._device, self._log = device, log
         self._open = list(range(len(jobs)))
-        """Rows of the jobs that have found none yet."""
+        """Rows of the jobs that have no fitting guess yet."""
         self._best: dict[int, _Best] = {}
         dim = jobs[0].dim
         self._batches = _Batches(_bytes_of_a_guess(dim, data), device) if plan.batched_draws else None
@@ -151,7 +151,7 @@ class _Search:
         ]
 
     def _batch(self, first: int, count: int) -> None:
-        """Draw and look at guesses `first` to `first + count` of all open jobs. The host waits once."""
+        """Draw and check guesses `first` to `first + count` of all open jobs. The host waits once."""
         from reference_trainer.ssm.draws import guesses_of
 
         jobs = [self._jobs[row] for row in self._open]
@@ -175,10 +175,10 @@ class _Search:
                 self._open.remove(row)
 
     def _outputs(self, students: Students, count: int) -> torch.Tensor:
-        """What comes out of the open jobs' students, (jobs, count, N)."""
+        """The outputs of the open jobs' students, (jobs, count, N)."""
         from reference_trainer.ssm.forward import respond
 
-        inputs = self._data.inputs[self._open]  # of each job once, for all of its guesses
+        inputs = self._data.inputs[self._open]  # one row per job, used by all of its guesses
         outputs = respond(students, inputs, self._way, outputs_only=True)
         return outputs.view(len(self._open), count, -1)
 
@@ -193,9 +193,9 @@ class _Search:
         outputs: torch.Tensor,
         students: Students,
     ) -> None:
-        """Of the guesses at which one is due, as one after the other would have: up to the one that fits.
+        """Report the guesses for which a report is due, as if they had been drawn one by one, up to the one that fits.
 
-        :param ends: of each job, the last guess of the batch that is looked at.
+        :param ends: for each job, the last guess of the batch that counts.
         """
         due = [number - 1 - first for number in self._log.due_in(first + 1, first + count)]
         reported_at = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]
@@ -211,9 +211,9 @@ class _Search:
 
 
 class _Batches:
-    """How many guesses of each job are drawn at once.
+    """Decides how many guesses of each job are drawn at once.
 
-    :param bytes_each: of a guess, about.
+    :param bytes_each: approximate bytes of a guess.
     """
 
     def __init__(self, bytes_each: int, device: torch.device) -> None:
@@ -221,33 +221,33 @@ class _Batches:
 
         free = torch.cuda.mem_get_info(device)[0] // GPU_SHARE if device.type == "cuda" else CPU_BYTES
         self._most = max(1, free // bytes_each)
-        """Guesses of all jobs together."""
+        """Maximum guesses of all jobs together."""
         self._size = FIRST_BATCH
         self._least = float("inf")
-        """Seconds of a guess in the best batch."""
+        """Seconds per guess in the best batch."""
 
     def size(self, jobs: int) -> int:
         return max(1, min(self._size, self._most // jobs))
 
     def took(self, seconds: float) -> None:
-        """Seconds of a guess in the batch that was last."""
+        """Note the seconds per guess of the last batch."""
         if seconds < CHEAPER * self._least:
             self._size *= 2
         self._least = min(self._least, seconds)
 
     def halve(self, size: int) -> None:
-        """A batch of so many was too large."""
+        """Note that a batch of this size did not fit into memory."""
         self._size, self._most = size // 2, min(self._most, max(1, self._most // 2))
 
 
 def _bytes_of_a_guess(dim: int, data: Data) -> int:
-    """Of its parameters, its states over time, or a power of each, and what it is driven with; in fp64 as found."""
+    """The bytes of its parameters, its states over time or powers of a, and its inputs; in fp64 as found."""
     _, measured, length = data.inputs.shape
     return data.inputs.element_size() * (dim * (3 + length + 3 * measured) + 2 * measured * length)
 
 
 def _look(losses: torch.Tensor, wanted: float) -> list[tuple[int, float]]:
-    """Of each job's guesses (jobs, count) the first that is good enough, else the best: (place, loss). A wait."""
+    """Wait for (index, loss) of each job's first guess (jobs, count) that is good enough, else of its best."""
     import torch
 
     below = losses < wanted

@@ -1,7 +1,7 @@
-"""The optimisation test of the case: what the cures change in data generation, forward pass, training and memory.
+"""Measures what the fixes change in data generation, forward pass, training and memory.
 
-As found and cured are measured by turns, in one process: each turn gives a ratio, and what is told is their median with
-an interval that supposes nothing of how they are spread. What the case promised stands beside what is measured.
+The as-found and the fixed program are measured in alternation, in one process. Each round gives a ratio; the result is
+the median ratio with a distribution-free interval, beside the saving that was claimed for the fixes beforehand.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from reference_trainer.ssm.fastest import Choices
 
 SCHEMA: Final = "ssm-optimizations/1"
-"""Of the JSON. Its number rises when a key changes its meaning or goes."""
+"""Schema of the JSON. Its number increases when a key changes its meaning or is removed."""
 SECONDS: Final = 10.0
-"""Measured time of a part, about."""
+"""Approximate measuring time of each part."""
 LEAST_ROUNDS: Final = 7
-"""Of fewer than 6 the interval would be of less than 95%."""
+"""With fewer than 6 rounds the interval would cover less than 95%."""
 MOST_ROUNDS: Final = 301
 MEMORY_ROUNDS: Final = 3
-"""Each in a process of its own, which takes seconds to start."""
+"""Rounds of the measurement of memory: each starts two processes, which takes seconds."""
 MOST_SEEDS: Final = 10
-PROMISED: Final = {"data generation": (0.30, 0.50), "training": (0.25, 0.35)}
-"""Shares of the time that the case promised to save."""
+CLAIMED: Final = {"data generation": (0.30, 0.50), "training": (0.25, 0.35)}
+"""Shares of the time that the fixes were claimed to save, before anything was measured: lowest and highest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Median of the rounds' ratios, cured over as found, with an interval of at least 95%."""
+    """Median of the rounds' ratios, fixed over as found, with an interval of at least 95%."""
 
     value: float
     low: float
@@ -58,27 +58,27 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that both do, for all seeds of a combination."""
+    """A part of the work that both programs do, for all seeds of a combination."""
 
     name: str
     as_found: Callable[[], object]
-    cured: Callable[[], object]
+    fixed: Callable[[], object]
 
 
 def run(
     settings: Settings,
-    cured: Plan,
+    fixed: Plan,
     *,
     device: str,
     result: Path | None = None,
     config: PerformanceConfig | None = None,
 ) -> int:
-    """Measure, print the table, write the JSON; the exit code.
+    """Measure, print the table, write the JSON, and return the exit code.
 
-    :param cured: what is held against as found.
+    :param fixed: the plan that is compared with the as-found program.
     :param device: cpu, cuda:0, ...
-    :param config: as this process has applied it; processes that measure memory apply it too.
-    :raises TrainerError: the file cannot be written, or memory ran out.
+    :param config: the configuration that this process has applied; processes that measure memory apply it too.
+    :raises TrainerError: the file cannot be written, or there was not enough memory.
     """
     from concurrent.futures.process import BrokenProcessPool
 
@@ -87,12 +87,14 @@ def run(
 
     if result:
         check_output("--result", result)
-    duration = f"some {SECONDS:g} s a part and {LEAST_ROUNDS} turns at least, then the memory of both"
-    print(f"as found and cured in turns, {duration}", flush=True)
+    duration = f"about {SECONDS:g} s per part and at least {LEAST_ROUNDS} rounds, then the memory of both"
+    print(f"measuring as found and fixed in alternation: {duration}", flush=True)
     try:
-        document = measured(settings, cured, device=device, seconds=SECONDS, config=config)
+        document = measured(settings, fixed, device=device, seconds=SECONDS, config=config)
     except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
-        raise TrainerError("memory ran out, or a process was killed: smaller --student-dims or --num-seeds") from None
+        raise TrainerError(
+            "out of memory, or a process was killed: use smaller --student-dims or --num-seeds"
+        ) from None
     Console(width=None if sys.stdout.isatty() else 100).print(table(document))
     for line in notes(document):
         print(line)
@@ -102,13 +104,13 @@ def run(
 
 
 def measured(
-    settings: Settings, cured: Plan, *, device: str, seconds: float, config: PerformanceConfig | None = None
+    settings: Settings, fixed: Plan, *, device: str, seconds: float, config: PerformanceConfig | None = None
 ) -> dict[str, Any]:
-    """All figures, as values for JSON.
+    """Measure everything; return it as values for JSON.
 
-    :param settings: the largest student and the first rank of these, and their first seeds.
-    :param cured: what is held against as found.
-    :param seconds: of each part.
+    :param settings: their largest student, first rank and first seeds are measured.
+    :param fixed: the plan that is compared with the as-found program.
+    :param seconds: measuring time of each part.
     """
     import torch
 
@@ -119,17 +121,17 @@ def measured(
         student_dims=(max(settings.student_dims),),
     )
     where = torch.device(device)
-    as_found, fixed = _Side(smaller, Plan(), where), _Side(smaller, cured, where)
+    as_found_side, fixed_side = _Side(smaller, Plan(), where), _Side(smaller, fixed, where)
     parts = [
-        Part("data generation", as_found.data, fixed.data),
-        Part("forward", as_found.forward, fixed.forward),
-        Part("training", as_found.descend, fixed.descend),
-        Part("guess and check", as_found.check, fixed.check),
+        Part("data generation", as_found_side.data, fixed_side.data),
+        Part("forward", as_found_side.forward, fixed_side.forward),
+        Part("training", as_found_side.descend, fixed_side.descend),
+        Part("guess and check", as_found_side.check, fixed_side.check),
     ]
     wanted = {"training": smaller.gd, "guess and check": smaller.gnc}
     rows = [_times(part, where, seconds) for part in parts if wanted.get(part.name, True)]
     config = config or PerformanceConfig()
-    rows.append(_memory(smaller, cured, device, config))
+    rows.append(_memory(smaller, fixed, device, config))
     return {
         "schema": SCHEMA,
         "device": device,
@@ -139,15 +141,15 @@ def measured(
         "dim": smaller.student_dims[0],
         "measurements": smaller.measurements,
         "sequence_length": smaller.sequence_length,
-        "cured": asdict(cured),
+        "cured": asdict(fixed),
         "performance": asdict(config),
         "rows": rows,
-        "results": _agreement(as_found, fixed),
+        "results": _agreement(as_found_side, fixed_side),
     }
 
 
 class _Side:
-    """The parts of the work, in one of both ways."""
+    """The parts of the work under one plan."""
 
     def __init__(self, settings: Settings, plan: Plan, device: torch.device) -> None:
         self._settings, self._plan, self._device = settings, plan, device
@@ -155,7 +157,7 @@ class _Side:
         self._data = [self._measure(group) for group in self._groups(GD)]
         self._students = [self._initial(group) for group in self._groups(GD)]
         self.fits: dict[str, list[Fit]] = {}
-        """By method, of the last time."""
+        """The fits of the last run, by method."""
 
     def _groups(self, method: str) -> list[tuple[Job, ...]]:
         jobs = self._jobs[method]
@@ -172,13 +174,13 @@ class _Side:
         return initial(jobs, self._settings.init_scale, device_data=self._plan.device_data, device=self._device)
 
     def data(self) -> None:
-        """Measurements, and what gradient descent begins with."""
+        """Make the measurements and the initial students of gradient descent."""
         for group in self._groups(GD):
             self._measure(group)
             self._initial(group)
 
     def forward(self) -> None:
-        """Outputs and impulse responses of the students that gradient descent begins with."""
+        """Compute outputs and impulse responses of the initial students of gradient descent."""
         import torch
 
         from reference_trainer.ssm.forward import respond
@@ -194,7 +196,7 @@ class _Side:
         self._fit(GNC, guess_and_check.search)
 
     def all(self) -> None:
-        """Both methods, where they are asked for."""
+        """Run the methods that were requested."""
         if self._settings.gd:
             self.descend()
         if self._settings.gnc:
@@ -213,17 +215,17 @@ def _all_jobs(settings: Settings) -> tuple[Job, ...]:
 
 
 def _times(part: Part, device: torch.device, seconds: float) -> dict[str, Any]:
-    """A row of seconds: all seeds of the combination."""
-    sides = {"found": part.as_found, "cured": part.cured}
+    """Measure a row of seconds, for all seeds of the combination."""
+    sides = {"as_found": part.as_found, "fixed": part.fixed}
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for side in sides.values():  # compiles, and measures the ways
+    for side in sides.values():  # compiles kernels and chooses the ways of the forward pass
         side()
     until, done = time.perf_counter() + seconds, 0
     while done < LEAST_ROUNDS or (done < MOST_ROUNDS and time.perf_counter() < until):
-        for name in sorted(sides, reverse=bool(done % 2)):  # so that none always comes first
+        for name in sorted(sides, reverse=bool(done % 2)):  # so that neither always comes first
             times[name].append(_seconds(sides[name], device))
         done += 1
-    return _row(part.name, "s", times["found"], times["cured"])
+    return _row(part.name, "s", times["as_found"], times["fixed"])
 
 
 def _seconds(side: Callable[[], object], device: torch.device) -> float:
@@ -241,26 +243,26 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _row(name: str, unit: str, as_found: Sequence[float], cured: Sequence[float]) -> dict[str, Any]:
-    """Medians of both, and their ratio; it is None where as found took nothing."""
+def _row(name: str, unit: str, as_found: Sequence[float], fixed: Sequence[float]) -> dict[str, Any]:
+    """Medians of both, and their ratio, which is None if an as-found or fixed value is 0."""
     ratio = None
     if all(as_found):
-        ratio = asdict(median_ratio([after / before for before, after in zip(as_found, cured, strict=True)]))
+        ratio = asdict(median_ratio([after / before for before, after in zip(as_found, fixed, strict=True)]))
     return {
         "name": name,
         "unit": unit,
         "as_found": statistics.median(as_found),
-        "cured": statistics.median(cured),
+        "cured": statistics.median(fixed),
         "ratio": ratio,
-        "promised_saving": PROMISED.get(name),
+        "promised_saving": CLAIMED.get(name),
     }
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
-    """Their median, and the order statistics between which the true one lies in at least 95 of 100 cases.
+    """The median of ratios, and the order statistics between which the true median lies in at least 95 of 100 cases.
 
-    Each round falls below the true median or not, as a coin does (the interval of the sign test); of fewer than 6
-    rounds, it is their range, and says less.
+    Each round falls below the true median with probability 1/2 (the interval of the sign test). With fewer than 6
+    rounds the interval is their range and covers less.
     """
     from scipy.special import bdtr
 
@@ -271,35 +273,35 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
     return Ratio(statistics.median(ordered), ordered[left_out], ordered[n - 1 - left_out], n)
 
 
-def _memory(settings: Settings, cured: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
-    """A row of bytes: at most, beyond what a process has that did a small job before; both methods, all seeds."""
+def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
+    """Measure a row of bytes: the peak beyond what a process holds after a small job; both methods, all seeds."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     from reference_trainer.ssm import fastest
 
-    plans = {"found": Plan(), "cured": cured}
+    plans = {"as_found": Plan(), "fixed": fixed}
     chosen = fastest.choices()
     peaks: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
-        for name, plan in plans.items():  # a process each: what one has freed, its next job would use again
+        for name, plan in plans.items():  # one process for each: it would reuse memory that an earlier job freed
             with ProcessPoolExecutor(1, get_context("spawn"), apply, (config, device)) as pool:
                 peaks[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
-    return _row("memory", "bytes", peaks["found"], peaks["cured"])
+    return _row("memory", "bytes", peaks["as_found"], peaks["fixed"])
 
 
 def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> int:
-    """Bytes that all seeds of a combination take at most. In a process of its own.
+    """Peak bytes of all seeds of a combination, measured in a process of its own.
 
-    :param chosen: forward passes of this size as another process chose them. To try them here would be counted, and
-        before it begins it would leave memory that the work then uses unseen.
+    :param chosen: the ways of the forward pass that another process chose. Trying them inside the measurement would be
+        counted; trying them before it would leave free memory that hides the work's own.
     """
     import torch
 
     from reference_trainer.ssm import fastest
 
     torch.set_num_threads(1)
-    fastest.choose(chosen)
+    fastest.adopt(chosen)
     where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
     _Side(small, plan, where).all()  # imports and compiles
@@ -308,15 +310,14 @@ def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> i
     return peak.bytes
 
 
-def _agreement(as_found: _Side, cured: _Side) -> dict[str, Any]:
-    """Whether both came to the same: numbers of epochs and guesses, and how far losses are apart."""
-    pairs = [pair for method in as_found.fits for pair in zip(as_found.fits[method], cured.fits[method], strict=True)]
-    apart = [
-        abs(smaller.train_loss - cured_fit.train_loss) / max(abs(smaller.train_loss), 1e-9)
-        for smaller, cured_fit in pairs
+def _agreement(as_found: _Side, fixed: _Side) -> dict[str, Any]:
+    """Compare the results of both: numbers of epochs and guesses, and losses."""
+    pairs = [pair for method in as_found.fits for pair in zip(as_found.fits[method], fixed.fits[method], strict=True)]
+    differences = [
+        abs(before.train_loss - after.train_loss) / max(abs(before.train_loss), 1e-9) for before, after in pairs
     ]
-    same = [(smaller.epochs, smaller.guesses) == (cured_fit.epochs, cured_fit.guesses) for smaller, cured_fit in pairs]
-    return {"jobs": len(pairs), "same_epochs_and_guesses": sum(same), "largest_difference_of_losses": max(apart)}
+    same = [(before.epochs, before.guesses) == (after.epochs, after.guesses) for before, after in pairs]
+    return {"jobs": len(pairs), "same_epochs_and_guesses": sum(same), "largest_difference_of_losses": max(differences)}
 
 
 def table(document: dict[str, Any]) -> Table:
@@ -326,7 +327,7 @@ def table(document: dict[str, Any]) -> Table:
     title = f"{document['seeds']} seeds, rank {document['rank']}, dimension {document['dim']}, {document['device']}"
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     drawn.add_column("part", no_wrap=True)
-    for name in ("as found", "cured", "cured / as found", "saved", "promised"):
+    for name in ("as found", "fixed", "fixed / as found", "saved", "claimed"):
         drawn.add_column(name, justify="right", no_wrap=True)
     for row in document["rows"]:
         drawn.add_row(*_cells(row))
@@ -335,13 +336,13 @@ def table(document: dict[str, Any]) -> Table:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     texts = [_shown(row[side], row["unit"]) for side in ("as_found", "cured")]
-    promised = "{:.0%} to {:.0%}".format(*row["promised_saving"]) if row["promised_saving"] else "-"
+    claimed = "{:.0%} to {:.0%}".format(*row["promised_saving"]) if row["promised_saving"] else "-"
     ratio = row["ratio"]
     if ratio is None:
-        return row["name"], *texts, "none as found", "-", promised
+        return row["name"], *texts, "undefined", "-", claimed
     interval = "{} ({} to {})".format(*(_short(ratio[name]) for name in ("value", "low", "high")))
     saved = f"{1 - ratio['value']:.1%}" if ratio["value"] < 1 else "none"
-    return row["name"], *texts, interval, saved, promised
+    return row["name"], *texts, interval, saved, claimed
 
 
 def _shown(value: float, unit: str) -> str:
@@ -355,13 +356,13 @@ def _short(value: float) -> str:
 
 
 def notes(document: dict[str, Any]) -> list[str]:
-    """What the table needs to be understood."""
+    """The notes below the table, which explain it."""
     results = document["results"]
     rounds = {row["ratio"]["n"] for row in document["rows"] if row["ratio"]}
     same, jobs = results["same_epochs_and_guesses"], results["jobs"]
-    lost = results["largest_difference_of_losses"]
+    largest = results["largest_difference_of_losses"]
     return [
-        f"Medians of {min(rounds)} to {max(rounds)} rounds by turns with intervals of 95%; of memory the range.",
-        "Saved, promised: shares of the time, by what was measured here and by the case.",
-        f"{same} of {jobs} jobs took as many epochs or guesses in both ways; losses differ by a part of {lost:.1e}.",
+        f"Medians of {min(rounds)} to {max(rounds)} alternating rounds with 95% intervals; for memory their range.",
+        "Saved: share of the time, measured here; claimed: the share that was stated for the fixes beforehand.",
+        f"{same} of {jobs} jobs took as many epochs or guesses in both; losses differ by {largest:.1e} or less.",
     ]

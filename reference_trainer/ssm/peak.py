@@ -1,4 +1,4 @@
-"""What a piece of work takes of memory at most: on a GPU torch's peak, on a CPU what the process grew by."""
+"""Measures the peak memory of a piece of work: on a GPU torch's peak, on a CPU the growth of the process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Peak:
-    """A context; `bytes` after it. What the process had before and uses again is not counted on a CPU.
+    """A context that sets `bytes` at its end. On a CPU, memory that the process held before is not counted.
 
-    Linux forgets the largest resident size on request (proc_pid_clear_refs(5)); where it cannot, only growth beyond the
-    largest size that the process ever had is seen. Who reads that size from outside, as the profiler does, sees that of
-    the last context only.
+    Linux resets the peak resident size on request (proc_pid_clear_refs(5)); where it cannot, only growth beyond the
+    largest size that the process ever had is seen. A reader outside the process, such as the profiler, then sees the
+    peak since the last reset only.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,7 +48,7 @@ class Peak:
 
 
 def most_resident() -> int:
-    """The largest resident size of this process in bytes, since it was last forgotten."""
+    """The peak resident size of this process in bytes, since the last reset."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):

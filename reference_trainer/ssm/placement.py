@@ -1,4 +1,4 @@
-"""Which devices get work, and how many workers each: by what is free, and by what a worker was seen to take."""
+"""Decides which devices get work and how many workers each, from free memory and the memory of a first worker."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ AUTO: Final = "auto"
 
 
 class WorkerSlot(NamedTuple):
-    """Where a worker works."""
+    """The device that a worker uses."""
 
     device: str
-    """As torch calls it in the worker: cpu, cuda:0, ..."""
+    """Torch's name for it in the worker: cpu, cuda:0, ..."""
     name: str
-    """The same, unique among all machines."""
+    """Name of the device, unique among all machines."""
     sharing: int = 1
-    """Workers that share its memory."""
+    """Number of workers that share the device's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What the first work of a worker left: memory of its device in bytes, None: not known; and what it found out."""
+    """Memory of a worker's device in bytes after its first work (None: unknown), and what the worker learned."""
 
     used: int | None
-    """What that worker holds."""
+    """Memory that the worker holds."""
     total: int | None
     free: int | None = None
     learned: Any = None
-    """What further workers of the same machine need not find out for themselves; picklable."""
+    """What later workers of the same machine need not measure themselves; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What is known of a device before a sweep is on it."""
+    """The state of a device before the sweep uses it."""
 
     name: str
     total: int | None
     """Bytes."""
     free: int | None
     load: float | None
-    """Share of it that others keep busy; None: not known."""
+    """Share of it that other programs use; None: unknown."""
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """The kind of device, cpu or cuda, that goes by that name here, and a note for whoever reads of it.
+    """The kind of device, cpu or cuda, that has this name on this machine, and a note for the user.
 
-    `auto` takes CUDA where there is one.
+    `auto` selects CUDA if it is available.
 
-    :raises TrainerError: there is no such name, or no such device.
+    :raises TrainerError: the name is invalid, or there is no such device.
     """
     kind, _, number = name.partition(":")
     if name not in (AUTO, CPU, CUDA) and not (kind == CUDA and number.isdecimal()):
@@ -71,14 +71,14 @@ def kind_of(name: str) -> tuple[str, str]:
     if name != AUTO:
         raise TrainerError(f"device {name}: {missing}")
     no_driver = missing.startswith(cuda_probe.NO_DRIVER)
-    return CPU, "" if no_driver else f"there is a GPU, but CUDA was not taken: {missing}"
+    return CPU, "" if no_driver else f"there is a GPU, but CUDA cannot be used: {missing}"
 
 
-def look_around(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:
-    """Those devices of that name that are free enough, the least busy first.
+def find_free_devices(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:
+    """Find the devices of that name that are free enough; the least busy comes first.
 
-    :param workers: as many, whatever they take; None: as many as there is place for.
-    :raises TrainerError: none is.
+    :param workers: number of workers, whatever memory they take; None: as many as fit.
+    :raises TrainerError: no device is free.
     """
     kind, _ = kind_of(name)
     looks = [look(CPU)] if kind == CPU else [look(gpu) for gpu in _gpus(name)]
@@ -92,29 +92,29 @@ def look_around(name: str, config: PerformanceConfig, workers: int | None = None
 
 
 def look(name: str) -> Device:
-    """At a device, now."""
+    """The current state of a device."""
     stats = get_memory_stats(name)
     return Device(name, stats.total, stats.free, _load(name))
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Devices and what each may hold."""
+    """The devices of a sweep, and the limits on what they may hold."""
 
     devices: tuple[Device, ...]
     max_memory: float = 1.0
     """Share of a device's memory that may be in use."""
     workers: int | None = None
-    """That were asked for."""
+    """Number of requested workers."""
     left_out: tuple[str, ...] = ()
     """Devices that get no work, and why."""
     limit: int | None = None
-    """Workers that would have work; more are not started."""
+    """Maximum number of workers, since more would have no work."""
 
     @property
     def kind(self) -> str:
@@ -122,13 +122,13 @@ class Placement:
         return CPU if self.devices[0].name == CPU else CUDA
 
     def first(self) -> list[WorkerSlot]:
-        """One worker a device: what it takes is not known yet."""
+        """One worker per device: the memory that it takes is unknown."""
         return [WorkerSlot(device.name, device.name) for device in self.devices[: self._at_most(self.workers)]]
 
     def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
         """The other workers, device by device in turn.
 
-        :param taken: by the first worker of each device.
+        :param memory_use: what the first worker of each device took.
         """
         if self.workers is not None:
             more = (self._at_most(self.workers) or 0) - len(memory_use)
@@ -136,7 +136,7 @@ class Placement:
             return [WorkerSlot(name, name) for name in names]
         remaining = [self._fit(device, use) - 1 for device, use in zip(self.devices, memory_use, strict=False)]
         slots: list[WorkerSlot] = []
-        # each worker takes a core to launch from, on whichever device
+        # each worker needs a core to launch from, whatever its device
         room = self._at_most(cores()) or 0
         while len(slots) + len(memory_use) < room and any(count > 0 for count in remaining):
             for number, device in enumerate(self.devices[: len(memory_use)]):
@@ -150,17 +150,17 @@ class Placement:
         return min(limits) if limits else None
 
     def share(self, memory_use: MemoryUse) -> float:
-        """Of a device that a worker gets by its memory, above 0 and at most 1."""
+        """Share of a device that a worker gets because of its memory, above 0 and at most 1."""
         if not memory_use.used or not memory_use.total:
             return 1.0
         return min(1.0, memory_use.used / (self.max_memory * memory_use.total))
 
     def _fit(self, device: Device, memory_use: MemoryUse) -> int:
-        """Workers that the device's memory holds, one at least: it is there already."""
+        """Number of workers that fit into the device's memory; at least one, which is there already."""
         before, after = device.free, memory_use.free
         used = memory_use.used or 0
         if device.name != CPU and before is not None and after is not None:
-            used = max(used, before - after)  # what the allocator does not know: CUDA itself takes some hundred MB
+            used = max(used, before - after)  # not in the allocator's count: CUDA itself takes some hundred MB
         if not used or device.total is None or before is None:
             return 1 if device.name != CPU else cores()
         allowed = self.max_memory * device.total - (device.total - before)
@@ -168,13 +168,13 @@ class Placement:
 
 
 def shared(slots: Sequence[WorkerSlot]) -> list[WorkerSlot]:
-    """The same, each with the number of them that are on its device."""
+    """The slots, each with the number of slots on its device."""
     counts = Counter(slot.name for slot in slots)
     return [slot._replace(sharing=counts[slot.name]) for slot in slots]
 
 
 def memory_use(name: str) -> MemoryUse:
-    """What this process takes of a device now."""
+    """The memory that this process uses on a device now."""
     stats = get_memory_stats(name)
     used = stats.allocated if name == CPU else stats.reserved
     return MemoryUse(used, stats.total, stats.free)
@@ -183,11 +183,11 @@ def memory_use(name: str) -> MemoryUse:
 def _gpus(name: str) -> list[str]:
     import torch
 
-    there = [f"{CUDA}:{number}" for number in range(torch.cuda.device_count())]
+    available = [f"{CUDA}:{number}" for number in range(torch.cuda.device_count())]
     if name in (AUTO, CUDA):
-        return there
-    if name not in there:
-        raise TrainerError(f"device {name}: there is none, choose one of {', '.join(there)}")
+        return available
+    if name not in available:
+        raise TrainerError(f"device {name}: there is no such device, choose one of {', '.join(available)}")
     return [name]
 
 
@@ -198,12 +198,12 @@ def _load(name: str) -> float | None:
 
     try:
         return torch.cuda.utilization(name) / 100
-    except Exception:  # noqa: BLE001 - NVML and torch have errors of their own; whatever it is: the load is not known
+    except Exception:  # noqa: BLE001 - NVML and torch raise errors of their own; after any of them the load is unknown
         return None
 
 
 def _too_busy(device: Device, config: PerformanceConfig) -> str:
-    """Why a device gets no work; empty: it does."""
+    """Why a device gets no work; empty: it gets work."""
     if config.max_load < 1 and device.load is not None and device.load > config.max_load:
         return f"{device.name} is busy at {device.load:.0%}, max_load is {config.max_load:.0%}"
     if device.total and device.free is not None and 1 - device.free / device.total > config.max_memory:

@@ -1,4 +1,4 @@
-"""The choices of a job and of the sweep, and the fixes that change them: the default of each choice is the illness."""
+"""The choices of a job and of the sweep, and the fixes that change them: the defaults are the slow program."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from reference_trainer.fixes import Fix, FixSet
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The choices; the defaults are as found."""
+    """The choices; the defaults are the as-found program."""
 
     device_data: bool = False
-    """False: made on the host in fp64 and moved | True: made where it is used, in fp32"""
+    """False: data is made on the host in fp64 and copied | True: data is made where it is used, in fp32"""
     recurrence: str = "loop"
-    """loop: a Python loop over time, of mixed dtypes | measured: the way that is fastest at these sizes"""
+    """loop: a Python loop over time with mixed dtypes | measured: the fastest way at these sizes"""
     batched_draws: bool = False
-    """False: one guess is drawn and checked at a time | True: many, and one wait for all of them"""
+    """False: one guess is drawn and checked at a time | True: many are, with one wait for all of them"""
     quiet: bool = False
-    """False: every report writes whole tensors | True: first values, at intervals"""
+    """False: every report writes whole tensors | True: reports at growing intervals write the first values"""
     batched_seeds: bool = False
-    """False: a seed at a time | True: all seeds of a combination are one batch dimension"""
+    """False: one seed is fitted at a time | True: all seeds of a combination form a batch dimension"""
     flat: bool = False
-    """False: one job after another | True: all of them go into one pool of workers"""
+    """False: jobs run one after another | True: all jobs go into one pool of workers"""
 
 
 # In the order of the ladder. The code that a fix switches on is named by its module below `reference_trainer.ssm`.
@@ -32,13 +32,13 @@ FIXES: Final = (
         name="device-data",
         does="Draw teachers, measurements and students where they are used, in fp32, by one kernel.",
         code="draws, kernels.fill",
-        removes="measurements and first parameters that are drawn on the host in fp64 and moved",
+        removes="measurements and first parameters that are drawn on the host in fp64 and copied",
         rule="host-data",
         changes={"device_data": True},
     ),
     Fix(
         name="fused-recurrence",
-        does="Do the recurrence as one kernel, as powers or as a convolution: whichever is fastest at these sizes.",
+        does="Compute the recurrence by one kernel, powers or a convolution: whichever is fastest at these sizes.",
         code="forward, fastest",
         removes="a Python loop over time: some launches, and fresh tensors of mixed dtypes, a time step",
         rule="tiny-kernels",

@@ -1,7 +1,7 @@
-"""Reports of fits in progress: whole tensors at every one of them as found; first values, ever more rarely, if quiet.
+"""Reports of fits in progress: as found, whole tensors in each; with `quiet`, the first values at growing intervals.
 
-A report is a line: the job, how far it is, the training loss, and tensors by name. As found every tensor is copied to
-the host and made a list of Python numbers, whatever its size, and a device that works asynchronously is waited for.
+A report is a line: the job, its number of updates or guesses, the training loss, and tensors by name. As found every
+tensor is copied to the host, which waits for an asynchronous device, and becomes a list of Python numbers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import torch
 
 FIRST: Final = 5
-"""Values of a tensor in a quiet report."""
+"""Number of values of a tensor in a quiet report."""
 
 
 class ReportLog:
-    """Where the reports of a group of jobs go: appended to a file, a line at a time, so that workers may share it.
+    """Appends the reports of a group of jobs to a file, one line at a time, so that workers may share it.
 
-    What it costs is counted: `reports`, `logged_values` and `logged_bytes`, and the region `log` around it.
+    Its cost is recorded: the counters `reports`, `logged_values` and `logged_bytes`, and the region `log`.
 
-    :param path: None: reports are made and thrown away.
-    :param every: updates or guesses from one report to the next; of a quiet log the distance doubles with each report.
+    :param path: None: reports are written to /dev/null.
+    :param every: updates or guesses between two reports; in a quiet log the distance doubles with each report.
     :raises TrainerError: the file cannot be opened or written.
     """
 
@@ -48,20 +48,20 @@ class ReportLog:
         os.close(self._file)
 
     def due(self, number: int) -> bool:
-        """Whether there is a report after so many updates or guesses."""
+        """Whether a report is due after this number of updates or guesses."""
         times, remainder = divmod(number, self._every)
         return times > 0 and remainder == 0 and not (self._quiet and times & (times - 1))
 
     def due_in(self, first: int, last: int) -> list[int]:
-        """All numbers from `first` to `last` after which there is one."""
+        """All numbers from `first` to `last` after which a report is due."""
         begin = -(-first // self._every) * self._every
         return [number for number in range(begin, last + 1, self._every) if self.due(number)]
 
     def report(self, jobs: Sequence[Job], numbers: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> None:
         """Write a line for each job.
 
-        :param numbers: of updates or guesses, one for each job.
-        :param tensors: (len(jobs), ...) each; the loss is one of them.
+        :param numbers: the number of updates or guesses of each job.
+        :param tensors: by name, (len(jobs), ...) each; the loss is one of them.
         """
         with marks.region("log"):
             lists = {name: self._read(tensor) for name, tensor in tensors.items()}
@@ -78,16 +78,16 @@ class ReportLog:
 
     def _write(self, line: bytes) -> None:
         try:
-            written = os.write(self._file, line)  # one call a line: others append to the same file
+            written = os.write(self._file, line)  # one call per line, because other workers append to the same file
         except OSError as error:
             raise TrainerError(f"--log {self._path}: {error.strerror}") from None
-        if written < len(line):  # a nearly full disk takes a part
+        if written < len(line):  # a nearly full disk writes a part of it
             raise TrainerError(f"--log {self._path}: {os.strerror(errno.ENOSPC)}, its last line is cut off")
         marks.count("logged_bytes", len(line))
 
 
 def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
-    """What a report of a fit says: the losses are (S,), outputs (S, N)."""
+    """The tensors of a report by name: the losses are (S,), outputs (S, N)."""
     return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
 
 

@@ -203,7 +203,7 @@ class ResultFile:
         )
 
 
-def is_one(path: Path) -> bool:
+def is_result_file(path: Path) -> bool:
     """Whether there is a file of results, which nothing else may write to."""
     if not path.is_file():  # to open a pipe would wait for its writer
         return False

@@ -16,7 +16,7 @@ from reference_trainer.performance import PerformanceConfig, refuse
 from reference_trainer.program import check_output, obey
 from reference_trainer.ssm import group_work, statistics
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
-from reference_trainer.ssm.group_work import Group, JobWork, Orders, Worked, first_work, groups
+from reference_trainer.ssm.group_work import Group, GroupResult, JobWork, SweepContext, first_work, groups
 from reference_trainer.ssm.placement import Placement, kind_of
 from reference_trainer.ssm.plan import Plan, plan, variant_fixes
 from reference_trainer.ssm.problem import Job
@@ -137,7 +137,7 @@ def _silent(line: str) -> None:
 class _Tally:
     """What was done so far, by this sweep."""
 
-    worked: list[Worked] = field(default_factory=list)
+    worked: list[GroupResult] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     retried: int = 0
 
@@ -192,10 +192,10 @@ class _Sweep:
         for why in placement.left_out:
             self._say(f"left out: {why}")
         samples, short = first_work(remaining, self._settings, self._plan)
-        orders = Orders(self._settings, self._plan, self._config, samples, short, self._work)
+        context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
         if remaining:
-            engine.start(placement, partial(group_work.prepare, orders))
-        orders = replace(orders, samples=(), short=None)  # it goes to a worker with every group
+            engine.start(placement, partial(group_work.prepare, context))
+        context = replace(context, samples=(), short=None)  # it goes to a worker with every group
         start_s = time.perf_counter() - self._began
         about = {
             "variant": self._label,
@@ -217,7 +217,7 @@ class _Sweep:
         try:
             if remaining:
                 with utilisation:
-                    self._do(engine, partial(group_work.do, orders), remaining, results)
+                    self._do(engine, partial(group_work.do, context), remaining, results)
         except (KeyboardInterrupt, TrainerError):
             with suppress(TrainerError):  # no room: the outcomes before it are there
                 results.conclude(
@@ -255,7 +255,7 @@ class _Sweep:
                 self._say(f"{_named(group)} failed, {result.reason}: tried once more")
                 yield from group
 
-    def _keep(self, worked: Worked, results: ResultFile) -> None:
+    def _keep(self, worked: GroupResult, results: ResultFile) -> None:
         self._tally.worked.append(worked)
         with marks.region("checkpoint"):
             results.add(worked.outcomes, self._label)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from reference_trainer.ssm.engine import Engine
-from reference_trainer.ssm.group_work import Worked
+from reference_trainer.ssm.group_work import GroupResult
 from reference_trainer.ssm.placement import CPU, cores
 from reference_trainer.ssm.statistics import Used
 
@@ -68,7 +68,7 @@ def _nvml(name: str) -> float:
     return torch.cuda.utilization(name) / 100
 
 
-def used(worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
+def used(worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
     """By device."""
     result: dict[str, Used] = {}
     names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked)])
@@ -82,7 +82,7 @@ def used(worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wal
 
 
 def _utilisation(
-    name: str, worked: Sequence[Worked], engine: Engine, utilisation: Utilisation, wall: float
+    name: str, worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float
 ) -> tuple[float | None, str]:
     if name.endswith(CPU):
         there = worked[0].cores if worked else cores()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import EnginePlugin, Failure, Prepare, R, T, Work, attempt, prepared
-from reference_trainer.ssm.placement import Placement, WorkerSlot, look_around
+from reference_trainer.ssm.placement import Placement, WorkerSlot, find_free_devices
 
 
 class Inline:
@@ -35,7 +35,7 @@ class Inline:
                 f"--workers {workers} means nothing with engine inline, this process is all there is: "
                 "choose --engine pool, or leave --workers out"
             )
-        return look_around(device, config, workers)
+        return find_free_devices(device, config, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
         """Take the first device.

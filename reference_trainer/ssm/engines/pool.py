@@ -27,7 +27,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import (
     LOST,
-    MOST_DEATHS,
+    MAX_WORKER_DEATHS,
     ONE_THREAD,
     EnginePlugin,
     Failure,
@@ -41,7 +41,7 @@ from reference_trainer.ssm.engine import (
     attempt,
     prepared,
 )
-from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, look_around, shared
+from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, find_free_devices, shared
 
 _MOST_FALSE_STARTS: Final = 3
 """Processes of a worker that may die, or fail in their first work, in a row."""
@@ -78,7 +78,7 @@ class Pool:
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """Devices of this machine."""
-        return look_around(device, config, workers)
+        return find_free_devices(device, config, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
         """One worker a device; the memory that each takes says how many more there is place for.
@@ -126,7 +126,7 @@ class Pool:
             if worker.restart():
                 idle.append(worker)
             deaths[number] += began
-            if deaths[number] < MOST_DEATHS:
+            if deaths[number] < MAX_WORKER_DEATHS:
                 waiting.appendleft((number, task))
                 self._redone += began
             else:

@@ -20,7 +20,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, refuse
 from reference_trainer.ssm.engine import (
     LOST,
-    MOST_DEATHS,
+    MAX_WORKER_DEATHS,
     ONE_THREAD,
     EnginePlugin,
     Failure,
@@ -141,7 +141,7 @@ class Cluster:
                 continue
             self._replace(actor)
             deaths[number] += 1
-            if deaths[number] < MOST_DEATHS:
+            if deaths[number] < MAX_WORKER_DEATHS:
                 waiting.appendleft((number, task))
                 self._redone += 1
             else:

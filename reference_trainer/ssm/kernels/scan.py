@@ -47,7 +47,7 @@ def _respond(response, h, a, b, c):
 
 
 @njit(fastmath={"contract"})
-def _weigh(response, sequence):
+def _apply_response(response, sequence):
     """y of one sequence."""
     total = response.dtype.type(0)
     for t in range(len(response)):
@@ -91,7 +91,7 @@ def host_responses(responses, outputs, a, b, c, inputs):
     for s in range(len(a)):
         _respond(responses[s], h, a[s], b[s], c[s])
         for n in range(inputs.shape[1]):
-            outputs[s, n] = _weigh(responses[s], inputs[s // count, n])
+            outputs[s, n] = _apply_response(responses[s], inputs[s // count, n])
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +125,7 @@ def host_losses(losses, outputs, gradient, parameters, inputs, targets):
         weights[:] = 0
         total = parameters.dtype.type(0)
         for n in range(sequences):
-            outputs[s, n] = _weigh(response, inputs[s // count, n])
+            outputs[s, n] = _apply_response(response, inputs[s // count, n])
             error = outputs[s, n] - targets[s, n]
             total += error * error
             _add_turned(weights, inputs[s // count, n], (error + error) / sequences)

@@ -144,8 +144,8 @@ def forwards_agree() -> None:
     device = Unwritten(_torch_device=CUDA)
     weights = initial_weights(CONFIG, seed=1)
     ids = np.random.default_rng(1).integers(0, CONFIG.vocabulary, (2, TOKENS + 1)).astype(np.int32)
-    cured = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
-    slow, quick = (Pipeline(device, CONFIG, weights, TOKENS, chosen) for chosen in (Plan(), plan(cured)))
+    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
+    slow, quick = (Pipeline(device, CONFIG, weights, TOKENS, chosen) for chosen in (Plan(), plan(fixed)))
     for chunk in ids:
         slow.submit(chunk)
         quick.submit(chunk)
@@ -158,8 +158,8 @@ def graphed_chunks_agree() -> None:
     """Chunks replayed from a graph of each place of their ids, and a short one between them that is launched."""
     device, lengths = Unwritten(_torch_device=CUDA), (4, 4, 4, 4, 2, 4, 4)
     weights, random = initial_weights(CONFIG, seed=1), np.random.default_rng(1)
-    cured = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
-    plain, graphed = (Pipeline(device, CONFIG, weights, 4, plan(names)) for names in (cured, [*cured, "cuda-graph"]))
+    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
+    plain, graphed = (Pipeline(device, CONFIG, weights, 4, plan(names)) for names in (fixed, [*fixed, "cuda-graph"]))
     for number, length in enumerate(lengths):
         ids = random.integers(0, CONFIG.vocabulary, length + 1).astype(np.int32)
         plain.submit(ids)

@@ -16,9 +16,9 @@ LADDER = ["device-data", "fused-recurrence", "batched-draws", "quiet-logging", "
 
 def test_fixed_cures_every_choice() -> None:
     assert plan(variant_fixes("as-found")) == Plan()
-    cured = plan(variant_fixes("fixed", "cpu"))
-    assert cured == plan(variant_fixes("fixed", "cuda"))
-    assert [f.name for f in fields(Plan) if getattr(cured, f.name) == getattr(Plan(), f.name)] == []
+    fixed = plan(variant_fixes("fixed", "cpu"))
+    assert fixed == plan(variant_fixes("fixed", "cuda"))
+    assert [f.name for f in fields(Plan) if getattr(fixed, f.name) == getattr(Plan(), f.name)] == []
 
 
 @pytest.mark.parametrize("name", fixes())

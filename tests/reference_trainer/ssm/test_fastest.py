@@ -88,10 +88,10 @@ class Products:
 def test_agreement_is_of_whole_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """TF32 is off while ways are compared, and what it was afterwards."""
     monkeypatch.setattr(torch.backends.cuda, "matmul", Products)
-    with fastest._whole_products(torch.device("cuda", 0)):
+    with fastest._without_tf32(torch.device("cuda", 0)):
         assert not Products.allow_tf32
     assert Products.allow_tf32
-    with fastest._whole_products(CPU):
+    with fastest._without_tf32(CPU):
         assert Products.allow_tf32
 
 
@@ -107,7 +107,7 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
 
     run = fastest._pass
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
-    monkeypatch.setattr(fastest, "_whole_products", whole)
+    monkeypatch.setattr(fastest, "_without_tf32", whole)
     monkeypatch.setattr(
         fastest, "_pass", lambda *arguments, **options: [observed.append(bool(inside)), run(*arguments, **options)][1]
     )
@@ -122,6 +122,6 @@ def test_a_choice_that_was_taken_over_is_not_measured(clock: Clock) -> None:
     [key] = created
     assert [type(part) for part in key] == [str, bool, tuple], "a process that hands them on need not load torch"
     fastest._chosen.clear()
-    fastest.choose(created)
+    fastest.adopt(created)
     assert fastest.fastest((8, 2, 8, 4), CPU, backward=True) == forward.SCAN
     assert len(clock) == 1

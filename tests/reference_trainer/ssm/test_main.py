@@ -51,19 +51,22 @@ def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--performance", "wrong.toml"), "--performance wrong.toml: max_load is 7, it must be a share"),
         (("--optimizer", "nope"), "unknown optimizer 'nope': choose one of adam, sgd"),
         (("--lr", "nan"), "--lr nan: must be a number above 0"),
-        (("--engine", "pool"), "--engine means nothing without fix 'flat-sweep', one job follows another then: add it"),
-        (("--workers", "2"), "--workers means nothing without fix 'flat-sweep'"),
-        (("--engine", "inline", "--workers", "2"), "--workers means nothing without fix 'flat-sweep'"),
-        (("--address", "x:1"), "--address means nothing without fix 'flat-sweep'"),
-        (("--variant", "fixed", "--address", "x:1"), "--address means nothing with engine pool: add --engine ray"),
+        (
+            ("--engine", "pool"),
+            "--engine has no effect without the fix 'flat-sweep', because jobs then run one after another: add it",
+        ),
+        (("--workers", "2"), "--workers has no effect without the fix 'flat-sweep'"),
+        (("--engine", "inline", "--workers", "2"), "--workers has no effect without the fix 'flat-sweep'"),
+        (("--address", "x:1"), "--address has no effect without the fix 'flat-sweep'"),
+        (("--variant", "fixed", "--address", "x:1"), "--address has no effect with engine pool: add --engine ray"),
         (("--variant", "fixed", "--engine", "nope"), "unknown engine 'nope': choose one of inline, pool, ray"),
         (("--variant", "fixed", "--workers", "0"), "--workers 0: must be at least 1"),
         (("--results", ""), "--results is empty: name a path, or leave --results out"),
         (("--log", ""), "--log is empty"),
         (("--result", ""), "--result is empty"),
         (("--result", "no/x.json"), "--result no/x.json: there is no folder no"),
-        (("--results", "a", "--result", "./a"), "--result a: that is the file of --results, name another"),
-        (("--results", "a", "--log", "a"), "--log a: that is the file of --results, name another"),
+        (("--results", "a", "--result", "./a"), "--result a: that is the file of --results: name another"),
+        (("--results", "a", "--log", "a"), "--log a: that is the file of --results: name another"),
         (("--results", "no/x"), "--results no/x: there is no folder no"),
         (("--results", "notes.txt"), "--results notes.txt: this is no file of results, or of another version"),
         (("--log", "no/x"), "--log no/x: there is no folder no"),
@@ -91,7 +94,7 @@ def test_results_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixt
     results = tmp_path / "results.jsonl"
     assert main([*QUICK, "--results", str(results)]) == 0
     before = results.read_bytes()
-    message = f"error: {option} {results}: there are results of a sweep in it (--results): name another\n"
+    message = f"error: {option} {results}: it contains the results of a sweep (--results): name another\n"
     assert refused(main, capsys, *QUICK, option, str(results)) == message
     assert results.read_bytes() == before
 
@@ -148,20 +151,20 @@ def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main([*options]) == 0
     out = capsys.readouterr().out
     assert "as-found on cpu: 8 jobs in 8 groups, engine inline, workers: 1\n" in out
-    assert "8 jobs: 8 done, 0 failed, 0 retried; success rate 100.0%\n" in out
+    assert "8 of 8 jobs done, 0 failed, 0 retried; success rate 100.0%\n" in out
     assert "cpu: 8 jobs, workers busy " in out
-    assert re.search(r"s, [\d,.]+ jobs/s, workers: 1; with their start [\d.]+ s, [\d,.]+ jobs/s\n", out)
-    assert "MiB a job beyond what its process held\n" in out
-    assert "generalisation" in out
+    assert re.search(r"s, [\d,.]+ jobs/s, workers: 1; including their start [\d.]+ s, [\d,.]+ jobs/s\n", out)
+    assert "MiB per job in addition to what its process held before\n" in out
+    assert "generalization" in out
     actual = json.loads(result.read_text())
     assert (actual["jobs"], actual["done"], actual["success_rate"], actual["workers"]) == (8, 8, 1.0, 1)
     assert len(actual["cells"]) == 4
     assert main([*options, "--fixes", "batched-seeds", "--num-seeds", "3"]) == 0
     out = capsys.readouterr().out
     assert f"8 of 12 jobs are in {results}\n" in out
-    assert "12 jobs: 12 done, 8 of them before, 0 failed" in out
+    assert "12 of 12 jobs done (8 by an earlier sweep), 0 failed" in out
     assert main([*options]) == 0, "nothing is left to do"
-    assert "8 jobs: 8 done, 8 of them before, 0 failed, 0 retried\n" in capsys.readouterr().out
+    assert "8 of 8 jobs done (8 by an earlier sweep), 0 failed, 0 retried\n" in capsys.readouterr().out
 
 
 def test_failures_are_exit_code_1(
@@ -172,7 +175,7 @@ def test_failures_are_exit_code_1(
     monkeypatch.setattr(sweep, "sweep", lambda *inputs, **kw: usual(*inputs, **kw, work=fails))
     assert main([*QUICK, "--num-seeds", "6", "--result", str(tmp_path / "r.json")]) == 1
     printed = capsys.readouterr()
-    assert "24 jobs: 0 done, 24 failed, 24 retried; success rate 0.0%" in printed.out
+    assert "0 of 24 jobs done, 24 failed, 24 retried; success rate 0.0%" in printed.out
     lines = printed.err.splitlines()
     assert lines[0] == "error: gd-r1-d4-s0: ValueError: no luck"
     assert (len(lines), lines[-1]) == (11, "error: and 14 more")
@@ -206,13 +209,13 @@ def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(
         optimization,
         "run",
-        lambda settings, cured, device, result, config: seen.append((cured, device, result)) or 0,
+        lambda settings, fixed, device, result, config: seen.append((fixed, device, result)) or 0,
     )
     assert main([*QUICK, "--test-optimizations", "--result", str(tmp_path / "r.json")]) == 0
     assert main([*QUICK, "--test-optimizations", "--fixes", "quiet-logging"]) == 0
-    [(cured, device, result), (kw, _, none)] = seen
-    assert cured.flat
-    assert cured.device_data
+    [(fixed, device, result), (kw, _, none)] = seen
+    assert fixed.flat
+    assert fixed.device_data
     assert kw == Plan(quiet=True)
     assert (device, result, none) == ("cpu", tmp_path / "r.json", None)
 

@@ -32,7 +32,7 @@ CURES = {
     "quiet": True,
     "batched_seeds": True,
 }
-"""Fields of a plan and their cured values."""
+"""Fields of a plan and their values in the fixed variant."""
 SMALL = Settings(
     num_seeds=6,
     teacher_ranks=(2,),
@@ -141,14 +141,14 @@ def test_what_fits_at_once(plan: Plan) -> None:
 def test_reports_are_the_same_in_every_way(method: str, quiet: bool, tmp_path: Path) -> None:
     """The same jobs report at the same updates or guesses, the same values but for rounding."""
     observed = []
-    for name, plan in (("found", Plan(quiet=quiet)), ("cured", replace(ALL, quiet=quiet))):
+    for name, plan in (("found", Plan(quiet=quiet)), ("fixed", replace(ALL, quiet=quiet))):
         settings = replace(SMALL, log=tmp_path / name)
         fits(method, plan, settings)
         observed.append(sorted(_reports(tmp_path / name)))
-    found, cured = observed
+    found, fixed = observed
     assert len(found) > 5
-    assert [line[:2] for line in found] == [line[:2] for line in cured]
-    for (*_, item), (*_, another) in zip(found, cured, strict=True):
+    assert [line[:2] for line in found] == [line[:2] for line in fixed]
+    for (*_, item), (*_, another) in zip(found, fixed, strict=True):
         assert item == pytest.approx(another, rel=10 * CLOSE, abs=1e-3)
 
 

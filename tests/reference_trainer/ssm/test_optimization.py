@@ -54,7 +54,7 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["results"]["jobs"] == document["results"]["same_epochs_and_guesses"] == 4
     printed = capsys.readouterr().out
     assert all(name in printed for name in rows)
-    assert "none as found" in printed
+    assert "undefined" in printed
 
 
 @pytest.mark.usefixtures("quick")
@@ -158,5 +158,5 @@ def test_memory_in_processes_of_their_own() -> None:
 @pytest.mark.usefixtures("quick")
 def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimization, "_memory", raising(BrokenProcessPool()))
-    with pytest.raises(TrainerError, match="memory ran out, or a process was killed: smaller --student-dims"):
+    with pytest.raises(TrainerError, match="out of memory, or a process was killed: use smaller --student-dims"):
         run(SMALL, CURED, device="cpu")

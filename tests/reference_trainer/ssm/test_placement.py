@@ -10,7 +10,7 @@ from reference_trainer.devices import cuda_probe
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import placement
-from reference_trainer.ssm.placement import Device, MemoryUse, Placement, cores, kind_of, look_around, shared
+from reference_trainer.ssm.placement import Device, MemoryUse, Placement, cores, find_free_devices, kind_of, shared
 
 GB = 1 << 30
 
@@ -40,7 +40,7 @@ def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainerError, match="device cuda:1: no NVIDIA driver"):
         kind_of("cuda:1")
     monkeypatch.setattr(cuda_probe, "unavailable", lambda: "no compiler")
-    assert kind_of("auto") == ("cpu", "there is a GPU, but CUDA was not taken: no compiler")
+    assert kind_of("auto") == ("cpu", "there is a GPU, but CUDA cannot be used: no compiler")
     monkeypatch.setattr(cuda_probe, "unavailable", lambda: "")
     assert kind_of("auto") == kind_of("cuda") == kind_of("cuda:0") == ("cuda", "")
 
@@ -52,7 +52,7 @@ def test_unknown_names(name: str) -> None:
 
 
 def test_a_cpu_is_looked_at() -> None:
-    [device] = look_around("cpu", PerformanceConfig()).devices
+    [device] = find_free_devices("cpu", PerformanceConfig()).devices
     assert device.name == "cpu"
     assert 0 < (device.free or 0) <= (device.total or 0)
     assert device.load is not None
@@ -114,13 +114,13 @@ def test_a_share_of_a_gpu() -> None:
 def test_busy_devices_are_left_out_and_the_freest_come_first(gpus: list[Device]) -> None:
     there = ((80, 0.5), (79, 0.1), (80, 0.97), (4, 0.0), (80, None))
     gpus += [Device(f"cuda:{number}", 80 * GB, free * GB, load) for number, (free, load) in enumerate(there)]
-    found = look_around("cuda", PerformanceConfig(max_load=0.8))
+    found = find_free_devices("cuda", PerformanceConfig(max_load=0.8))
     assert names(found) == ["cuda:4", "cuda:1", "cuda:0"]
     assert found.left_out == (
         "cuda:2 is busy at 97%, max_load is 80%",
         "cuda:3 has 95% of its memory in use, max_memory is 90%",
     )
-    assert names(look_around("cuda", PerformanceConfig(max_load=0.8, num_devices=2))) == ["cuda:4", "cuda:1"]
-    assert "cuda:2" in names(look_around("cuda", PerformanceConfig())), "without a limit any load will do"
+    assert names(find_free_devices("cuda", PerformanceConfig(max_load=0.8, num_devices=2))) == ["cuda:4", "cuda:1"]
+    assert "cuda:2" in names(find_free_devices("cuda", PerformanceConfig())), "without a limit any load will do"
     with pytest.raises(TrainerError, match=r"no device has room for a sweep: cuda:3 has 95% of its memory in use, .*"):
-        look_around("cuda:3", PerformanceConfig())
+        find_free_devices("cuda:3", PerformanceConfig())

@@ -114,7 +114,7 @@ def test_what_a_dead_worker_had_is_done_again_and_a_killer_is_a_failure(tmp_path
         actual: dict[int, Any] = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(12)))
     bad = actual.pop(2)
     assert bad.died
-    assert bad.reason == "2 workers that had it died: killed, or out of memory"
+    assert bad.reason == "2 workers that ran it died: killed, or out of memory"
     assert actual == {task: task for task in range(12) if task != 2}
     times = {path.name: len(path.read_text().split()) for path in tmp_path.iterdir()}
     assert times == {str(task): 2 if task in (1, 2) else 1 for task in range(12)}, "and nothing else twice"
@@ -149,7 +149,9 @@ def test_workers_that_cannot_be_replaced_leave_their_tasks_as_failures(tmp_path:
     with started(prepare=partial(fake_jobs.dead_later, tmp_path), workers=1) as engine:
         actual = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(4)))
     assert actual[0] == 0
-    assert {actual[task].reason for task in (1, 2, 3)} == {"no worker could be started: each died before it had a task"}
+    assert {actual[task].reason for task in (1, 2, 3)} == {
+        "no worker could be started: each died before it received a task"
+    }
 
 
 def test_a_new_worker_whose_first_work_fails_gets_no_task(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) 
         assert (result[0], result[5]) == (0, 5)
         assert (result[1].reason, result[4].reason) == ("KeyError: 'one'", "Unsendable: unsendable")
         result = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(5)))
-        assert result.pop(2).reason == "2 workers that had it died: killed, or out of memory"
+        assert result.pop(2).reason == "2 workers that ran it died: killed, or out of memory"
         assert result == {task: task for task in (0, 1, 3, 4)}
         [(_, (_, name, threads, torch_threads))] = engine.run(fake_jobs.process, [0])
         assert name.endswith("/cpu")

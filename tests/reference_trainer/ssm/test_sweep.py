@@ -206,7 +206,7 @@ def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_pa
     result = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 99))
     assert set(result.failures) == {"gd-r13-d8-s0", "gd-r13-d32-s0"}
     assert {len(path.read_text().split()) for path in tmp_path.glob("gd-*")} == {2}
-    assert set(result.failures.values()) == {"2 workers that had it died: killed, or out of memory"}
+    assert set(result.failures.values()) == {"2 workers that ran it died: killed, or out of memory"}
     assert result.done == 2
 
 
