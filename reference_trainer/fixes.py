@@ -31,7 +31,7 @@ class Fix:
     removes: str
     """The cost that it removes, in words."""
     rule: str
-    """The rule of the profiler that should detect the illness."""
+    """A name for the cause that this fix removes; the ladder shows it, and several fixes may share one."""
     changes: Mapping[str, Any]
     """Fields of the plan and their new values."""
     requires: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Fix:
     excludes: tuple[str, ...] = ()
     """Fixes that it cannot be combined with."""
     kind: str = "cure"
-    """cure: a member of the variant fixed | instead: takes the place of those that it excludes | work: other work"""
+    """cure: part of the variant fixed | instead: an alternative to those that it excludes | work: changes the work"""
     device: str = ""
     """The only kind of device that it is for; empty: any."""
     unproven: str = ""

@@ -33,22 +33,24 @@ def unavailable() -> str:
 
 def _compiler_missing(version: str) -> str:
     """What is missing to compile and load kernels with Numba; empty: nothing. `version` is that of torch's CUDA."""
-    cure = f"pip install 'numba-cuda[cu{version.partition('.')[0]}]'"
+    install = f"pip install 'numba-cuda[cu{version.partition('.')[0]}]'"
     if importlib.util.find_spec("numba_cuda") is None:
-        return f"numba-cuda is not installed: {cure} (or the extra cuda of this project)"
+        return f"numba-cuda is not installed: {install} (or the extra cuda of this project)"
     from numba.cuda.cudadrv import nvvm
 
     try:
         nvvm.NVVM()
     except (nvvm.NvvmSupportError, OSError, RuntimeError) as error:
-        return f"libnvvm, which compiles kernels, is not found: {cure} ({_first_line(error)})"
+        return f"libnvvm, which compiles kernels, is not found: {install} ({_first_line(error)})"
     from reference_trainer.kernels import empty
 
     try:
         _ = empty.nothing.compiled
     except Exception as error:  # noqa: BLE001 - compiler, linker and driver have errors of their own; all mean the same
         # Seen with a libnvvm newer than the linker or the driver: they refuse the PTX that it writes.
-        return f"no kernel can be compiled and loaded: {_first_line(error)}; install nvidia-nvvm=={version}.* ({cure})"
+        return (
+            f"no kernel can be compiled and loaded: {_first_line(error)}; install nvidia-nvvm=={version}.* ({install})"
+        )
     return ""
 
 

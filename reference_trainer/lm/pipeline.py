@@ -1,4 +1,4 @@
-"""One chunk through the four stages, each in the way that the plan selects: as found, fixed, and everything between."""
+"""Runs a chunk through the four stages, each in the variant that the plan selects."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ QUIET_CHUNKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Flying:
-    """A chunk that was submitted and not collected."""
+class _InFlight:
+    """A chunk that was submitted but not collected yet."""
 
     tokens: int
     ticket: Any
-    """To wait for; None: the metrics are to be downloaded, which waits."""
+    """Ticket to wait for. None: downloading the metrics waits instead."""
     metrics: np.ndarray | None
     """Host memory that receives loss and accuracy; None: they were not requested."""
-    covers: int
-    """Tokens that the metrics are of; 0: they are not read with this chunk."""
+    covered_tokens: int
+    """Number of tokens that the metrics cover; 0: they are not read with this chunk."""
 
 
 class Pipeline:
-    """Forward over chunks of at most `capacity` predictions; the state is carried from chunk to chunk."""
+    """Runs the forward pass over chunks of at most `capacity` predictions; the state is carried from chunk to chunk."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Weights, capacity: int, plan: Plan) -> None:
         self._device = device
@@ -58,7 +58,7 @@ class Pipeline:
         self._needs_ids = plan.embed == "chunk" or plan.loss == "device"
         self._results = device.zeros((3,))
         self._totals = device.zeros((2,))
-        # Two of what the host shares with the device: while it reads or writes one, the device has the other.
+        # Two of each buffer that host and device share: the host uses one while the device uses the other.
         slots = range(IN_FLIGHT if plan.zero_copy else 0)
         self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
         self._fetched = [device.pinned((3,)) for _ in slots]
@@ -67,12 +67,12 @@ class Pipeline:
         self._graphs: dict[int, Any] = {}
         self._launched: set[int] = set()
         self._submitted = 0
-        self._flying: deque[_Flying] = deque()
-        self._known: Result | None = None  # where the host itself found the loss
+        self._flying: deque[_InFlight] = deque()
+        self._known: Result | None = None  # set if the host computed the loss
         self._unread = [0, 0]  # chunks and tokens whose metrics were summed up and not fetched yet
 
     def submit(self, ids: np.ndarray) -> None:
-        """Run the chunk `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once the host is done with it."""
+        """Run the chunk `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once it is submitted."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
         with marks.region("forward"):
@@ -89,7 +89,10 @@ class Pipeline:
             self._submitted += 1
 
     def collect(self) -> Result:
-        """Wait for the oldest chunk submitted; its loss and accuracy, unless they are read only now and then."""
+        """Wait for the oldest submitted chunk.
+
+        Loss and accuracy are None in the result if quiet-logging does not read them with this chunk.
+        """
         if not self._flying:
             assert self._known is not None
             return self._known
@@ -98,14 +101,14 @@ class Pipeline:
         if flying.ticket is not None:
             self._device.wait(flying.ticket)
         if metrics is None:
-            if not flying.covers:
+            if not flying.covered_tokens:
                 return Result(flying.tokens, None, None, 0)
             metrics = self._device.download(self._totals if self._plan.quiet else self._results)
-        scale = 1 / flying.covers if self._plan.quiet else 1.0
-        return Result(flying.tokens, float(metrics[0]) * scale, float(metrics[1]) * scale, flying.covers)
+        scale = 1 / flying.covered_tokens if self._plan.quiet else 1.0
+        return Result(flying.tokens, float(metrics[0]) * scale, float(metrics[1]) * scale, flying.covered_tokens)
 
     def flush(self) -> Result | None:
-        """Metrics of all chunks since they were read last, where there are such; waits for the device."""
+        """Metrics of all chunks since the last reading, or None if there are none; waits for the device."""
         _, covers = self._unread
         if not covers:
             return None
@@ -114,22 +117,22 @@ class Pipeline:
         return Result(0, float(totals[0]) / covers, float(totals[1]) / covers, covers)
 
     def predictions(self) -> np.ndarray:
-        """The predicted ids (T,) of the chunk submitted last: maybe a further download, for checks only."""
+        """The predicted ids (T,) of the last submitted chunk. It may need a download, so it is for tests only."""
         work = self._work
         if len(work.predicted):
             return np.array(work.predicted, np.int32)
         return self._device.download(work.prediction)[: work.tokens]
 
     def _run(self, tokens: int) -> None:
-        """Launch all kernels of the chunk, one by one; those of a full chunk by a captured graph, with that fix."""
+        """Launch all kernels of the chunk; the fix cuda-graph replays a captured graph for a full chunk."""
         if not self._plan.graph or tokens < self._work.capacity:
             self._launch()
             return
-        slot = self._submitted % IN_FLIGHT  # the ids of the next chunk lie elsewhere: each place has its graph
+        slot = self._submitted % IN_FLIGHT  # ids alternate between slots, and each slot has its own graph
         graph = self._graphs.get(slot)
         if graph is None and slot in self._launched:
             graph = self._graphs[slot] = self._device.capture(self._launch)
-        if graph is None:  # the first launches compile, and make what a capture must not make
+        if graph is None:  # the first launch compiles and allocates, which a capture forbids
             self._launched.add(slot)
             self._launch()
         else:
@@ -158,7 +161,7 @@ class Pipeline:
         device.upload_into(buffer, staged)
         return buffer
 
-    def _fetch(self, tokens: int) -> _Flying:
+    def _fetch(self, tokens: int) -> _InFlight:
         """Request the chunk's metrics; with quiet-logging, those of the last QUIET_CHUNKS chunks at once."""
         device, covers, source = self._device, tokens, self._results
         if self._plan.quiet:
@@ -166,12 +169,12 @@ class Pipeline:
             device.launch(accumulate.KERNEL, self._totals, self._results, tokens, int(chunks == 0))
             self._unread = [chunks + 1, before + tokens]
             if chunks + 1 < QUIET_CHUNKS:
-                return _Flying(tokens, device.mark(), None, 0)
+                return _InFlight(tokens, device.mark(), None, 0)
             self._unread, covers, source = [0, 0], before + tokens, self._totals
         if not self._fetched:
-            return _Flying(tokens, None, None, covers)
+            return _InFlight(tokens, None, None, covers)
         metrics = self._fetched[self._submitted % IN_FLIGHT][: source.shape[0]]
-        return _Flying(tokens, device.fetch_into(metrics, source), metrics, covers)
+        return _InFlight(tokens, device.fetch_into(metrics, source), metrics, covers)
 
 
 def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:

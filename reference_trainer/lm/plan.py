@@ -19,7 +19,7 @@ class Plan:
     """The choices of a step; the defaults are as found."""
 
     tokenize: str = "inline"
-    """inline: sample by sample | batch: one call of the library a chunk | shards: nothing, it was done before"""
+    """inline: sample by sample | batch: one call of the library a chunk | shards: read from files"""
     parallel_tokenize: bool = False
     """True: background workers tokenize the next chunks"""
     asynchronous: bool = False

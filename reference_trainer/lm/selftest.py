@@ -30,8 +30,8 @@ def agree(settings: Settings) -> tuple[str, bool]:
     weights = initial_weights(config, short.seed)
     device = open_device(short.device)
     try:
-        cured = plan(variant_fixes("fixed", device.kind), device.kind)
-        slow, quick = (Pipeline(device, config, weights, short.tokens_per_chunk, chosen) for chosen in (Plan(), cured))
+        fixed = plan(variant_fixes("fixed", device.kind), device.kind)
+        slow, quick = (Pipeline(device, config, weights, short.tokens_per_chunk, chosen) for chosen in (Plan(), fixed))
         different = total = 0
         for index in range(CHUNKS):
             ids = chunks.ids(index)

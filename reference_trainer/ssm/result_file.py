@@ -1,7 +1,8 @@
-"""The file of results: JSON lines, appended while the sweep runs; what a sweep goes on from.
+"""The results file: JSON lines, appended while the sweep runs, from which a later sweep continues.
 
-The first line says what makes results comparable, each further one is the outcome of a job, that it failed, or the
-statistics of a sweep that ended. A line that a killed writer left unfinished is cut off when the file is opened again.
+The first line has the settings that make results comparable; each further line is the outcome or failure of a job, or
+the statistics of a sweep that ended. A line that a killed writer left unfinished is removed when the file is opened
+again.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from reference_trainer.ssm.settings import Settings
 FORMAT: Final = "results of a teacher-student sweep, 1"
 _KEY: Final = "format"
 _BEGINNING: Final = json.dumps({_KEY: FORMAT})[:-1].encode()
-"""Of every file of results."""
+"""The first bytes of every results file."""
 _SYNC_S: Final = 1.0
-"""What a power cut can lose, and kill -9 cannot: a sync a line would cost more than a small job."""
+"""Seconds of results that a power cut can lose (kill -9 loses none). Syncing each line would outlast a small job."""
 _COMPARED: Final = (
     "sequence_length",
     "measurements",
@@ -40,20 +41,20 @@ _COMPARED: Final = (
     "gnc_loss",
     "max_guesses",
 )
-"""Settings without which the same job has another outcome. Variants, engines and devices are not among them: they
-give the same, and a sweep may grow by seeds, ranks and dimensions."""
+"""Settings on which the outcome of a job depends. Variants, engines and devices are not among them because they give
+the same outcomes, nor are seeds, ranks and dimensions, by which a sweep may grow."""
 
 
 class ResultFile:
-    """A file that is open and kept from other writers, or none at all."""
+    """A results file that is open and locked against other writers, or no file at all."""
 
     def __init__(self, path: Path | None, settings: Settings, *, tf32: bool = False) -> None:
-        """:raises TrainerError: it cannot be written, another sweep writes it, it is another's or damaged."""
+        """:raises TrainerError: it cannot be written, another sweep writes it, its settings differ, it is damaged."""
         self.path = path
         self.done: dict[Job, Outcome] = {}
-        """Of all jobs that are in the file."""
+        """Outcomes by job."""
         self.note = ""
-        """What was mended when it was opened."""
+        """What was repaired on opening."""
         self._file = -1
         self._size = 0
         self._synced = time.monotonic()
@@ -69,17 +70,17 @@ class ResultFile:
     def add(self, outcomes: Iterable[Outcome], variant: str) -> None:
         """Append outcomes of jobs.
 
-        :param variant: name of the variant, or of the fixes, that they were done with.
-        :raises TrainerError: there is no room; the file is as it was.
+        :param variant: name of the variant, or names of the fixes, that they were done with.
+        :raises TrainerError: there is no space; the file is unchanged.
         """
         outcomes = list(outcomes)
         self._append([{**_row(outcome), "variant": variant} for outcome in outcomes])
         self.done.update((outcome.job, outcome) for outcome in outcomes)
 
     def fail(self, jobs: Iterable[Job], reason: str, trace: str = "") -> None:
-        """Append that jobs failed: the next sweep does them again.
+        """Append that jobs failed; the next sweep does them again.
 
-        :param trace: the traceback, where there is one.
+        :param trace: the traceback, if there is one.
         """
         why = {"failure": reason} | ({"trace": trace} if trace else {})
         self._append([{**job._asdict(), **why} for job in jobs])
@@ -90,9 +91,9 @@ class ResultFile:
         self._sync()
 
     def close(self) -> None:
-        """Let others write."""
+        """Close the file and release its lock."""
         if self._file >= 0:
-            with suppress(OSError):  # what was said to be written is written; a power cut may lose it
+            with suppress(OSError):  # what was reported as written is in the page cache, though a power cut may lose it
                 self._sync()
             os.close(self._file)
             self._file = -1
@@ -122,23 +123,23 @@ class ResultFile:
         header = _parsed(line)
         if header is None or header.get(_KEY) != FORMAT or not isinstance(header.get("settings"), dict):
             raise TrainerError(
-                f"--results {self.path}: this is no file of results, or of another version; name another"
+                f"--results {self.path}: this is not a results file, or it has another version; name another"
             )
         before = header["settings"]
         for name in dict.fromkeys((*compared, *before)):
             if before.get(name) != compared.get(name):
                 raise TrainerError(
-                    f"--results {self.path}: its results are of {flag(name)} {before.get(name)}, "
-                    f"this sweep has {compared.get(name)}: name another file"
+                    f"--results {self.path}: it was made with {flag(name)} {before.get(name)} "
+                    f"and this sweep has {compared.get(name)}: name another file"
                 )
 
     def _mend(self, unfinished: bytes, at: int) -> None:
-        """A last line without its end: a writer was killed, or its machine lost power."""
+        """Repair a last line without its end: a writer was killed, or its machine lost power."""
         if _parsed(unfinished) is not None:
             self._write(b"\n")
             return
         self._truncate(at)
-        self.note = f"{self.path}: a last line that was not finished is cut off; its jobs are done again"
+        self.note = f"{self.path}: an unfinished last line was removed; its job is done again"
 
     def _read(self, line: bytes, number: int) -> None:
         row = _parsed(line)
@@ -170,13 +171,13 @@ class ResultFile:
     def _write(self, data: bytes) -> None:
         try:
             written = 0
-            while written < len(data):  # a nearly full disk takes a part, and then fails
+            while written < len(data):  # a nearly full disk writes a part, and then fails
                 written += os.write(self._file, data[written:])
         except OSError as error:
             raise self._fault(error) from None
         finally:
             now = os.fstat(self._file).st_size
-            if now not in (self._size, self._size + len(data)):  # Ctrl-C too may end it in the middle
+            if now not in (self._size, self._size + len(data)):  # Ctrl-C too may interrupt it in the middle
                 os.ftruncate(self._file, self._size)
                 now = self._size
             self._size = now
@@ -187,7 +188,7 @@ class ResultFile:
             try:
                 os.fsync(self._file)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # a file system that cannot
+                if error.errno != errno.EINVAL:  # a file system that cannot sync
                     raise self._fault(error) from None
 
     def _truncate(self, size: int) -> None:
@@ -199,13 +200,13 @@ class ResultFile:
 
     def _fault(self, error: OSError) -> TrainerError:
         return TrainerError(
-            f"--results {self.path}: {error.strerror}; what is in it is whole; make room and start again"
+            f"--results {self.path}: {error.strerror}; its content is complete; free some space and start again"
         )
 
 
 def is_result_file(path: Path) -> bool:
-    """Whether there is a file of results, which nothing else may write to."""
-    if not path.is_file():  # to open a pipe would wait for its writer
+    """Whether the path is a results file, which nothing else may write to."""
+    if not path.is_file():  # opening a pipe would wait for its writer
         return False
     try:
         with open(path, "rb") as file:
@@ -225,7 +226,9 @@ def _opened(path: Path) -> int:
         raise TrainerError(f"--results {path}: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise TrainerError(f"--results {path}: it is no plain file, and outcomes are read back: name another")
+            raise TrainerError(
+                f"--results {path}: it is not a regular file, and outcomes must be read back: name another"
+            )
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
@@ -247,7 +250,7 @@ def _whole(file: int) -> bytes:
 
 
 def _is_torn_header(line: bytes) -> bool:
-    """Whether a file that is this and no more is empty, or was left when its first line was being written."""
+    """Whether a file with only this line is empty or was left while its first line was written."""
     return _BEGINNING.startswith(line) or (line.startswith(_BEGINNING) and _parsed(line) is None)
 
 
@@ -276,7 +279,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 
 def _shown(value: float) -> float | str:
-    """JSON has no word for what a diverged training gives: nan, inf."""
+    """The value for JSON, which cannot represent nan and inf of a diverged training."""
     return value if isfinite(value) else str(value)
 
 

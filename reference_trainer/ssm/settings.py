@@ -12,55 +12,55 @@ from reference_trainer.program import flag
 from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
-UNUSED: Final = {"precision": "students, losses and responses are of fp32 in every variant"}
-"""Settings of performance that mean nothing here, and why."""
+UNUSED: Final = {"precision": "students, losses and responses are in fp32 in every variant"}
+"""Performance settings that have no effect here, and why."""
 MOST_JOBS: Final = 1_000_000
-"""Of a method: all of them are held in memory, at some 200 bytes each before and 1 kB after they are done."""
+"""Maximum jobs per method. All are kept in memory: about 200 bytes each before and 1 kB after they are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to fit, how, and where."""
+    """Settings of a sweep: what to fit, how, and where."""
 
     num_seeds: int = 10
     first_seed: int = 0
     teacher_ranks: tuple[int, ...] = (1, 2)
     student_dims: tuple[int, ...] = (8, 16, 32, 64, 128)
     sequence_length: int = 24
-    """T: of the measured sequences and of the impulse responses."""
+    """T: length of the input sequences and of the impulse responses."""
     measurements: int = 3
-    """N: sequences that a student is fitted to."""
+    """N: number of sequences that a student is fitted to."""
     gd: bool = True
     gnc: bool = True
 
     optimizer: str = "adam"
     lr: float = 0.003
     init_scale: float = 0.1
-    """Gradient descent begins with B and C drawn as guesses are, times this."""
+    """Gradient descent begins with B and C drawn as guesses are, multiplied by this."""
     epochs: int = 500
-    """Most updates of gradient descent."""
+    """Maximum number of updates of gradient descent."""
     gd_loss: float = 0.01
-    """Gradient descent stops where the training loss is below it: as well as guesses fit, so that both compare."""
+    """Gradient descent stops below this training loss: the same as for guesses, so that the methods can be compared."""
     gnc_loss: float = 0.01
-    """A guess whose training loss is below it is taken."""
+    """A guess with a training loss below it is accepted."""
     max_guesses: int = 10_000
     report_every: int = 10
-    """Updates, or guesses, from one report to the next."""
+    """Updates or guesses between two reports."""
 
     variant: str = "as-found"
     fixes: tuple[str, ...] | None = None
-    """Fixes by name instead of a variant's."""
+    """Names of fixes, instead of those of the variant."""
     device: str = "auto"
     engine: str = "pool"
-    """Heeded with flat-sweep only, as are the workers: without it jobs are done one after another in this process."""
+    """Used with flat-sweep only, as is `workers`: without it jobs are done one after another in this process."""
     address: str | None = None
-    """Of a Ray cluster; None: one of its own on this machine."""
+    """Address of a Ray cluster; None: start one on this machine."""
     workers: int | None = None
-    """Of the engine; None: as many as the devices hold, on a CPU its cores."""
+    """Number of workers of the engine; None: as many as fit on the devices, on a CPU one per core."""
     results: Path | None = None
-    """File of outcomes, appended to; jobs that are in it are not done again."""
+    """File that outcomes are appended to; jobs that it already contains are skipped."""
     log: Path | None = None
-    """File that reports are written to; None: they are made and thrown away (/dev/null)."""
+    """File that reports are written to; None: /dev/null."""
 
     def __post_init__(self) -> None:
         for name, minimum in _LEAST.items():
@@ -74,14 +74,14 @@ class Settings:
         for name in ("teacher_ranks", "student_dims"):
             values = getattr(self, name)
             if not values:
-                raise TrainerError(f"{flag(name)}: name one at least")
+                raise TrainerError(f"{flag(name)}: give at least one value")
             if min(values) < 1:
                 raise TrainerError(f"{flag(name)} {min(values)}: must be at least 1")
             if len(set(values)) < len(values):
-                raise TrainerError(f"{flag(name)}: a value is named twice")
+                raise TrainerError(f"{flag(name)}: a value is given twice")
         self._check_size()
         if not (self.gd or self.gnc):
-            raise TrainerError("nothing to do: leave --no-gd or --no-gnc out")
+            raise TrainerError("nothing to do: remove --no-gd or --no-gnc")
         if self.optimizer not in OPTIMIZERS:
             raise TrainerError(f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
 
@@ -94,22 +94,22 @@ class Settings:
         count = self.num_seeds * len(self.teacher_ranks) * len(self.student_dims)
         if count > MOST_JOBS:
             raise TrainerError(
-                f"{flag('num_seeds')} {self.num_seeds}: with all ranks and dimensions these are {count:,} jobs of a "
-                f"method, at most {MOST_JOBS:,} are done in one sweep: do them in several, by --first-seed"
+                f"{flag('num_seeds')} {self.num_seeds}: with all ranks and dimensions these are {count:,} jobs per "
+                f"method, and a sweep does at most {MOST_JOBS:,}: split them into several sweeps with --first-seed"
             )
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Those that are asked for."""
+        """The requested methods."""
         return tuple(name for name, wanted in ((GD, self.gd), (GNC, self.gnc)) if wanted)
 
     @property
     def seeds(self) -> range:
-        """Of every combination."""
+        """The seeds of every combination."""
         return range(self.first_seed, self.first_seed + self.num_seeds)
 
     def jobs(self) -> tuple[Job, ...]:
-        """All of the sweep, in the order in which they are done as found: seeds innermost."""
+        """All jobs of the sweep, in the order of the as-found program: seeds innermost."""
         return tuple(
             Job(method, rank, dim, seed)
             for method in self.methods

@@ -1,4 +1,4 @@
-"""What is said of a sweep at its end: how its jobs fared, what they took, and what came out of them by combination."""
+"""The summary of a sweep: how many jobs succeeded, what they cost, and their results by combination."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from reference_trainer.ssm.problem import Job, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """One device during the measured part."""
+    """How much one device was used during the measured part."""
 
     jobs: int
     busy: float
     """Share of its workers' time in which they had a job."""
     utilisation: float | None
-    """Of a CPU the share of its cores that the workers used, of a GPU what its driver says; None: not known."""
+    """For a CPU the share of its cores that the workers used, for a GPU the value of its driver; None: unknown."""
     why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """All seeds of a combination: the median over those that were done, and the quartiles of what is asked."""
+    """All seeds of a combination: medians over those that were done, and the quartiles of the generalization loss."""
 
     method: str
     rank: int
@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of a sweep; kept with its results and in its summary."""
+    """Statistics of a sweep, which are kept with its results and in its summary."""
 
     variant: str
     fixes: tuple[str, ...]
@@ -49,48 +49,48 @@ class Statistics:
     workers: int
     device: str
     jobs: int
-    """That were asked for."""
+    """Number of requested jobs."""
     done: int
-    """That have an outcome now."""
+    """Number of jobs with an outcome."""
     kept: int
-    """Of these, that were in the file of results."""
+    """Number of those that were already in the results file."""
     failures: Mapping[str, str]
     """Jobs that failed twice, and why."""
     retried: int
-    """Jobs that were tried a second time, and groups that were begun again because their worker died."""
+    """Number of jobs that were tried a second time, and of groups that were started again because their worker died."""
     success_rate: float | None
-    """Of the jobs that this sweep did; None: it had none to do."""
+    """Success rate of the jobs that this sweep did; None: it had none to do."""
     memory_per_job: float | None
-    """Bytes beyond what a job's process held before it, mean over the jobs that this sweep did."""
+    """Mean bytes per job in addition to what its process held before, over the jobs that this sweep did."""
     devices: Mapping[str, Used]
     wall_s: float
-    """The measured part: from workers that are ready to the last outcome."""
+    """Seconds of the measured part, which begins when workers are ready and ends with the last outcome."""
     start_s: float
-    """Before it: workers started, libraries loaded, kernels compiled, and a first small job."""
+    """Seconds before it: workers start, load libraries, compile kernels, and do small jobs."""
     jobs_per_s: float | None
-    """In the measured part."""
+    """Jobs per second of the measured part."""
     points: int
-    """Values of sequences that went through students."""
+    """Number of sequence values that students processed."""
     interrupted: bool
     cells: tuple[Cell, ...]
 
     @property
     def total_s(self) -> float:
-        """With the start of the workers."""
+        """Seconds including the start of the workers."""
         return self.start_s + self.wall_s
 
     @property
     def total_jobs_per_s(self) -> float | None:
-        """With the start of the workers, which is most of a short sweep."""
+        """Jobs per second including the start of the workers, which is most of a short sweep."""
         return None if self.jobs_per_s is None else self.jobs_per_s * self.wall_s / self.total_s
 
     def as_json(self) -> dict[str, Any]:
-        """Values that JSON has words for: what is not finite is null."""
+        """The statistics as values that JSON can represent: a value that is not finite is null."""
         return plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
 
 
 def plain(value: Any) -> Any:
-    """The same in values that JSON has words for: what is not finite is null."""
+    """Convert to values that JSON can represent: a value that is not finite becomes null."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
@@ -99,7 +99,7 @@ def plain(value: Any) -> Any:
 
 
 def cells(outcomes: Iterable[Outcome]) -> tuple[Cell, ...]:
-    """By method, rank and dimension, in that order."""
+    """The cells, sorted by method, rank and dimension."""
     groups: dict[tuple[str, int, int], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.job[:3], []).append(outcome)
@@ -124,16 +124,16 @@ def _cell(job: Job, outcomes: Sequence[Outcome]) -> Cell:
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Of values that may be infinite; one that is no number (a training that diverged) is the largest."""
+    """The quartiles of values that may be infinite; NaN (from a training that diverged) counts as the largest."""
     ordered = sorted(value if value == value else float("inf") for value in values)
     if len(ordered) == 1:
         return (ordered[0],) * 3
-    if not isfinite(ordered[-1]):  # no interpolation with what is infinite
+    if not isfinite(ordered[-1]):  # infinite values cannot be interpolated
         return tuple(ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))  # type: ignore[return-value]
     low, middle, high = quantiles(ordered, n=4, method="inclusive")
     return low, middle, high
 
 
 def mean_memory(outcomes: Sequence[Outcome]) -> float | None:
-    """Bytes a job."""
+    """Mean bytes per job."""
     return fmean(outcome.memory_bytes for outcome in outcomes) if outcomes else None

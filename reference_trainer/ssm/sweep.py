@@ -1,4 +1,4 @@
-"""The sweep: all jobs in groups, through an engine, into the file of results; each finished combination is a step."""
+"""The sweep: runs groups of jobs by an engine, writes the outcomes, and marks each finished combination as a step."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PATHS: Final = ("results", "log")
 def facts(
     settings: Settings, config: PerformanceConfig, placement: Placement, *, fixes: Sequence[str], **about: Any
 ) -> dict[str, Any]:
-    """For `marks.describe`.
+    """Facts about the sweep for `marks.describe`.
 
-    :param fixes: that are on, by name.
-    :param about: what is known beside the settings: the variant's label, jobs, engine, workers, start_s, ...
+    :param fixes: names of the fixes that are on.
+    :param about: facts besides the settings: the variant's label, jobs, engine, workers, start_s, ...
     """
     stated = {name: str(value) if name in _PATHS else value for name, value in asdict(settings).items()}
     return {
@@ -65,9 +65,9 @@ Combination = tuple[str, int, int]
 
 
 class Steps:
-    """Marks them.
+    """Marks a step for each finished combination.
 
-    :param jobs: all that are to be done.
+    :param jobs: all jobs that are to be done.
     """
 
     def __init__(self, jobs: Iterable[Job]) -> None:
@@ -75,9 +75,9 @@ class Steps:
         self._points: Counter[Combination] = Counter()
 
     def ended(self, jobs: Sequence[Job], points: int = 0) -> None:
-        """Jobs of one combination are done, or given up.
+        """Note that jobs of one combination are done or have failed for good.
 
-        :param points: that they counted.
+        :param points: points that they processed.
         """
         combination = jobs[0][:3]
         self._left[combination] -= len(jobs)
@@ -86,56 +86,56 @@ class Steps:
             marks.step(tokens=self._points[combination])
 
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
-_SAY_S: Final = 1.0
+_PROGRESS_S: Final = 1.0
 
 
 def sweep(
     settings: Settings,
     config: PerformanceConfig | None = None,
-    progress: Say | None = None,
+    progress: Progress | None = None,
     *,
     work: JobWork | None = None,
 ) -> Statistics:
-    """Do all jobs that the file of results does not hold yet.
+    """Do all jobs that the results file does not contain yet.
 
-    :param progress: gets a line now and then.
-    :param work: does the jobs of a group, as `job.work`; picklable, and importable by name where workers are.
-    :raises TrainerError: bad input, workers that cannot be started, no room for results.
-    :raises KeyboardInterrupt: with words on what is kept.
+    :param progress: receives a line about once per second.
+    :param work: does the jobs of a group; None: `group_work.do_jobs`. Picklable, and importable by name in workers.
+    :raises TrainerError: bad input, workers that cannot be started, no space for results.
+    :raises KeyboardInterrupt: with a message about what is kept.
     """
     return _Sweep(settings, config or PerformanceConfig(), progress or _silent, work).run()
 
 
 def label(settings: Settings) -> str:
-    """The variant's name, or those of the fixes."""
+    """The name of the variant, or the names of the fixes."""
     return settings.variant if settings.fixes is None else "+".join(settings.fixes) or "as-found"
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
-    """The fixes that are asked for, and the plan that they make.
+    """The requested fixes, and the plan that they make.
 
-    :raises TrainerError: there is no such fix, variant or device, or they do not go together.
+    :raises TrainerError: there is no such fix, variant or device, or they cannot be combined.
     """
-    # The devices of a cluster are its own: what is here says nothing of them.
+    # A cluster has its own devices, so this machine's devices do not matter.
     kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     return names, plan(names, kind)
 
 
 def engine_name(settings: Settings, plan: Plan) -> str:
-    """As found jobs are done in this process: only a flat sweep has an engine."""
+    """The engine in use: `inline` (this process) unless the sweep is flat."""
     return settings.engine if plan.flat else "inline"
 
 
 def _silent(line: str) -> None:
-    """Progress that nobody reads."""
+    """Ignore progress."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What was done so far, by this sweep."""
+    """Results of this sweep so far."""
 
     worked: list[GroupResult] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
@@ -147,23 +147,23 @@ class _Tally:
 
 
 class _Sweep:
-    """One run."""
+    """One run of a sweep."""
 
-    def __init__(self, settings: Settings, config: PerformanceConfig, say: Say, work: JobWork | None) -> None:
+    def __init__(self, settings: Settings, config: PerformanceConfig, progress: Progress, work: JobWork | None) -> None:
         refuse(config, UNUSED)
-        self._settings, self._config, self._say, self._work = settings, config, say, work
+        self._settings, self._config, self._say, self._work = settings, config, progress, work
         self._names, self._plan = chosen(settings)
         self._engine_name = engine_name(settings, self._plan)
         self._label = label(settings)
         self._jobs = settings.jobs()
         self._tally = _Tally()
         self._began = self._measured = time.perf_counter()
-        self._said = 0.0
+        self._last_progress = 0.0
         self._kind = settings.device
         self._steps = Steps(())
 
     def run(self) -> Statistics:
-        """Do it."""
+        """Run the sweep."""
         if self._settings.log is not None:
             check_output("--log", self._settings.log)
         results: ResultFile | None = None
@@ -195,7 +195,7 @@ class _Sweep:
         context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
         if remaining:
             engine.start(placement, partial(group_work.prepare, context))
-        context = replace(context, samples=(), short=None)  # it goes to a worker with every group
+        context = replace(context, samples=(), short=None)  # it is sent to a worker with every group
         start_s = time.perf_counter() - self._began
         about = {
             "variant": self._label,
@@ -212,14 +212,14 @@ class _Sweep:
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
         utilisation = Utilisation(engine.device_names)
-        self._measured = self._said = time.perf_counter()
+        self._measured = self._last_progress = time.perf_counter()
         marks.open_step()
         try:
             if remaining:
                 with utilisation:
                     self._do(engine, partial(group_work.do, context), remaining, results)
         except (KeyboardInterrupt, TrainerError):
-            with suppress(TrainerError):  # no room: the outcomes before it are there
+            with suppress(TrainerError):  # no space is left: the earlier outcomes are in the file
                 results.conclude(
                     self._statistics(results, already_done, engine, utilisation, interrupted=True).as_json()
                 )
@@ -234,25 +234,25 @@ class _Sweep:
         retries = list(self._pass(engine, work, remaining, results, last=False))
         self._tally.retried = len(retries)
         if retries:
-            # each by itself: not all of a group need share the fault of one
+            # each by itself: one bad job must not fail its whole group
             for _ in self._pass(engine, work, [(job,) for job in retries], results, last=True):
-                raise AssertionError("a job is tried twice")
+                raise AssertionError("the second attempt must not ask for a third")
 
     def _pass(
         self, engine: Engine, work: Any, remaining: Sequence[Group], results: ResultFile, *, last: bool
     ) -> Iterator[Job]:
-        """Do groups; the jobs that are to be done again."""
+        """Do groups, and yield the jobs to retry."""
         for group, result in engine.run(work, remaining):
             obey()
             if not isinstance(result, Failure):
                 self._keep(result, results)
-            elif result.refused:  # no room for reports: no other job fares better
-                where = f", which are in {results.path}: the same command goes on from there" if results.path else ""
+            elif result.refused:  # for example no space for reports: other jobs would fail in the same way
+                where = f", which are in {results.path}: the same command continues from there" if results.path else ""
                 raise TrainerError(f"{result.reason}; the sweep ended after {self._tally.done} jobs{where}")
             elif last or (result.died and len(group) == 1):
                 self._give_up(group, result, results)
             else:
-                self._say(f"{_named(group)} failed, {result.reason}: tried once more")
+                self._say(f"{_named(group)} failed, {result.reason}: trying once more")
                 yield from group
 
     def _keep(self, worked: GroupResult, results: ResultFile) -> None:
@@ -265,7 +265,7 @@ class _Sweep:
         )
 
     def _give_up(self, group: Group, failure: Failure, results: ResultFile) -> None:
-        already_done = f"in {results.path}" if results.path is not None else "kept where there are --results"
+        already_done = f"in {results.path}" if results.path is not None else "kept only with --results"
         where = f"; its traceback is {already_done}" if failure.trace else ""
         self._say(f"{_named(group)} failed for good, {failure.reason}{where}")
         for job in group:
@@ -275,21 +275,20 @@ class _Sweep:
 
     def _report(self) -> None:
         now = time.perf_counter()
-        if now - self._said > _SAY_S:
-            self._said = now
+        if now - self._last_progress > _PROGRESS_S:
+            self._last_progress = now
             with marks.region("log"):
                 rate = self._tally.done / (now - self._measured)
                 self._say(f"{self._tally.done} jobs, {rate:,.1f} jobs/s")
 
-    # ------------------------------------------------------------ what is said of it
+    # ------------------------------------------------------------ the summary
 
     def _kept(self, results: ResultFile | None) -> str:
         if results is None or results.path is None:
-            return f"interrupted after {self._tally.done} jobs; nothing is kept, for there is no --results"
+            return f"interrupted after {self._tally.done} jobs; nothing is kept because --results was not given"
         done = sum(job in results.done for job in self._jobs)
-        return (
-            f"interrupted: {done} of {len(self._jobs)} jobs are in {results.path}, the same command goes on from there"
-        )
+        kept = f"{done} of {len(self._jobs)} jobs are in {results.path}"
+        return f"interrupted: {kept}, the same command continues from there"
 
     def _statistics(
         self,
@@ -301,8 +300,8 @@ class _Sweep:
         interrupted: bool = False,
     ) -> Statistics:
         tally, wall = self._tally, time.perf_counter() - self._measured
-        mine = [outcome for work_done in tally.worked for outcome in work_done.outcomes]
-        tried = len(mine) + len(tally.failures)
+        own_outcomes = [outcome for work_done in tally.worked for outcome in work_done.outcomes]
+        attempted = len(own_outcomes) + len(tally.failures)
         done = {job: results.done[job] for job in self._jobs if job in results.done}
         return Statistics(
             variant=self._label,
@@ -315,13 +314,13 @@ class _Sweep:
             kept=already_done,
             failures=tally.failures,
             retried=tally.retried + engine.redone,
-            success_rate=len(mine) / tried if tried else None,
-            memory_per_job=statistics.mean_memory(mine),
+            success_rate=len(own_outcomes) / attempted if attempted else None,
+            memory_per_job=statistics.mean_memory(own_outcomes),
             devices=used(tally.worked, engine, utilisation, wall),
             wall_s=wall,
             start_s=self._measured - self._began,
-            jobs_per_s=len(mine) / wall if mine else None,
-            points=sum(outcome.points for outcome in mine),
+            jobs_per_s=len(own_outcomes) / wall if own_outcomes else None,
+            points=sum(outcome.points for outcome in own_outcomes),
             interrupted=interrupted,
             cells=statistics.cells(done.values()),
         )

@@ -1,4 +1,4 @@
-"""How busy the devices of a sweep were: GPUs by their driver, sampled meanwhile; CPUs by the time of the workers."""
+"""Measures how busy the devices of a sweep were: GPUs by sampling their driver, CPUs by the CPU time of the workers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from reference_trainer.ssm.placement import CPU, cores
 from reference_trainer.ssm.statistics import Used
 
 _EVERY_S: Final = 0.2
-"""The driver's own value is of the last sixth of a second to one second."""
+"""Seconds between samples. The driver averages over the last 1/6 s to 1 s."""
 
 
 class Utilisation:
-    """A context that samples; the means are read after it."""
+    """A context that samples the utilization of GPUs; the means are read after it."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
-        """
-        :param names: of devices; a CPU is not sampled.
-        :param read: the share that one is busy now; None: as NVML says it.
+        """Prepare to sample devices.
+
+        :param names: device names; a CPU is not sampled.
+        :param read: returns the current share for a device; None: NVML.
         """
         self._read = read or _nvml
         self._sums = {name: 0.0 for name in names if name.startswith("cuda")}
         self._samples = 0
         self.why = ""
-        """Why there is none."""
+        """Why there is no mean."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -52,7 +53,7 @@ class Utilisation:
         while True:
             try:
                 now = {name: self._read(name) for name in self._sums}
-            except Exception as error:  # noqa: BLE001 - a thread's edge; NVML and torch have errors of their own
+            except Exception as error:  # noqa: BLE001 - a thread's edge; NVML and torch raise errors of their own
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 return
             for name, value in now.items():
@@ -69,7 +70,7 @@ def _nvml(name: str) -> float:
 
 
 def used(worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
-    """By device."""
+    """How much each device was used, by name."""
     result: dict[str, Used] = {}
     names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked)])
     for name in names:
@@ -85,9 +86,9 @@ def _utilisation(
     name: str, worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float
 ) -> tuple[float | None, str]:
     if name.endswith(CPU):
-        there = worked[0].cores if worked else cores()
-        return sum(group.cpu_seconds for group in worked) / (wall * there), ""
+        available = worked[0].cores if worked else cores()
+        return sum(group.cpu_seconds for group in worked) / (wall * available), ""
     if name not in engine.device_names:
-        return None, "it is of a cluster, and is not sampled from here"
+        return None, "it belongs to a cluster and is not sampled from this machine"
     share = utilisation.mean(name)
     return share, "" if share is not None else utilisation.why or "no sample was taken"

@@ -40,10 +40,10 @@ def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--num-seeds", "0"), "--num-seeds 0: must be at least 1"),
         (("--first-seed", "-1"), "--first-seed -1: must be at least 0"),
         (("--student-dims", "8", "x"), "--student-dims 'x': must be a whole number"),
-        (("--student-dims", ","), "--student-dims: name one at least"),
-        (("--student-dims", "8,8"), "--student-dims: a value is named twice"),
+        (("--student-dims", ","), "--student-dims: give at least one value"),
+        (("--student-dims", "8,8"), "--student-dims: a value is given twice"),
         (("--teacher-ranks", "0"), "--teacher-ranks 0: must be at least 1"),
-        (("--no-gd", "--no-gnc"), "nothing to do: leave --no-gd or --no-gnc out"),
+        (("--no-gd", "--no-gnc"), "nothing to do: remove --no-gd or --no-gnc"),
         (("--first-seed", str(2**63 - 2), "--num-seeds", "3"), "--num-seeds 3: the last seed must be below 9,223,"),
         (("--teacher-ranks", str(2**24)), "--teacher-ranks 16777216: must be below 16,777,216"),
         (("--student-dims", str(2**31)), "--student-dims 2147483648: must be below 2,147,483,648"),
@@ -68,7 +68,7 @@ def fake_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--results", "a", "--result", "./a"), "--result a: that is the file of --results: name another"),
         (("--results", "a", "--log", "a"), "--log a: that is the file of --results: name another"),
         (("--results", "no/x"), "--results no/x: there is no folder no"),
-        (("--results", "notes.txt"), "--results notes.txt: this is no file of results, or of another version"),
+        (("--results", "notes.txt"), "--results notes.txt: this is not a results file, or it has another version"),
         (("--log", "no/x"), "--log no/x: there is no folder no"),
         (("--max-load", "2"), "performance: max_load is 2.0, it must be a share, above 0 and at most 1"),
         (("--precision", "bf16"), "performance setting precision means nothing here"),
@@ -187,7 +187,7 @@ def test_an_interrupt_says_that_nothing_is_kept(
 ) -> None:
     monkeypatch.setattr(sweep.ResultFile, "add", raising(KeyboardInterrupt()))
     assert main([*QUICK]) == 130
-    assert capsys.readouterr().err == "interrupted after 1 jobs; nothing is kept, for there is no --results\n"
+    assert capsys.readouterr().err == "interrupted after 1 jobs; nothing is kept because --results was not given\n"
 
 
 def test_the_list_of_fixes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ def test_zeros_that_a_power_cut_left_are_cut_off(tmp_path: Path) -> None:
     path.write_bytes(content + bytes(100))
     with opened(path) as file:
         assert len(file.done) == len(JOBS)
-        assert file.note == f"{path}: a last line that was not finished is cut off; its jobs are done again"
+        assert file.note == f"{path}: an unfinished last line was removed; its job is done again"
     assert path.read_bytes() == content
 
 
@@ -160,10 +160,10 @@ def test_a_value_that_is_missing_or_none(tmp_path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epochs": 7}, f"its results are of --epochs {Settings().epochs}, this sweep has 7: name another file"),
-        ({"sequence_length": 7}, "its results are of --sequence-length 24, this sweep has 7"),
-        ({"optimizer": "sgd"}, "its results are of --optimizer adam, this sweep has sgd"),
-        ({"gnc_loss": 0.5}, f"its results are of --gnc-loss {Settings().gnc_loss}, this sweep has 0.5"),
+        ({"epochs": 7}, f"it was made with --epochs {Settings().epochs} and this sweep has 7: name another file"),
+        ({"sequence_length": 7}, "it was made with --sequence-length 24 and this sweep has 7"),
+        ({"optimizer": "sgd"}, "it was made with --optimizer adam and this sweep has sgd"),
+        ({"gnc_loss": 0.5}, f"it was made with --gnc-loss {Settings().gnc_loss} and this sweep has 0.5"),
     ],
 )
 def test_results_of_other_settings_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
@@ -182,14 +182,14 @@ def test_a_sweep_may_grow_and_be_done_in_another_way(tmp_path: Path) -> None:
 def test_another_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "results"
     path.write_bytes(content)
-    assert refused(path) == f"--results {path}: this is no file of results, or of another version; name another"
+    assert refused(path) == f"--results {path}: this is not a results file, or it has another version; name another"
 
 
 def test_places_that_are_no_file(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"--results {tmp_path} is a folder: name a file"
     assert refused(tmp_path / "no" / "it").endswith(f"there is no folder {tmp_path / 'no'}")
     os.mkfifo(tmp_path / "pipe")
-    assert "it is no plain file" in refused(tmp_path / "pipe")
+    assert "it is not a regular file" in refused(tmp_path / "pipe")
 
 
 def test_a_second_writer_is_refused_and_may_write_afterwards(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(result_file.os, "write", short)
     if room < 1000:
-        message = f"--results {path}: No space left on device; what is in it is whole; make room and start again"
+        message = f"--results {path}: No space left on device; its content is complete; free some space and start again"
         with pytest.raises(TrainerError) as caught:
             add(file, *JOBS[1:3])
         assert str(caught.value) == message

@@ -159,7 +159,7 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
     bad = [job for job in settings.jobs() if job.rank == BAD_RANK]
     lines = "\n".join(message)
     assert result.retried == 3
-    assert "failed, ValueError: no luck with gd-r13-d8-s0: tried once more" in lines
+    assert "failed, ValueError: no luck with gd-r13-d8-s0: trying once more" in lines
     if times == 1 and not (settings.fixes and "batched-seeds" in settings.fixes):
         assert (result.done, result.failures, result.success_rate) == (6, {}, 1.0)
         assert outcomes(settings) == expected(settings)
@@ -190,7 +190,7 @@ def test_no_room_for_reports_ends_the_sweep_at_once(way: str, tmp_path: Path) ->
     assert 1 <= done < 24
     assert str(caught.value) == (
         f"--log x: No space left on device; the sweep ended after {done} jobs, which are in {settings.results}: "
-        "the same command goes on from there"
+        "the same command continues from there"
     )
     assert done <= len((tmp_path / "refusing").read_text().splitlines()) <= done + 2, "no job is tried twice"
     assert sweep(settings, work=fake_jobs.work).kept == done
@@ -303,7 +303,7 @@ def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: si
         assert process.returncode == -9
     else:
         assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
-        message = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command goes on from there\n"
+        message = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command continues from there\n"
         assert err == message
     done = calls(tmp_path)
     settings = small(results=tmp_path / "results", **PROGRAM)
@@ -323,7 +323,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_workers_too_and_is_one_line(tmp_path: 
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert re.fullmatch(r"interrupted: \d+ of 16 jobs are in .*/results, the same command goes on from there\n", err)
+    assert re.fullmatch(r"interrupted: \d+ of 16 jobs are in .*/results, the same command continues from there\n", err)
 
 
 @pytest.mark.slow
@@ -342,7 +342,7 @@ def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) ->
 def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
     process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
     _, err = process.communicate(timeout=120)
-    message = f"--results {tmp_path}/results: File too large; what is in it is whole; make room and start again"
+    message = f"--results {tmp_path}/results: File too large; its content is complete; free some space and start again"
     assert (process.returncode, err) == (2, f"error: {message}\n")
     settings = small(results=tmp_path / "results", **PROGRAM)
     before = outcomes(settings)
