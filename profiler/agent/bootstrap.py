@@ -96,7 +96,7 @@ class _Finder:
             self.hooks = installation.install_hooks(self)
             report_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
-            warn(f"hooks did not come in: {type(error).__name__}: {error}; the program goes on")
+            warn(f"the hooks were not loaded: {type(error).__name__}: {error}; the program goes on")
 
     def _find_ours(self, name: str) -> ModuleSpec | None:
         base = self.folder + name[len(PRIVATE) :].replace(".", "/")

@@ -451,7 +451,7 @@ class Comparison:
     mismatches: tuple[Mismatch, ...]
     """Why the sides are not comparable."""
     forced: bool
-    """True: not comparable, and compared all the same because the user said --anyway."""
+    """True: not comparable, and compared nevertheless because the user gave --anyway."""
     verdict: str
     """How much faster the sides are and why, as a sentence."""
     headline: str = ""

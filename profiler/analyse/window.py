@@ -30,7 +30,7 @@ class Window:
     reason: Notice | None = None
     """Why no step was measured; None: some were."""
     excluded: int = 0
-    """Measured steps that other threads or processes closed; they are in no figure."""
+    """Measured steps that other threads or processes ended; they are not in any figure."""
 
     def __len__(self) -> int:
         return len(self.begin)

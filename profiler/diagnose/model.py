@@ -164,7 +164,7 @@ class SideDiagnosis:
     base: str
     side: str
     speed: Ratio | None
-    """None, or without a value: how fast it is beside the baseline is not known, and `reason` says why."""
+    """None, or without a value: its speed relative to the baseline is not known, and `reason` says why."""
     unit: str = ""
     devices: tuple[str, ...] = ()
     reason: Notice | None = None

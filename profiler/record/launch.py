@@ -21,7 +21,9 @@ from profiler.record.target import Target, find_program
 from profiler.run import store, tables
 from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec
 
-_NO_PYTHON: Final = "no Python was started, or one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
+_NO_PYTHON: Final = (
+    "no Python process was started, or only one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
+)
 
 _TAIL_BYTES: Final = 4096
 _MAX_LINE: Final = 300
@@ -107,7 +109,10 @@ def write_final_manifest(path: Path, info: RunInfo) -> None:
     try:
         store.write_manifest(path, info)
     except OSError as error:
-        print(f"profiler: cannot close the run {path}: {error.strerror}; what is there still loads", file=sys.stderr)
+        print(
+            f"profiler: cannot close the run {path}: {error.strerror}; what was recorded can still be loaded",
+            file=sys.stderr,
+        )
 
 
 def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:
@@ -122,13 +127,13 @@ def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWrite
 def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
     """Whether the hooks were loaded in the target, and each hook that failed."""
     if not spec.hooks:
-        return [CollectorStatus(HOOKS, "off", "not asked for: only what the program marks is recorded")]
+        return [CollectorStatus(HOOKS, "off", "not requested: only what the program marks is recorded")]
     try:
         lines = (spec.out / tables.HOOKED).read_text(encoding="ascii", errors="replace").split("\n")
     except OSError:
         flag = _isolating_flag(spec.argv)
-        likely = f"python -{flag} keeps them out" if flag else _NO_PYTHON
-        reason, values = f"hooks did not come in: {likely}", {"flag": flag} if flag else {}
+        likely = f"python -{flag} prevents loading them" if flag else _NO_PYTHON
+        reason, values = f"the hooks were not loaded: {likely}", {"flag": flag} if flag else {}
         return [CollectorStatus(HOOKS, "unavailable", reason, code="hooks-not-loaded", values=values)]
     count = Counter(line.partition(" ")[0] for line in lines)
     reason = f"{count['torch']} of {count['python']} Python processes imported torch"

@@ -76,7 +76,7 @@ def missing_name(gap: Missing) -> str:
 _TOPICS: Final[Mapping[Topic, str]] = {
     Topic.HOST_BREAKDOWN: "breakdown of the host's time",
     Topic.DEVICE_BREAKDOWN: "breakdown of the device's time",
-    Topic.IDLE_BLAME: "blame of the device's idle time",
+    Topic.IDLE_BLAME: "causes of the device's idle time",
     Topic.FLAME_GRAPH: "flame graph",
     Topic.CALL_SITES: "sites of calls",
 }
@@ -98,7 +98,7 @@ _STATES: Final[Mapping[HostState, str]] = {
     HostState.AFTER_SYNC_IN_REGION: "after the sync, in region {}",
     HostState.IN_CALL: "in the {} call",
     HostState.BLOCKED_IN_CALL: "blocked in the {} call",
-    HostState.RECORDING: "recording itself (profiler.marks)",
+    HostState.RECORDING: "in the profiler's own recording",
 }
 _ORIGINS: Final[Mapping[SiteOrigin, str]] = {
     SiteOrigin.ITSELF: "",
@@ -126,9 +126,9 @@ THREAD_STATES: Final[Mapping[str, str]] = {
 }
 PERIODS: Final[Mapping[Period, str]] = {
     Period.STARTUP: "before the first step",
-    Period.WARM_UP: "warm-up steps, in no other figure",
-    Period.TRACED: "steps that torch's profiler traced, in no figure but the device's",
-    Period.PAUSE: "pauses between phases of training, in no other figure",
+    Period.WARM_UP: "warm-up steps (not in any other figure)",
+    Period.TRACED: "steps that torch's profiler traced (only in figures of the device)",
+    Period.PAUSE: "pauses between phases of training (not in any other figure)",
     Period.TEARDOWN: "after the last step",
 }
 
@@ -166,7 +166,7 @@ def step_text(step: StepDefinition | None) -> str:
 
 
 def _phases(step: StepDefinition) -> str:
-    """`A then B and C in turns`: what ends the steps of each phase; at most three phases are named."""
+    """`A then B and C alternating`: what ends the steps of each phase; at most three phases are named."""
     texts = [_in_turns(phase) for phase in step.phases]
     return " then ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
@@ -175,11 +175,11 @@ def _in_turns(names: tuple[str, ...]) -> str:
     if len(names) == 1:
         return names[0]
     shown = names if len(names) < 4 else (*names[:3], f"{len(names) - 3} more")
-    return f"{', '.join(shown[:-1])} and {shown[-1]} in turns"
+    return f"{', '.join(shown[:-1])} and {shown[-1]} alternating"
 
 
 def _optimizer_steps(count: int) -> str:
-    """How often an optimizer stepped, too seldom to make the steps."""
+    """How often an optimizer stepped, if too rarely to define the steps."""
     return {0: "no optimizer stepped", 1: "an optimizer stepped only once"}.get(
         count, f"an optimizer stepped only {count:,} times"
     )
@@ -189,21 +189,24 @@ def _unrecorded_time(values: Values) -> str:
     what = {"calls": "any region or call", "anything": "anything recorded"}[values["of"]]
     return (
         f"{100 * values['share']:.1f}% of the step is outside of {what}, and {values['samples']} stack samples "
-        f"({values['needed']} needed) cannot say what ran there"
+        f"are too few to say what ran there ({values['needed']} needed)"
     )
 
 
 def _python_or_cuda_wait(values: Values) -> str:
     return (
-        f"{100 * values['share']:.1f}% of the step is unattributed: Python or a wait inside CUDA: calls toward the "
-        "device are not recorded in this run"
+        f"{100 * values['share']:.1f}% of the step is unattributed: it is either Python or a wait inside CUDA, and "
+        "device calls are not recorded in this run"
     )
 
 
 def _several_devices(values: Values) -> str:
     busy = values["busy"]
     shares = ", ".join(f"device {number} {100 * share:.0f}%" for number, share in busy)
-    return f"one process used {len(busy)} devices, busy {shares}: idle time is blamed only where none of them ran"
+    return (
+        f"one process used {len(busy)} devices, busy {shares}: causes of idle time are given only for the time in "
+        "which none of them ran"
+    )
 
 
 def _ended_early(values: Values) -> str:
@@ -213,7 +216,7 @@ def _ended_early(values: Values) -> str:
 
 
 def _few_steps(values: Values) -> str:
-    return f"only {plural(values['steps'], 'measured step')}: {values['needed']} or more make a mean"
+    return f"only {plural(values['steps'], 'measured step')}: at least {values['needed']} are needed for a mean"
 
 
 def _drift(values: Values) -> str:
@@ -236,7 +239,7 @@ def _pairs(values: Values) -> str:
 
 def _ratio_interval(values: Values) -> str:
     if values["pairs"] == 1:
-        return "With one pair a ratio has no interval: whether it is more than chance is not known."
+        return "With one pair a ratio has no interval, so it may be chance."
     return (
         "A ratio is the geometric mean over the pairs; its 95% interval is Student's t over the logarithms of the "
         f"pairs' ratios ({values['pairs'] - 1} degrees of freedom)."
@@ -245,16 +248,16 @@ def _ratio_interval(values: Values) -> str:
 
 def _breakdown_pass(values: Values) -> str:
     return (
-        "Breakdown, blame and flame graphs come from one more run of each side at level "
-        f"{' and '.join(values['levels'])}; its times enter no ratio."
+        "Breakdown, causes of idle time and flame graphs come from one more run of each side at level "
+        f"{' and '.join(values['levels'])}; its times are not used in any ratio."
     )
 
 
 def _step_sizes(values: Values) -> str:
     unit, ratio = values["unit"], units.ratio(values["ratio"])
     return (
-        f"A step of {values['side']} has {ratio} the {unit} of a step of {values['base']}: figures per step are of "
-        f"steps of different sizes, {unit} a second are not."
+        f"A step of {values['side']} has {ratio} the {unit} of a step of {values['base']}: figures per step are "
+        f"not comparable, but {unit} per second are."
     )
 
 
@@ -270,47 +273,48 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # what was damaged or missing when the run was loaded
     "run-not-ended": "the run never ended: its recorder was killed, or is still at work",
     "collector-failed": "collector {name} failed: {reason}",
-    "process-stopped": "{source}: could not write on to the end; its later records are missing",
+    "process-stopped": "{source}: stopped writing before its end; its later records are missing",
     "metadata-damaged": "{file}: missing or damaged ({error})",
-    "torn-record": "{file}: {bytes} bytes of a torn record cut off",
-    "torn-line": "{file}: torn last line left out",
-    "damaged-line": "{file}: damaged line {line} left out",
+    "torn-record": "{file}: {bytes} bytes of an incomplete record were dropped",
+    "torn-line": "{file}: an incomplete last line was ignored",
+    "damaged-line": "{file}: the damaged line {line} was ignored",
     "lost-texts": "{file}: {records} records have lost their {column}",
-    "events-without-time": "{file}: {events} events without a time that can be read left out",
+    "events-without-time": "{file}: {events} events without a readable time were ignored",
     "trace-damaged": "{text}",
     "all-steps-traced": (
         "every measured step lies in the window that torch's profiler traced: their times include the tracing"
     ),
     "only-first-steps-measured": (
-        "torch's profiler traced all but the first steps: the {steps} measured ones are those in which compilers, "
-        "caches and allocators settle; a longer run has steps after the trace, and level standard has no trace"
+        "torch's profiler traced all but the first steps: the {steps} measured steps are the first ones, in "
+        "which compilers, caches and allocators still warm up; a longer run has steps after the trace, and "
+        "level standard has no trace"
     ),
     # why something was not measured
-    "no-step": "no step was closed",
+    "no-step": "no step was completed",
     "only-warm-up": "all {steps} steps are warm-up",
     "level-light": "recorded at level light: record again with --level standard",
     "no-queue": "plain torch on the CPU has no queue of its own that could be busy or idle",
-    "no-tokens": "no step says how many {unit} it had",
-    "no-operators": "no collector for torch operators in this run",
-    "no-device-calls": "no calls toward a device were recorded",
+    "no-tokens": "the program does not report {unit}",
+    "no-operators": "torch operators were not recorded in this run",
+    "no-device-calls": "no device calls were recorded",
     "no-activities": "no activities of a device were recorded",
     "not-counted": "nothing in this run counted it",
-    "no-gauge": "the program gave no such value",
-    "no-gauge-in-steps": "no measured step gave this value",
+    "no-gauge": "the program did not report this value",
+    "no-gauge-in-steps": "no measured step reported this value",
     "not-finite": "not a finite number in {broken} of {steps} steps",
     "no-busy-time": "this device does not count its busy time, and there were no NVML samples",
-    "no-cpu-times": "the steps carry no CPU times",
-    "no-device-threads": "no threads of this program are a device",
+    "no-cpu-times": "the steps have no CPU times",
+    "no-device-threads": "no thread of this program acts as a device",
     "no-other-process": "no other process of the program was seen meanwhile",
     "other-processes-idle": "its other processes used less than {cores:g} cores",
     "no-memory-samples": "no memory samples were taken",
     "no-stack-samples": "no stack samples of the stepping thread",
-    "no-call-sites": "no call toward a device was recorded with its line",
+    "no-call-sites": "no device call was recorded with its line",
     "no-breakdown-pass": "no breakdown pass was made of this side",
-    "no-separate-breakdown-pass": "the breakdown comes from the run itself; there is none to hold it against",
+    "no-separate-breakdown-pass": "the breakdown comes from the run itself; there is no light run to compare it with",
     "no-light-step": "no light run measured a step",
-    "no-idle-blame": "no blame was recorded",
-    "not-recorded": "nothing recorded it",
+    "no-idle-blame": "causes of idle time were not recorded",
+    "not-recorded": "it was not recorded",
     "not-in-runs": "not recorded in these runs",
     "only-nvml": lambda values: (
         f"not measured; NVML saw a kernel run {units.share(values['share'])} of the time, but no short gaps"
@@ -331,7 +335,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "python-or-cuda-wait": _python_or_cuda_wait,
     "no-gil-samples": "no window of samples saw who held the GIL: Python and native work cannot be told apart",
     "overlapping-regions": (
-        "{count:,} regions or calls ended after the one that they began in; they were cut at its end"
+        "{count:,} regions or calls ended later than the one in which they began, and were cut at its end"
     ),
     "several-devices": _several_devices,
     "ended-early": _ended_early,
@@ -339,12 +343,12 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "collector-dropped": "collector {name} dropped {dropped:,} of {records:,} records",
     "activities-dropped": "the device dropped {count:,} activity records: its idle time is overstated",
     "recording-time": lambda values: (
-        f"recording itself took {100 * values['share']:.1f}% of the steps, counted as python; it slows calls besides"
+        f"recording itself took {100 * values['share']:.1f}% of the steps, counted as python; it also slows calls down"
     ),
     "nothing-measured": lambda values: f"nothing was measured: {describe(values['reason'])}",
     "few-steps": _few_steps,
-    "short-window": "only {seconds:.3g} s were measured: below {needed:g} s a single interruption shows",
-    "steps-excluded": "{steps:,} measured steps were closed by other threads or processes; they are in no figure",
+    "short-window": "only {seconds:.3g} s were measured: with less than {needed:g} s, a single interruption is visible",
+    "steps-excluded": "{steps:,} measured steps were ended by other threads or processes and are not in any figure",
     "drift": _drift,
     "spread": "step times spread by {spread:.0%} of their mean (standard deviation)",
     "other-machines": "other virtual machines took {share:.1%} of the CPU time of this one (steal)",
@@ -359,7 +363,8 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "ratio-levels": lambda values: f"Ratios come from runs at level {' and '.join(values['levels'])}.",
     "breakdown-pass": _breakdown_pass,
     "unstated-facts": lambda values: (
-        f"The programs do not state {', '.join(values['facts'])}: that the sides are alike in this was not checked."
+        f"The programs do not state {', '.join(values['facts'])}, so it was not checked whether the sides agree in "
+        "this."
     ),
     "step-sizes": _step_sizes,
     "not-interleaved": (

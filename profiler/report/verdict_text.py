@@ -36,7 +36,7 @@ WHILE: Final[Mapping[str, str]] = {
     "python": "while the host ran Python",
     "unattributed": "while nothing recorded what the host did",
 }
-"""Host category -> when the device was idle."""
+"""The clause that says when the device was idle, for each host category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _threads_only(diagnosis: RunDiagnosis) -> Statement:
 
 
 _SAME_SHARE: Final = 0.95
-"""Of a state's share, the share at its line from which one number says both."""
+"""If the share at the line is at least this part of the share of the state, only one number is shown."""
 
 
 def _device_idle(diagnosis: RunDiagnosis) -> Statement:
@@ -108,19 +108,20 @@ def _device_busy(diagnosis: RunDiagnosis) -> Statement:
 
 
 def _device_busy_sampled(diagnosis: RunDiagnosis) -> Statement:
-    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time, as NVML saw it (not its short gaps):"
-    besides = "".join(f"; besides, {share(cause.share)} of each step {_does(cause)}" for cause in diagnosis.causes)
-    return Statement(busy, f"the host is not what limits this run{besides}.")
+    nvml = "according to NVML (which does not see short gaps)"
+    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time, {nvml}:"
+    also = "".join(f"; in addition, {share(cause.share)} of each step {_does(cause)}" for cause in diagnosis.causes)
+    return Statement(busy, f"the host is not what limits this run{also}.")
 
 
 def _idle_causes(causes: tuple[Cause, ...]) -> str:
     if not causes:
-        return "nothing of the program was seen to cause it"
+        return "no cause was found in the program"
     return ", ".join(_idle_cause(cause, first=not number) for number, cause in enumerate(causes))
 
 
 def _idle_cause(cause: Cause, *, first: bool) -> str:
-    """The only row of a category in full, else the category with its largest row."""
+    """One cause: the row itself if its category has only one, otherwise the category with its largest row."""
     amount = _points(cause.share) + " of it" * first
     if cause.blame is None:
         return f"{amount} {WHILE[cause.category]}"
@@ -164,7 +165,7 @@ def _unknown_step(diagnosis: RunDiagnosis) -> Statement:
 
 
 def _of_step(diagnosis: RunDiagnosis, statement: Statement) -> Statement:
-    """With what is unknown before it, and what long steps do after it."""
+    """Return the statement, preceded by the unknown share and followed by the sentence on long steps."""
     head = _unknown_share(diagnosis.unknown) if diagnosis.unknown else ""
     last = spikes_sentence(diagnosis.spikes) if diagnosis.spikes else ""
     if head:
@@ -175,8 +176,8 @@ def _of_step(diagnosis: RunDiagnosis, statement: Statement) -> Statement:
 
 
 def _unknown_share(unknown: UnknownShare) -> str:
-    samples = unknown.samples or "no"
-    return f"What ran in {share(unknown.share)} of each step is not known: {samples} stack samples cannot say it."
+    why = f"{unknown.samples} stack samples are too few to tell" if unknown.samples else "there are no stack samples"
+    return f"What ran in {share(unknown.share)} of each step is not known: {why}."
 
 
 def _does(cause: Cause) -> str:
@@ -193,10 +194,10 @@ _DOES: Final[Mapping[str, str]] = {
     "sync": "is spent blocked on the device",
     "copy": "goes to copies between host and device",
     "log": "goes to logging",
-    "checkpoint": "goes to saving",
-    "python": "is Python, or waits in it",
-    "framework": "is the framework's own Python and the launching of its operators",
-    "launch": "goes to calls toward the device",
+    "checkpoint": "is spent on writing checkpoints",
+    "python": "is spent in Python code, or waiting in it",
+    "framework": "is spent in the framework's own Python and in launching its operators",
+    "launch": "is spent in device calls",
 }
 _LOADER_WORK: Final[Mapping[str, str]] = {
     "dataset": "the dataset",
@@ -217,13 +218,13 @@ def _waits_for_data(cause: Cause) -> str:
 
 
 def _step_time_only(diagnosis: RunDiagnosis) -> Statement:
-    takes = f"A step takes {seconds(diagnosis.seconds)} on average; where that goes is recorded"
-    return Statement(f"{takes} from --level standard on.")
+    takes = f"A step takes {seconds(diagnosis.seconds)} on average;"
+    return Statement(f"{takes} record with --level standard to see where it goes.")
 
 
 def _waiting_for_workers(diagnosis: RunDiagnosis) -> Statement:
     waits = f"The process that steps waits for its workers {share(diagnosis.share)} of each step:"
-    return Statement(waits, "what takes their time is in their own stacks.")
+    return Statement(waits, "the stacks of the workers show what takes their time.")
 
 
 def _largest_category(diagnosis: RunDiagnosis) -> Statement:
@@ -266,7 +267,7 @@ _NEARLY_ALL: Final = 0.9
 """Share of the extra time of long steps from which the remainder is not worth mentioning."""
 _MOSTLY: Final = 0.5
 _WHOLE_TIMES: Final = 10
-"""Times from which only whole ones are told."""
+"""Factors from this size on are shown without decimals."""
 
 
 def spikes_sentence(spikes: Spikes) -> str:
@@ -282,7 +283,7 @@ def _spike_location(spikes: Spikes) -> str:
     if not spikes.enough:
         return f"has {spikes.samples or 'no'} stack samples: too few to say at which lines it is"
     if not spikes.lines:
-        return "is at no line that stands out: the machine, or more of the same work"
+        return "is at no line in particular: the machine was slow, or these steps had more of the same work"
     first = spikes.lines[0]
     if first.share >= _NEARLY_ALL:
         return f"is{_at_line(first)}"
@@ -299,12 +300,12 @@ def _at_line(line: SpikeLine) -> str:
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
-    """Faster, slower, or no difference seen, with the interval; then what was seen to change with it."""
+    """Faster, slower, or no difference seen, with the interval, then what changed along with it."""
     if not diagnosis.comparable and not diagnosis.forced:
         return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
     statements = [_side_statement(side) for side in diagnosis.sides]
     texts = [statement.text for statement in statements]
-    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared all the same:" if diagnosis.forced else ""
+    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
     starts = _starts(diagnosis.starts)
     if head:
         return Statement(head, " ".join(filter(None, (f"{'; '.join(texts)}.", starts))))
@@ -316,7 +317,7 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
 def _side_statement(side: SideDiagnosis) -> Statement:
     speed = side.speed
     if speed is None or speed.value is None:
-        return Statement(f"how fast {side.side} is beside {side.base} is not known:", describe(side.reason))
+        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", describe(side.reason))
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
     interval = f" ({describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
@@ -353,7 +354,7 @@ def _changed(side: SideDiagnosis) -> str:
         return f"{because} {change_text(change)}{more}{slowed}"
     first = f"{_what(change)} {_amounts(change)}" if change else ""
     if side.busy:
-        first = f"busy from {share(side.busy[0])} to {share(side.busy[1])} of the time"
+        first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
     parts = list(filter(None, (first, *counted)))
     return f"with {listed(parts)}{slowed}" if parts else ""
 
@@ -368,8 +369,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
 }
 _PHASES: Final[Mapping[str, str]] = {
     "data": "the time of waiting for data",
-    AFTER_OPTIMIZER: "the time of what follows the optimizer",
-    "elsewhere": "the time elsewhere",
+    AFTER_OPTIMIZER: "the time after the optimizer",
+    "elsewhere": "the time of other code",
 }
 
 
@@ -398,7 +399,7 @@ def _amounts(change: TimeChange) -> str:
     """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
     if change.is_several:
         phases = ", ".join(map(_phase_change, change.phases))
-        against = "".join(f", against {_phase_change(phase)}" for phase in change.against)
+        against = "".join(f"; in the other direction {_phase_change(phase)}" for phase in change.against)
         return f"{phases}{against} (of {_signed(change.step_seconds)} a step)"
     if change.kind is ChangeKind.PHASE:
         cost = f", {seconds(change.site_seconds)}" if change.site_seconds is not None else ""
@@ -427,8 +428,8 @@ def _signed(value: float) -> str:
 def _starts(starts: tuple[tuple[str, float], ...]) -> str:
     if not starts:
         return ""
-    named = listed([f"{seconds(start)} of {label}" for label, start in starts])
-    return f"The start before the first step, {named}, is not in it."
+    named = listed([f"{seconds(start)} in {label}" for label, start in starts])
+    return f"These figures do not include the time before the first step ({named})."
 
 
 # ---------------------------------------------------------------- a running program
@@ -437,7 +438,7 @@ def _starts(starts: tuple[tuple[str, float], ...]) -> str:
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
     """What limits a running program now, in one line."""
     if diagnosis.limit is LiveLimit.UNKNOWN:
-        return "not known yet: CPU needs two readings"
+        return "not known yet: CPU use needs two readings"
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
     host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
     if diagnosis.part:
@@ -456,23 +457,23 @@ def live_sentence(diagnosis: LiveDiagnosis) -> str:
 def _limit(diagnosis: LiveDiagnosis) -> str:
     workers = f"{diagnosis.busy_workers} of {diagnosis.workers} workers are at work"
     if diagnosis.limit is LiveLimit.CORES:
-        return f"for another {share(diagnosis.delayed)} it waits for a free core: too few cores limit"
+        return f"it waits for a free core for another {share(diagnosis.delayed)}: there are too few cores"
     if diagnosis.limit is LiveLimit.RECORDED_PART:
-        return f"that limits; {workers}" if diagnosis.busy_workers else "that limits"
+        return f"that is the bottleneck; {workers}" if diagnosis.busy_workers else "that is the bottleneck"
     if diagnosis.limit is LiveLimit.WORKERS:
-        return f"it waits, and {workers}: they may limit"
+        return f"it waits, and {workers}: they may be the bottleneck"
     return _LIMITS[diagnosis.limit]
 
 
 _LIMITS: Final[Mapping[LiveLimit, str]] = {
-    LiveLimit.GPU: "the GPU limits, as far as NVML sees (it sees no short gaps)",
-    LiveLimit.HOST: "the host limits",
-    LiveLimit.HOST_OR_WAITS: "the host limits in part, or spins in waits",
-    LiveLimit.CPU: "the CPU limits",
-    LiveLimit.THREAD: "this thread limits",
+    LiveLimit.GPU: "the GPU is the bottleneck, as far as NVML sees (it sees no short gaps)",
+    LiveLimit.HOST: "the host is the bottleneck",
+    LiveLimit.HOST_OR_WAITS: "the host is part of the bottleneck, or it spins while waiting",
+    LiveLimit.CPU: "the CPU is the bottleneck",
+    LiveLimit.THREAD: "this thread is the bottleneck",
     LiveLimit.DISK: "it waits for a disk",
-    LiveLimit.WAIT_FOR_GPU: "it waits mostly, perhaps for the GPU: what for cannot be seen from outside",
-    LiveLimit.WAIT: "it waits mostly, for what cannot be seen from outside",
+    LiveLimit.WAIT_FOR_GPU: "it mostly waits, perhaps for the GPU: the cause cannot be seen from outside",
+    LiveLimit.WAIT: "it mostly waits: the cause cannot be seen from outside",
 }
 _LIVE_PARTS: Final[Mapping[str, str]] = {
     "data": "in next(loader)",

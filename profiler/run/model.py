@@ -66,7 +66,7 @@ class CollectorStatus:
     """CPU seconds that the collector itself took; None: not known."""
     code: str = ""
     """`hooks-loaded` (values `python` and `torch`: numbers of processes), `hooks-not-loaded` (value `flag`: the option
-    of Python that keeps them out, if any), `ptrace-forbidden`; '' for all others."""
+    of Python that prevents loading them, if any), `ptrace-forbidden`; '' for all others."""
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -149,9 +149,9 @@ class StepDefinition:
     skipped: int = 0
     """Optimizer steps that GradScaler skipped."""
     optimizer_steps: int | None = None
-    """How often an optimizer stepped, where that was too seldom to make the steps; None: not counted."""
+    """How often an optimizer stepped, if too rarely to define the steps; None: not counted."""
     loader_asked: bool = False
-    """Whether a loader was asked for a batch, where that was too seldom to make the steps."""
+    """Whether a loader was asked for a batch, if too rarely to define the steps."""
 
     @property
     def is_whole_run(self) -> bool:

@@ -181,12 +181,12 @@ def test_a_boot_that_fails_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     code, out, error = bare(PYTHON, str(script(folder, "import torch; print('on')")), environment=environment)
     assert (code, out) == (0, "on\n")
-    assert error.startswith("profiler: hooks did not come in: ")
+    assert error.startswith("profiler: the hooks were not loaded: ")
     assert error.count("\n") == 1
     (tmp_path / "profiler" / "agent" / "bootstrap.py").write_text("1 / 0")
     code, out, error = bare(PYTHON, "-c", "print('on')", environment=environment)
     assert (code, out) == (0, "on\n")
-    assert error == "profiler: hooks did not come in: ZeroDivisionError: division by zero; the program goes on\n"
+    assert error == "profiler: the hooks were not loaded: ZeroDivisionError: division by zero; the program goes on\n"
 
 
 CHILDREN = """

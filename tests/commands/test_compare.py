@@ -293,7 +293,7 @@ def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
     assert forced.code == 0
     found = report()
     assert (found["comparable"], found["forced"], found["reasons"]) == (False, True, ["corpus: a against b"])
-    assert found["verdict"].startswith("Not comparable (corpus: a against b), compared all the same: ")
+    assert found["verdict"].startswith("Not comparable (corpus: a against b), compared nevertheless: ")
     assert "Forced" in Path("here/compare.html").read_text()
 
 

@@ -47,7 +47,7 @@ def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "reports" / "runs").iterdir()
     status = next(status for status in load(path).info.collectors if status.name == "hooks")
-    assert (status.state, status.reason) == ("off", "not asked for: only what the program marks is recorded")
+    assert (status.state, status.reason) == ("off", "not requested: only what the program marks is recorded")
     assert not (path / "hooked").exists()
 
 

@@ -313,7 +313,7 @@ def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fi
         method=(
             note("SYNTHETIC: 5 interleaved pairs after one warm-up of each side."),
             note("Each ratio is a geometric mean over pairs with a 95% interval."),
-            note("Breakdown, blame and flame graphs come from a separate pass; its times enter no ratio."),
+            note("Breakdown, causes of idle time and flame graphs come from a separate pass."),
         ),
         flame_diff=flame_diff(),
     )

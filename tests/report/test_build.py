@@ -123,7 +123,7 @@ def test_idle_time_says_which_pass_it_is_of_and_what_is_left_out() -> None:
     [table] = idle_summary(report_side(replace(first, detail=detail), "s1"))
     assert table.caption.endswith("device idle time, breakdown pass")
     assert table.note == "The recorder's own 10.0% left out."
-    assert all("recording itself" not in row[0].text for row in table.rows)
+    assert all("own recording" not in row[0].text for row in table.rows)
     [clean] = idle_summary(report_side(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
     assert clean.note == ""
     assert all("breakdown pass" in one.caption for one in of_kind(subject, "idle", blocks.Table))

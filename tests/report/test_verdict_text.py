@@ -54,7 +54,7 @@ DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__geti
         ),
         (
             RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.5),
-            "The H200 was idle 50% of the time: nothing of the program was seen to cause it.",
+            "The H200 was idle 50% of the time: no cause was found in the program.",
         ),
         (
             RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, "H200", 0.9, reason=Notice("level-light")),
@@ -66,15 +66,15 @@ DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__geti
         (
             RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, LOG),)),
             (
-                "The H200 was busy 85% of the time, as NVML saw it (not its short gaps): the host is not what limits "
-                "this run; besides, 20% of each step goes to logging at log.py:7 (log_metrics)."
+                "The H200 was busy 85% of the time, according to NVML (which does not see short gaps): the host "
+                "is not what limits this run; in addition, 20% of each step goes to logging at log.py:7 (log_metrics)."
             ),
         ),
         (
             RunDiagnosis(RunVerdict.COMPUTING, share=0.84, causes=(Cause("python", 0.13, LOG),)),
             (
                 "Computing takes 84% of the step: neither data nor Python is what limits this run; 13% of it is "
-                "Python, or waits in it at log.py:7 (log_metrics)."
+                "spent in Python code, or waiting in it at log.py:7 (log_metrics)."
             ),
         ),
         (
@@ -90,7 +90,7 @@ DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__geti
         ),
         (
             RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
-            "What ran in 92% of each step is not known: no stack samples cannot say it.",
+            "What ran in 92% of each step is not known: there are no stack samples.",
         ),
         (
             RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=0.6, category="python-or-wait", seconds=0.06),
@@ -141,8 +141,8 @@ HEAD = "side runs 2.00× (95% 1.90 to 2.10) the tokens/s of base on the CPU"
         (
             replace(SIDE, change=PHASES),
             (
-                f"{HEAD}, and several parts grew: waiting for data +4.00 ms (most at train.py:88), forward +3.00 ms, "
-                "against backward -2.00 ms (of +5.00 ms a step)."
+                f"{HEAD}, and several parts grew: waiting for data +4.00 ms (most at train.py:88), forward +3.00 ms; "
+                "in the other direction backward -2.00 ms (of +5.00 ms a step)."
             ),
         ),
         (
@@ -151,7 +151,7 @@ HEAD = "side runs 2.00× (95% 1.90 to 2.10) the tokens/s of base on the CPU"
         ),
         (
             replace(SIDE, busy=(0.1, 0.9), counters=(CounterChange("syncs", 50, 1), CounterChange("h2d", 9, 2))),
-            f"{HEAD}, with busy from 10% to 90% of the time, syncs from 50 to 1 and H2D copies from 9 to 2 a step.",
+            f"{HEAD}, with device utilization from 10% to 90%, syncs from 50 to 1 and H2D copies from 9 to 2 a step.",
         ),
         (replace(SIDE, moved=WorkerMove("pool", 2)), f"{HEAD}, with its work done by 2 workers (engine pool)."),
         (
@@ -160,7 +160,7 @@ HEAD = "side runs 2.00× (95% 1.90 to 2.10) the tokens/s of base on the CPU"
         ),
         (
             replace(SIDE, speed=None, reason=Notice("no-pairs")),
-            "how fast side is beside base is not known: no pair of runs.",
+            "the speed of side relative to base is not known: no pair of runs.",
         ),
     ],
 )
@@ -175,8 +175,8 @@ def test_a_label_does_not_cut_the_headline(label: str) -> None:
     made = with_comparison_verdict(comparison, ComparisonDiagnosis(True, False, (), (side,), (("base", 0.5),)))
     assert made.headline == f"{HEAD.replace('side', label, 1)},"
     assert made.verdict == (
-        f"{made.headline} with busy from 10% to 90% of the time. "
-        "The start before the first step, 500 ms of base, is not in it."
+        f"{made.headline} with device utilization from 10% to 90%. "
+        "These figures do not include the time before the first step (500 ms in base)."
     )
 
 
@@ -192,7 +192,7 @@ TWO = (replace(EVALUATE, share=0.6), SpikeLine(Site("train.py", 40, "<module>"),
         (
             replace(SPIKES, every=0, times=3.14, lines=()),
             "6 of 60 steps take about 3.1 times",
-            "is at no line that stands out: the machine, or more of the same work",
+            "is at no line in particular: the machine was slow, or these steps had more of the same work",
         ),
         (
             replace(SPIKES, every=0, count=1, lines=TWO),

@@ -218,7 +218,7 @@ def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
     run = add_steps(seen(*events, kind=LOADER, flags=tuple(flags)))
     assert len(run.steps) == 1200
     assert np.median(run.steps["end"] - run.steps["begin"]) == 10 * MS
-    assert step_text(run.step) == "batches of train and val in turns: no optimizer stepped"
+    assert step_text(run.step) == "batches of train and val alternating: no optimizer stepped"
 
 
 def test_of_loaders_asked_together_a_round_is_a_step() -> None:

@@ -25,7 +25,7 @@ def _start_bootstrap() -> None:
 try:
     _start_bootstrap()
 except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
-    print(f"profiler: hooks did not come in: {type(error).__name__}: {error}; the program goes on", file=sys.stderr)
+    print(f"profiler: the hooks were not loaded: {type(error).__name__}: {error}; the program goes on", file=sys.stderr)
 
 sys.modules.pop(__name__, None)
 __import__(__name__)  # the next one on the path; where there is none, the error that Python expects

@@ -30,7 +30,7 @@ _SYNC_CALLS: Final = re.compile(
 """Source text of a line that makes the host wait for the device: these calls are native, so no Python frame shows
 them."""
 _MOSTLY: Final = 0.5
-"""Share of the time in which a thread held the GIL above this share it ran Python itself and not native code."""
+"""If a thread held the GIL for more than this share of the time, it ran Python itself and not native code."""
 _MIN_SAMPLES: Final = 5
 """With fewer samples of a line, its share of holding the GIL is unknown."""
 _MAX_LINES: Final = 4

@@ -151,7 +151,7 @@ def _counters(result: GateResult) -> Section:
         reason = text.reasons(result.counters_reasons) or "no counter was compared"
         missing = NotMeasured("Counters", reason)
         return Section("check-counters", "Counters", (missing,), brief=(missing,))
-    reason = text.untold_counters_reason(result)
+    reason = text.unstated_counters_reason(result)
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
     hint = [Text("If this is intended: --update --reason TEXT")] if is_updatable else []
     # stable: within a group the order of the result
@@ -206,7 +206,7 @@ def _change_row(change: Change) -> tuple[Cell, ...]:
 
 
 def _throughput(result: GateResult, speed: Throughput) -> Section:
-    reason = text.untold_speed_reason(result)
+    reason = text.unstated_speed_reason(result)
     above = [Text(f"{speed.state}: {reason}")] if reason else []
     summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
     brief: list[Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [Text(summary)]

@@ -66,14 +66,14 @@ def notes(result: GateResult) -> tuple[str, ...]:
     return tuple(map(sentence, result.notes))
 
 
-def untold_counters_reason(result: GateResult) -> str:
-    """Why counters could not be compared; empty where the verdict's sentence tells it."""
+def unstated_counters_reason(result: GateResult) -> str:
+    """Why counters could not be compared; empty if the sentence of the verdict states it."""
     told = result.state == result.counters_state == INCONCLUSIVE
     return "" if told else plain(reasons(result.counters_reasons))
 
 
-def untold_speed_reason(result: GateResult) -> str:
-    """The reason of the verdict on speed; empty where the verdict's sentence tells it."""
+def unstated_speed_reason(result: GateResult) -> str:
+    """The reason of the verdict on speed; empty if the sentence of the verdict states it."""
     speed = result.throughput
     if speed is None or speed.reason is None or result.state == speed.state == INCONCLUSIVE:
         return ""
@@ -90,7 +90,7 @@ def verdict_sentence(result: GateResult) -> str:
 
 
 def _verdict_parts(result: GateResult) -> Iterator[str]:
-    """What is bad first; for a PASS what it rests on."""
+    """The parts of the verdict, failures first; for a PASS, the evidence for it."""
     speed, counters = result.throughput, result.counters_state
     if speed is not None and speed.state == FAIL:
         yield _slower(speed)
@@ -168,7 +168,7 @@ def _means(values: Values) -> str:
 
 def _stalls(values: Values) -> str:
     added = values["stalls"]
-    return "" if added is None else f"; rare, long stalls of the candidate add {fmt.percent(added)} of it"
+    return "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
 
 
 def _confirmed(values: Values) -> str:
@@ -194,7 +194,7 @@ def _too_few(values: Values) -> str:
     usable, total, suggested = values["usable"], values["total"], values["suggested"]
     few = _stopped(values, usable, f"too few rounds: {usable}")
     lost = f" with enough blocks, of {total} measured" if usable < total else ""
-    option = f": --max-rounds {suggested}" if suggested is not None else ""
+    option = f" (pass --max-rounds {suggested})" if suggested is not None else ""
     return f"{few}{lost}; a verdict needs at least {values['needed']} rounds{option}"
 
 
@@ -233,7 +233,7 @@ def _other_filesystem(values: Values) -> str:
 
 def _few_rounds(values: Values) -> str:
     only = "Only 1 round was usable" if values["rounds"] == 1 else f"Only {values['rounds']} rounds were usable"
-    return f"{only}: how much they vary is hardly known."
+    return f"{only}: their variation is poorly known."
 
 
 def _slower_or_faster(difference: float) -> str:
@@ -272,7 +272,7 @@ def _key_part(values: Values) -> str:
 
 
 def _unused(names: Sequence[str]) -> str:
-    return f"nothing counted {'it' if len(names) == 1 else 'them'} here"
+    return f"this run did not count {'it' if len(names) == 1 else 'them'}"
 
 
 def _unused_limits(values: Values) -> str:
@@ -296,7 +296,7 @@ def _some_above(values: Values) -> str:
 
 
 def _other_steps(values: Values) -> str:
-    return f"counted over {count(values['after'], 'step')} against {values['before']}"
+    return f"counted over {count(values['after'], 'step')}, in the base over {values['before']}"
 
 
 def _shortened(names: Sequence[str], limit: int) -> str:
@@ -332,34 +332,36 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"{'was' if v['lost'] == 1 else 'were'} not used."
     ),
     "few-pairs": lambda v: (
-        f"The median round had only {count(v['pairs'], 'pair')} of blocks: a median of so few is easily moved."
+        f"The median round had only {count(v['pairs'], 'pair')} of blocks: a median of so few is unreliable."
     ),
     "few-steps": lambda v: (
-        f"Only {v['steps']} steps of each side were measured: stalls of every tenth step can be missed."
+        f"Only {v['steps']} steps of each side were measured: a stall in every tenth step can be missed."
     ),
     "tokens-missing": lambda v: (
-        f"The {v['side']} does not report the tokens of a step: steps are compared, however much work is in each."
+        f"The {v['side']} does not report the tokens of a step: the time per step is "
+        "compared, whatever the work in each step."
     ),
     "tokens-differ": lambda v: (
         f"A step of the candidate has {v['ratio']:.2f} times the base's tokens: the time per token is compared."
     ),
     "drift": lambda v: (
-        f"The slow-down changed by {fmt.percent(v['change'])} from the first round to the last: it is not one number."
+        f"The slow-down changed by {fmt.percent(v['change'])} from the first round to the last: there is no "
+        "single slow-down."
     ),
     "odd-round": lambda v: (
         f"Round {v['round']} alone measured {fmt.percent(v['slowdown'])}, the others "
         f"{fmt.percent(v['others'])} on average."
     ),
     "rare-stalls": lambda v: (
-        f"The candidate has rare, long stalls, a few of which decide: counted in full they add "
+        f"The candidate has rare, long stalls, and the result depends on a few of them: counted in full they add "
         f"{fmt.percent(v['added'])}."
     ),
     "start-order": lambda v: (
-        f"The candidate is {_slower_or_faster(v['difference'])} where its program is started second: the start order "
+        f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
         f"matters, and rounds of both orders cancel it only on average."
     ),
     "block-order": lambda v: (
-        f"A block is {_slower_or_faster(v['difference'])} where it is the second of its pair: one side's block affects "
+        f"A block is {_slower_or_faster(v['difference'])} when it is the second of its pair: one side's block affects "
         f"the other side's."
     ),
     "control-differs": lambda v: (
@@ -375,7 +377,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # warnings about what was counted
     "short-program": _short_program,
     "batches-as-steps": (
-        "No optimizer stepped while it was measured, so batches are taken for steps: if they are a validation before "
+        "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
         "the training, mark the training's steps with profiler.step(), or validate later."
     ),
     "other-command": lambda v: f"The baseline was counted with another command: {v['command']}",
@@ -383,18 +385,18 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "key-differs": lambda v: f"{_key_part(v)}; a baseline for this one is added with --update",
     # reasons of a counter's state
     "ignored": "ignored",
-    "not-limited": "gates nothing: no limit names it",
-    "loader-counter": "gates nothing: what batches are made of stays on the host",
-    "loaders-only": "only loaders rose, which gate nothing",
+    "not-limited": "has no limit, so it cannot fail the check",
+    "loader-counter": "cannot fail the check: preparing a batch stays on the host",
+    "loaders-only": "only counters of loaders rose, which cannot fail the check",
     "no-worker-counts": lambda v: f"the {v['side']} counted no loader workers",
-    "no-device": lambda v: f"the {v['side']} ran without a device: nothing counts it there",
+    "no-device": lambda v: f"the {v['side']} ran without a device, where it is not counted",
     "varies": lambda v: f"varies in the baseline: {v['low']:g} to {v['high']:g} per step",
     "fewer": "fewer",
-    "fewer-than-baseline": "fewer: write the new count down with --update",
+    "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",
     "some-processes-above": _some_above,
     "other-step-count": _other_steps,
-    "rare-events": lambda v: f"{_other_steps(v)}: what happens only now and then needs as many",
+    "rare-events": lambda v: f"{_other_steps(v)}: rare events need the same number of steps",
     "compared-to": lambda v: f"against {v['name']}",
     # notes on another revision
     "requirements-differ": _requirements,
@@ -409,8 +411,8 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "submodule-incomplete": lambda v: f"submodule {v['name']} is incomplete there: {v['error']}",
     "lfs-pointers": lambda v: (
-        f"{_shortened(v['files'], _MAX_FILES)}: large files of git-lfs that were not fetched: git lfs fetch, or "
-        "--link them from the working tree"
+        f"{_shortened(v['files'], _MAX_FILES)}: files of git-lfs that were not fetched: run `git lfs fetch`, or link "
+        "them from the working tree with --link"
     ),
     "installed-copy": lambda v: (
         f"{v['name']} was installed as a copy of {v['folder']}, so both sides import the same code from it; "
@@ -420,13 +422,13 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "limits-unused": _unused_limits,
     "ignored-unused": lambda v: f"Ignoring {enumerate_names(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (
-        "The runs were recorded at different times, so their speed gates nothing; --against REV or --before and "
+        "The runs were recorded at different times, so their speed is not compared; --against REV or --before and "
         "--after compare speed."
     ),
     "one-process-a-side": (
-        "One process a side: a counter that varies by itself cannot be distinguished from one that changed."
+        "With one process per side, a counter that varies by itself cannot be distinguished from one that changed."
     ),
-    "baseline-too": lambda v: f"Counters are compared to {v['file']} too: of each counter the worse result counts.",
+    "baseline-too": lambda v: f"Counters are also compared with {v['file']}; for each counter the worse result counts.",
     "baseline-not-used": lambda v: (
         f"{v['baseline']}, the baseline that {v['file']} names, was not used: "
         f"{'--no-baseline was given' if v['option'] else 'two sides are compared to each other'}."
@@ -435,7 +437,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "damaged-history": _damaged_lines,
     "history-method": lambda v: (
         f"Counters are exact. A change of a time needs at least {v['results']} results on both sides and a rank test "
-        f"with p <= {v['alpha']:g}: without any change it finds one in 1 of 500 series; where neighbours are "
-        f"correlated, in more (simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
+        f"with p <= {v['alpha']:g}: without a real change it reports one in 1 of 500 series, and more often if "
+        f"neighbouring results are correlated (simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
     ),
 }

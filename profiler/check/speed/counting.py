@@ -71,6 +71,6 @@ def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError, wa
         raise ProfilerError(process.no_step_message()) from error
     if not warm:
         raise ProfilerError(
-            f"the program ended within its {warmup} steps of warm-up: give it more to do, or --warmup less "
+            f"the program ended during its {warmup} warm-up steps: let it run longer, or pass a smaller --warmup "
             f"(its output is in {process.folder})"
         ) from error

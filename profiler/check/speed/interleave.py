@@ -180,8 +180,8 @@ class RoundRunner:
             driven = (self._warmup or WARMUP) + ((self._blocks or BLOCKS[-1][1]) + 1) * max(1, self.steps)
             taken, needed = (process.controller.skipped_steps + steps for steps in (process.steps, driven))
             return (
-                f"{side} ended some {taken} steps after its start and a round needs about {needed}, more where a step "
-                f"takes less time: give it many more steps to train, best without an end (its output is in "
+                f"{side} ended about {taken} steps after its start, and a round needs about {needed} (more if a step "
+                f"takes less time): let it train for many more steps, ideally without an end (its output is in "
                 f"{process.folder})"
             )
         output = process.last_output().lower()

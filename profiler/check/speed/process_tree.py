@@ -228,5 +228,6 @@ def _check_not_running(pid: int) -> None:
         name = " ".join(read_arguments(pid))[:80] or "without a name"
         raise ProfilerError(
             f"process {pid} of the program ({name}) still runs {_PATIENCE_S:.0f} s after it was told to stop, so the "
-            "other side cannot be measured alone: run fewer programs on this machine, or leave that process out"
+            "other side cannot be measured alone: run fewer programs on this machine, or start the program without "
+            "that process"
         )

@@ -77,13 +77,13 @@ def test_other_threads_and_warm_up_do_not_count() -> None:
     builder.region("log", 0, 150)
     run = builder.build()
     assert ns_of(run) == [{"log": 50, "unattributed": 50}, {"unattributed": 100}]
-    assert any("1 measured steps were closed by other threads" in note for note in warnings(analyse(run)))
+    assert any("1 measured steps were ended by other threads" in note for note in warnings(analyse(run)))
 
 
 def test_a_child_that_crosses_its_parents_end_is_cut_and_counted() -> None:
     run = timeline("step 0 100; tokenize 10 50; log 40 70")
     assert ns_of(run) == [{"input": 30, "log": 10, "unattributed": 60}]
-    assert any(note.startswith("1 regions or calls ended after") for note in warnings(analyse(run)))
+    assert any(note.startswith("1 regions or calls ended later than") for note in warnings(analyse(run)))
 
 
 def test_every_kind_of_call_and_the_named_regions_have_a_category() -> None:
@@ -185,7 +185,7 @@ def test_on_cuda_a_spin_in_an_unrecorded_wait_is_not_taken_for_python(device: st
         builder.call(CallKind.LAUNCH, 0, 1)
     analysis = analyse(builder.build())
     assert round((analysis.breakdown["python"].value or 0) * 1e9) == python
-    said = "Python or a wait inside CUDA: calls toward the device are not recorded in this run"
+    said = "either Python or a wait inside CUDA, and device calls are not recorded in this run"
     assert any(said in note for note in warnings(analysis)) is (python == 0), warnings(analysis)
 
 

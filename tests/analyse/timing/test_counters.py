@@ -55,7 +55,7 @@ def test_gauges_are_weighted_by_tokens_where_steps_have_them() -> None:
     got = measures(builder)
     assert got["loss"].value == (1 * 100 + 2 * 300) / 400
     assert (got["device_memory"].value, got["device_memory"].unit, got["device_memory"].n) == (64, "bytes", 1)
-    assert describe(got["accuracy"].reason) == "the program gave no such value"
+    assert describe(got["accuracy"].reason) == "the program did not report this value"
 
 
 def test_gauges_without_tokens_are_plain_means_and_nan_is_said() -> None:
@@ -114,7 +114,7 @@ def test_host_cpu_leaves_the_devices_threads_out() -> None:
     builder.step(0, 100, process_cpu=150)
     got = measures(builder)
     assert got["host_cpu"].value == 1.5
-    assert describe(got["device_cpu"].reason) == "no threads of this program are a device"
+    assert describe(got["device_cpu"].reason) == "no thread of this program acts as a device"
 
 
 def test_cpu_of_other_processes_counts_by_how_much_of_it_was_within_steps() -> None:
@@ -185,7 +185,7 @@ def test_the_stepping_thread_is_the_one_with_most_measured_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "reason"), [([], "no step was closed"), ([(0, 10), (10, 20)], "all 2 steps are warm-up")]
+    ("steps", "reason"), [([], "no step was completed"), ([(0, 10), (10, 20)], "all 2 steps are warm-up")]
 )
 def test_without_measured_steps_everything_is_none_with_the_reason(steps: list[tuple[int, int]], reason: str) -> None:
     builder = RunBuilder(device="host")

@@ -94,7 +94,7 @@ CASES = {
         {
             ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
             ("after the sync", "sync", "t.py:88"): (180, 1),
-            ("recording itself (profiler.marks)", "python", ""): (200, 2),
+            ("in the profiler's own recording", "python", ""): (200, 2),
             ("in the launch call", "launch", "t.py:91"): (10, 1),
         },
     ),

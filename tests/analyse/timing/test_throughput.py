@@ -34,4 +34,4 @@ def test_nothing_measured_has_the_unit_all_the_same() -> None:
     assert (found.value, found.unit) == (None, "points/s")
     silent = RunBuilder(unit="points")
     silent.steps(2, MS)
-    assert describe(analyse(silent.build()).measures["tokens_per_s"].reason) == "no step says how many points it had"
+    assert describe(analyse(silent.build()).measures["tokens_per_s"].reason) == "the program does not report points"

@@ -31,10 +31,10 @@ def test_a_steady_run_raises_no_doubt() -> None:
 
 def test_few_steps_and_little_time() -> None:
     assert notes(stepped([100 * MS] * 3)) == (
-        "only 3 measured steps: 5 or more make a mean",
-        "only 0.3 s were measured: below 1 s a single interruption shows",
+        "only 3 measured steps: at least 5 are needed for a mean",
+        "only 0.3 s were measured: with less than 1 s, a single interruption is visible",
     )
-    assert notes(stepped([2 * S]))[0] == "only 1 measured step: 5 or more make a mean"
+    assert notes(stepped([2 * S]))[0] == "only 1 measured step: at least 5 are needed for a mean"
 
 
 def test_drift_and_spread() -> None:
@@ -67,7 +67,7 @@ def test_what_the_recording_lacks() -> None:
     analysis = analyse(builder.build())
     assert warnings(analysis) == (
         "the run failed: only its first part is here",
-        "calls.bin: 7 bytes of a torn record cut off",
+        "calls.bin: 7 bytes of an incomplete record were dropped",
         "collector stacks dropped 100 of 1,000 records",
         "the device dropped 1,234 activity records: its idle time is overstated",
     )

@@ -13,7 +13,7 @@ from profiler.check.counters.environment_key import key_differences
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult, Limits
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
-from profiler.check.outputs.text import sentence, untold_speed_reason
+from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import two
@@ -45,9 +45,9 @@ def test_the_reason_of_an_undecided_speed_is_part_of_the_verdict_and_not_repeate
     undecided = conclude(GateResult(throughput=speed))
     assert speed.reason is not None
     assert sentence(speed.reason) in undecided.sentence
-    assert untold_speed_reason(undecided) == ""
+    assert unstated_speed_reason(undecided) == ""
     failed = conclude(GateResult(throughput=speed, counters_state=FAIL))
-    assert untold_speed_reason(failed) == sentence(speed.reason)
+    assert unstated_speed_reason(failed) == sentence(speed.reason)
 
 
 def test_each_code_in_the_product_has_a_sentence() -> None:

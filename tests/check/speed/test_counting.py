@@ -47,7 +47,7 @@ def test_a_program_that_ends_early_is_counted_over_the_steps_that_it_took(tmp_pa
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (WORK + "for _ in range(8):\n    marks.step()\n", "ended within its 10 steps of warm-up"),
+        (WORK + "for _ in range(8):\n    marks.step()\n", "ended during its 10 warm-up steps"),
         (WORK + "work()\n", r"profiler.step\(\)"),
         ("import sys\nprint('no data')\nsys.exit(5)", "exited with 5: no data"),
         ("import os\nos.kill(os.getpid(), 9)", "signal 9"),

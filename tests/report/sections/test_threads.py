@@ -70,4 +70,4 @@ def test_without_steps_the_verdict_is_what_the_job_was_doing() -> None:
     assert verdict(analysis(WAITING)).startswith(said)
     assert verdict(analysis(LAUNCHER, WAITING)).startswith(said), "a launcher waits for its ranks"
     assert "waiting for another process" in verdict(analysis(LAUNCHER))
-    assert verdict(analysis()) == "Nothing was measured: no step was closed."
+    assert verdict(analysis()) == "Nothing was measured: no step was completed."
