@@ -29,7 +29,7 @@ _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code obj
 
 
 class HookFinder:
-    """Installs hooks when their modules are imported. Stands in sys.meta_path, or is asked by a finder that does.
+    """Installs hooks when their modules are imported. It is in sys.meta_path, or a finder there calls it.
 
     :param before: the finder that asks; the modules are found by those behind it.
     """

@@ -121,7 +121,7 @@ class LineCost:
     """What most of that time was in below the line: the innermost library function; empty: the line itself."""
     seconds_per_step: float
     share: float
-    """Of the step's wall time; low and high are its 95% interval."""
+    """The share of the step's wall time; low and high are its 95% interval."""
     low: float
     high: float
     samples: int
@@ -139,10 +139,10 @@ class InputPart:
     seconds_per_step: float
     """Summed over the workers, a step of the training process."""
     share: float
-    """Of the wall time of all workers (or of the training thread)."""
+    """The share of the wall time of all workers (or of the training thread)."""
     site: Site | None = None
     context: Literal["loader", "inline", "own thread"] = "loader"
-    """Of the main process: inside of a loader, outside of any in the stepping thread, or in another thread."""
+    """The place in the main process: inside a loader, outside any in the stepping thread, or another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Phase:
     """data | forward | backward | optimizer | after the optimizer | elsewhere"""
     seconds_per_step: float
     share: float
-    """Of the step's wall time; low and high are its 95% interval, the same where it was recorded exactly."""
+    """The share of the step's wall time; low and high are its 95% interval, and equal if it was recorded exactly."""
     low: float
     high: float
     site: Site | None = None
@@ -190,7 +190,7 @@ class SpikeLine:
 
     site: Site
     share: float
-    """Of the extra time of the long steps."""
+    """The share of the extra time of the long steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class ThreadActivity:
     state: ThreadState
     """The most frequent one."""
     share: float
-    """Of the thread's samples; low and high are its 95% interval."""
+    """The share of the thread's samples; low and high are its 95% interval."""
     low: float
     high: float
     samples: int

@@ -127,7 +127,7 @@ class Stack:
     roles: frozenset[str]
     """What any of its frames tells of its thread: wait, network, compiler, ..."""
     leaf_roles: frozenset[str]
-    """The same of its innermost frame that is in a file."""
+    """The same for its innermost frame that is in a file."""
 
 
 class _Frame(NamedTuple):

@@ -67,7 +67,7 @@ def stack_ns(number: Numbers, weight: Floats, shares: Floats) -> Mapping[int, Fl
 
 
 def _weight_groups(samples: ClassifiedSamples) -> tuple[Numbers, Floats, Floats]:
-    """Of each stack the number of its group of strata; of each group its ns by batch of time, and as weighted."""
+    """The number of the strata group of each stack, and the ns of each group by batch of time and as weighted."""
     by_stratum = np.zeros(len(STRATA), np.int64)
     for number, names in enumerate(WEIGHTED_TOGETHER):
         by_stratum[[NUMBER[name] for name in names]] = number

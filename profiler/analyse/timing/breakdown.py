@@ -62,7 +62,7 @@ class Ledger:
     """Half of the 95% interval of what was moved to python, seconds per step; 0 where nothing was."""
     warning: Notice | None = None
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Of each category that samples divided, the ends of its 95% interval: ns over the window."""
+    """The ends of the 95% interval of each category that samples divided, in ns over the window."""
 
 
 def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
