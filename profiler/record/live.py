@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
@@ -21,6 +21,7 @@ from profiler.core.procfs import (
     PROC,
     Folder,
     ProcessStat,
+    ThreadTimes,
     is_python,
     pids,
     process_tree,
@@ -116,40 +117,8 @@ def run_directory(pid: int, proc: Folder = PROC) -> Path | None:
 # ---------------------------------------------------------------- readings
 
 
-class ThreadReading(NamedTuple):
-    """A thread at one moment."""
-
-    name: str
-    state: str
-    cpu_ns: int
-    wait_ns: int = 0
-    """In which it waited for a core."""
-
-
-class Reader(Protocol):
-    """Where a live view gets its readings."""
-
-    def tree(self, pid: int) -> dict[int, ProcessStat]:
-        """`pid` first, then the processes below it; empty when it has ended."""
-
-    def threads(self, pid: int) -> dict[int, ThreadReading]:
-        """Threads of one process."""
-
-    def is_worker(self, pid: int, stat: ProcessStat) -> bool:
-        """Whether `pid` was forked or spawned by the Python program that is its parent, to do part of its work."""
-
-    def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
-        """The GPUs that these processes use, and a note."""
-
-    def cores(self, pid: int) -> float:
-        """That `pid` may use."""
-
-    def uptime(self) -> float:
-        """Seconds since boot."""
-
-
 class SystemReader:
-    """Reads /proc, and NVML where there is one."""
+    """The readings of a live view, from /proc and NVML."""
 
     def __init__(self) -> None:
         from profiler.record.collectors.gpu import GpuReader
@@ -157,19 +126,18 @@ class SystemReader:
         self._gpus = GpuReader()
 
     def tree(self, pid: int) -> dict[int, ProcessStat]:
+        """`pid` first, then the processes below it; empty when it has ended."""
         stats = {member: read_stat(member) for member in process_tree(pid)}
         alive = {member: stat for member, stat in stats.items() if stat and stat.state not in ENDED_STATES}
         return alive if pid in alive else {}
 
-    def threads(self, pid: int) -> dict[int, ThreadReading]:
+    def threads(self, pid: int) -> dict[int, tuple[ProcessStat, ThreadTimes]]:
+        """Threads of one process."""
         times = thread_times(pid, thread_ids(pid)[:_MAX_THREADS])
-        return {
-            tid: ThreadReading(stat.name, stat.state, thread.cpu_ns, thread.wait_ns)
-            for tid, thread in times.items()
-            if (stat := read_stat(pid, tid))
-        }
+        return {tid: (stat, used) for tid, used in times.items() if (stat := read_stat(pid, tid))}
 
     def is_worker(self, pid: int, stat: ProcessStat) -> bool:
+        """Whether `pid` was forked or spawned by the Python program that is its parent, to do part of its work."""
         if stat.name == _LOADER:
             return True
         arguments = read_arguments(pid)
@@ -177,12 +145,15 @@ class SystemReader:
         return same or "--multiprocessing-fork" in arguments
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
+        """The GPUs that these processes use, and a note."""
         return self._gpus.read(pids, uses_cuda=not self._gpus.error and any(map(_uses_driver, pids)))
 
     def cores(self, pid: int) -> float:
+        """Cores that `pid` may use."""
         return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))
 
     def uptime(self) -> float:
+        """Seconds since boot."""
         return uptime()
 
 
@@ -204,19 +175,18 @@ class LiveProgram:
     def __init__(
         self,
         watched: Watched,
-        reader: Reader,
+        reader: SystemReader,
         *,
         clock: Callable[[], int] = time.monotonic_ns,
-        steps: StepRate | None = None,
     ) -> None:
         self.watched = watched
         self._reader = reader
         self._clock = clock
-        self._steps = steps if steps or not watched.run else StepRate(Path(watched.run))
+        self._steps = StepRate(Path(watched.run)) if watched.run else None
         self._time: int | None = None
         self._start_ticks: int | None = None
         self._processes: dict[int, ProcessStat] = {}
-        self._threads: dict[tuple[int, int], ThreadReading] = {}
+        self._threads: dict[tuple[int, int], ThreadTimes] = {}
 
     def snapshot(self) -> Snapshot | None:
         """Now; None when the program has ended."""
@@ -259,18 +229,18 @@ class LiveProgram:
     def _thread_uses(
         self, stats: dict[int, ProcessStat], interval: float | None, steps: StepUse | None
     ) -> list[ThreadUse]:
-        readings = {(pid, tid): thread for pid in stats for tid, thread in self._reader.threads(pid).items()}
+        readings = {(pid, tid): reading for pid in stats for tid, reading in self._reader.threads(pid).items()}
         uses = []
-        for (pid, tid), thread in readings.items():
+        for (pid, tid), (stat, used) in readings.items():
             # a thread that was not there before began within the interval: all that it used was in it
-            early = self._threads.get((pid, tid)) or ThreadReading(thread.name, thread.state, 0, 0)
+            early = self._threads.get((pid, tid), ThreadTimes(0, 0))
             cpu = delayed = None
             if interval is not None:
-                cpu = max(0, thread.cpu_ns - early.cpu_ns) / 1e9 / interval
-                delayed = max(0, thread.wait_ns - early.wait_ns) / 1e9 / interval
+                cpu = max(0, used.cpu_ns - early.cpu_ns) / 1e9 / interval
+                delayed = max(0, used.wait_ns - early.wait_ns) / 1e9 / interval
             role = TRAINING if steps is not None and (pid, tid) == (steps.pid, steps.tid) else ""
-            uses.append(ThreadUse(pid, tid, thread.name, thread.state, cpu, role, delayed))
-        self._threads = readings
+            uses.append(ThreadUse(pid, tid, stat.name, stat.state, cpu, role, delayed))
+        self._threads = {key: used for key, (_, used) in readings.items()}
         return sorted(uses, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid))
 
     def _process_uses(

@@ -8,16 +8,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from profiler.core.errors import Exit, ProfilerError
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
 
-FLOOR: Final = "floor"
 AGAIN: Final = "full-set-again"
 """Folder of the second run that a program has in each round: a name that no pattern for the first runs matches."""
 STEPS_FILES: Final = ("source-*/steps.bin", "source-*/boundaries.bin")
@@ -44,10 +43,9 @@ class SideCommand:
     folder: str = ""
     """What the names of its runs' directories end with; empty: the label."""
     ours: bool = False
-    """A program of this project. When it refuses its options in the warm-up, its message becomes the error. It marks
-    itself, so that no hooks go into it and do not change its times."""
-    hooked: bool = False
-    """One of ours that marks its steps only: hooks go into it as into any program."""
+    """A program of this project. When it refuses its options in the warm-up, its message becomes the error."""
+    hooks: bool = True
+    """Install hooks in it. A program that marks everything by itself has none, so that they do not change its times."""
     optional: bool = False
     """When it fails, the others go on without it."""
 
@@ -57,24 +55,30 @@ class SideCommand:
         return "".join(c if c.isalnum() or c in "._-" else "-" for c in self.folder or self.label)[:40]
 
 
+Kind = Literal["warmup", "light", "again", "detail", "floor"]
+"""Of a recording; `again` is the second run of a program in a round."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One recording to be made."""
 
-    label: str
-    kind: str
-    """warmup | light | again | detail | floor; again: the second run of its round"""
-    argv: tuple[str, ...]
-    folder: str
-    ours: bool = False
-    optional: bool = False
-    hooked: bool = False
+    side: SideCommand
+    kind: Kind
     round: int = 0
-    """From 1 on; 0: of no round."""
+    """From 1 on; 0: in no round."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the run directory."""
+        name = {"again": AGAIN, "floor": "floor"}.get(self.kind, self.side.safe_folder)
+        return f"{self.round:02}-{name}" if self.round else f"{self.kind}-{name}"
 
     def spec(self, path: Path) -> RunSpec:
-        level, hooks = "standard" if self.kind == "detail" else "light", self.hooked or not self.ours
-        return RunSpec(argv=self.argv, out=path, level=level, label=self.label, quiet=True, hooks=hooks)
+        side = self.side
+        argv = side.warmup or side.argv if self.kind == "warmup" else side.argv
+        level = "standard" if self.kind == "detail" else "light"
+        return RunSpec(argv=argv, out=path, level=level, label=side.label, quiet=True, hooks=side.hooks)
 
 
 @dataclass(slots=True)
@@ -98,14 +102,16 @@ class Recorded:
         return min((len(paths) for paths in (*self.light.values(), *self.again.values())), default=0)
 
     def add(self, task: Task, path: Path) -> None:
-        if task.kind == "light":
-            self.light[task.label].append(path)
-        elif task.kind == "again":
-            self.again[task.label].append(path)
-        elif task.kind == "detail":
-            self.detail[task.label] = path
-        elif task.kind == FLOOR:
-            self.floor.append(path)
+        label = task.side.label
+        match task.kind:
+            case "light":
+                self.light[label].append(path)
+            case "again":
+                self.again[label].append(path)
+            case "detail":
+                self.detail[label] = path
+            case "floor":
+                self.floor.append(path)
 
 
 # ---------------------------------------------------------------- in which order
@@ -115,13 +121,12 @@ def schedule(sides: Sequence[SideCommand], pairs: int, floor: SideCommand | None
     """Warm-ups; then rounds of one light run a side, every other round in reverse order so that no side always
     comes first; then one detailed run a side. The floor is run in the first and the last round.
     """
-    yield from map(_warm_up, sides)
+    yield from (Task(side, "warmup") for side in sides)
     for number in range(1, pairs + 1):
-        ordered = sides if number % 2 else tuple(reversed(sides))
-        yield from (_in_round(number, _light(side)) for side in ordered)
+        yield from (Task(side, "light", number) for side in (sides if number % 2 else reversed(sides)))
         if floor and number in (1, pairs):
-            yield _in_round(number, _task(floor, FLOOR, FLOOR, floor.argv))
-    yield from map(_detail, sides)
+            yield Task(floor, "floor", number)
+    yield from (Task(side, "detail") for side in sides)
 
 
 def shuffled_schedule(
@@ -142,38 +147,18 @@ def shuffled_schedule(
     :param detailed: labels of the programs with a detailed run.
     :param twice: label of a program that runs twice in each round.
     """
-    yield from (_warm_up(program) for program in programs if program.label in warmed)
-    first = [_light(program) for program in programs]
-    second = [replace(task, kind="again", folder=AGAIN) for task in first if task.label == twice]
-    random, order = Random(_SEED), [*first, *second]
+    yield from (Task(program, "warmup") for program in programs if program.label in warmed)
+    order: list[tuple[SideCommand, Kind]] = [(program, "light") for program in programs]
+    order += [(program, "again") for program in programs if program.label == twice]
+    random = Random(_SEED)
     for number in range(1, rounds + 1):
         before = list(order)
         while order == before and len(order) > 1:
             random.shuffle(order)
-        yield from (_in_round(number, task) for task in order)
+        yield from (Task(program, kind, number) for program, kind in order)
         if floor and number in (1, rounds):
-            yield _in_round(number, _task(floor, FLOOR, FLOOR, floor.argv))
-    yield from (_detail(program) for program in programs if program.label in detailed)
-
-
-def _warm_up(side: SideCommand) -> Task:
-    return _task(side, "warmup", f"warmup-{side.safe_folder}", side.warmup or side.argv)
-
-
-def _light(side: SideCommand) -> Task:
-    return _task(side, "light", side.safe_folder, side.argv)
-
-
-def _detail(side: SideCommand) -> Task:
-    return replace(_task(side, "detail", f"detail-{side.safe_folder}", side.argv), optional=False)
-
-
-def _in_round(number: int, task: Task) -> Task:
-    return replace(task, folder=f"{number:02}-{task.folder}", round=number)
-
-
-def _task(side: SideCommand, kind: str, folder: str, argv: tuple[str, ...]) -> Task:
-    return Task(side.label, kind, argv, folder, ours=side.ours, optional=side.optional, hooked=side.hooked)
+            yield Task(floor, "floor", number)
+    yield from (Task(program, "detail") for program in programs if program.label in detailed)
 
 
 # ---------------------------------------------------------------- making them
@@ -187,68 +172,58 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
     :raises ProfilerError: a program failed, or recorded no step (its run and its output are kept); or one of ours
         refused its input, and then nothing is left.
     """
-    light = Counter(task.label for task in tasks if task.kind == "light")
-    twice = dict.fromkeys(task.label for task in tasks if task.kind == "again")
+    rounds = Counter(task.side.label for task in tasks if task.kind == "light")
     recorded = Recorded(
-        {label: [] for label in light}, {label: [] for label in twice}, planned=max(light.values(), default=0)
+        {label: [] for label in rounds},
+        {task.side.label: [] for task in tasks if task.kind == "again"},
+        planned=max(rounds.values(), default=0),
     )
     new_folders = [folder for folder in (out.absolute(), *out.absolute().parents) if not folder.exists()]
-    warm_ups: list[Path] = []
     for number, task in enumerate(tasks):
-        if task.label in recorded.unavailable:
+        side, path = task.side, out / task.folder
+        if side.label in recorded.unavailable:
             continue
-        path = out / task.folder
         try:
             announce(number, task)
             info = record(task.spec(path))
+            recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
             recorded.interrupted = True
-            return recorded
-        if info.state == "interrupted":
-            recorded.interrupted = True
-            return recorded
-        if task.kind == "warmup":
-            warm_ups.append(path)
-        first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[task.label])
-        error = _error(task, info, path, needs_steps=first)  # after all rounds it would be late to report no steps
-        if error is None:
+        if recorded.interrupted:
+            break
+        first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[side.label])
+        stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)  # too late to ask after all rounds
+        if not info.exit_code and not stepless:
             recorded.add(task, path)
-        elif task.optional:
-            recorded.unavailable[task.label] = _reason(info, path)
-            del recorded.light[task.label]
-        elif task.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
-            error = ProfilerError(last_output_line(path).removeprefix(_ERROR_PREFIX) or "it printed nothing")
-            _remove([*warm_ups, path], new_folders)
-            raise error
+        elif side.optional and task.kind != "detail":
+            recorded.unavailable[side.label] = _reason(info, path)
+            del recorded.light[side.label]
+        elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
+            reason = _reason(info, path)
+            _remove([out / made.folder for made in tasks[: number + 1]], new_folders)
+            raise ProfilerError(reason)
+        elif info.exit_code:
+            line = last_output_line(path) or "it printed nothing"
+            message = f"{side.label} {_end(info)}: {line} (run and output are kept in {path})"
+            raise ProfilerError(message, Exit.TARGET_FAILED)
         else:
-            raise error
+            raise ProfilerError(
+                f"{side.label} ({shlex.join(side.argv)}) recorded no step to compare, no optimizer or loader was seen: "
+                f"mark its steps with profiler.step() (run and output are kept in {path})"
+            )
     return recorded
 
 
-def _error(task: Task, info: RunInfo, path: Path, *, needs_steps: bool) -> ProfilerError | None:
-    """What is wrong with the run that was just made."""
-    if info.exit_code != 0:
-        line = last_output_line(path) or "it printed nothing"
-        message = f"{task.label} {describe_end(info.exit_code)}: {line} (run and output are kept in {path})"
-        return ProfilerError(message, Exit.TARGET_FAILED)
-    if needs_steps and not any(any(path.glob(steps)) for steps in STEPS_FILES):
-        return ProfilerError(
-            f"{task.label} ({shlex.join(task.argv)}) recorded no step to compare, no optimizer or loader was seen: "
-            f"mark its steps with profiler.step() (run and output are kept in {path})"
-        )
-    return None
-
-
 def _reason(info: RunInfo, path: Path) -> str:
-    """Why there is no row of an optional program."""
+    """Why there is nothing of a program that failed."""
     if not info.exit_code:
         return "it recorded no step"
-    line = last_output_line(path).removeprefix(_ERROR_PREFIX)
-    return line or f"it {describe_end(info.exit_code)} and printed nothing"
+    return last_output_line(path).removeprefix(_ERROR_PREFIX) or f"it {_end(info)} and printed nothing"
 
 
-def describe_end(exit_code: int | None) -> str:
-    return f"was ended by signal {-exit_code}" if exit_code and exit_code < 0 else f"exited with {exit_code}"
+def _end(info: RunInfo) -> str:
+    code = info.exit_code or 0
+    return f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
 
 
 def _remove(runs: Sequence[Path], folders: Sequence[Path]) -> None:
@@ -281,53 +256,51 @@ def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return record_all(tasks, out, _print_rounds(tasks))
+    print(describe_plan(tasks), file=sys.stderr, flush=True)
+    with Progress(
         TextColumn("{task.description:<46.46}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("left of all recordings"),
-    )
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return record_all(tasks, out, _RoundLines(tasks))
-    print(describe_plan(tasks), file=sys.stderr, flush=True)
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=_ESTIMATE_OVER_S) as progress:
+        console=console,
+        transient=True,
+        speed_estimate_period=_ESTIMATE_OVER_S,
+    ) as progress:
         bar = progress.add_task("", total=len(tasks))
 
         def announce(number: int, task: Task) -> None:
-            progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.label}")
+            progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.side.label}")
 
         return record_all(tasks, out, announce)
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:
     """How often each program will run, and what makes that shorter."""
-    rounds = max((task.round for task in tasks), default=0)
     kinds = Counter(_PROGRESS_LABELS[task.kind] for task in tasks)
     counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    hint = "; --pairs makes it shorter, with wider intervals" if rounds > 1 else ""
+    hint = "; --pairs makes it shorter, with wider intervals" if any(task.round > 1 for task in tasks) else ""
     return f"{len(tasks)} recordings ({counts}), each as long as its program runs{hint}"
 
 
-class _RoundLines:
-    """Prints when a round begins, with the remaining time, for logs and pipes."""
+def _print_rounds(tasks: Sequence[Task]) -> Callable[[int, Task], None]:
+    """Print when a round begins, with the remaining time, for logs and pipes."""
+    rounds = max((task.round for task in tasks), default=0)
+    begun: dict[int, tuple[int, float]] = {}
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks = len(tasks)
-        self._rounds = max((task.round for task in tasks), default=0)
-        self._round = self._first_task = 0
-        self._begin = 0.0
-
-    def __call__(self, number: int, task: Task) -> None:
-        if task.round <= self._round:
+    def announce(number: int, task: Task) -> None:
+        if not task.round or task.round in begun:
             return
-        if not self._round:  # the warm-ups before it are shorter, and no measure of the remaining time
-            self._begin, self._first_task = time.monotonic(), number
-        self._round = task.round
-        estimate = ""
-        if done := number - self._first_task:
-            seconds = (time.monotonic() - self._begin) / done * (self._tasks - number)
+        estimate, now = "", time.monotonic()
+        begun[task.round] = number, now
+        first, begin = begun[1]  # the warm-ups before it are shorter, and no measure of the remaining time
+        if number > first:
+            seconds = (now - begin) / (number - first) * (len(tasks) - number)
             shown = f"{round(seconds / 60)} min" if seconds >= _MINUTES_FROM_S else f"{max(1, round(seconds))} s"
             estimate = f", about {shown} left of all recordings"
-        print(f"round {self._round} of {self._rounds}{estimate}", file=sys.stderr, flush=True)
+        print(f"round {task.round} of {rounds}{estimate}", file=sys.stderr, flush=True)
+
+    return announce

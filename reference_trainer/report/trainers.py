@@ -139,7 +139,7 @@ class BundledTrainer:
             (*argv, *self.warmup),
             program.folder if program else "",
             ours=True,
-            hooked=not self.marks_everything,
+            hooks=not self.marks_everything,
             optional=program is not None and program.optional,
         )
 

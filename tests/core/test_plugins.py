@@ -69,23 +69,34 @@ def test_a_name_is_taken_once(package: tuple[str, Path]) -> None:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Installs a distribution with entry points and a module: takes the text of both."""
 
-    def install(points: str, module: str) -> None:
-        folder = tmp_path / "other_package-1.0.dist-info"
+    def install(points: str, module: str, distribution: str = "other_package-1.0") -> None:
+        folder = tmp_path / f"{distribution}.dist-info"
         folder.mkdir()
-        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
         (folder / "entry_points.txt").write_text(points)
         (tmp_path / "other_package.py").write_text(module)
         monkeypatch.syspath_prepend(tmp_path)
+        sys.modules.pop("other_package", None)
         entry_points.cache_clear()
 
     yield install
     entry_points.cache_clear()
 
 
-def test_objects_of_other_packages_are_loaded(installed: Callable[[str, str], None]) -> None:
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_a_clone_ignores_an_installed_copy_of_this_project(
+    installed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clone: bool
+) -> None:
+    if not is_clone:
+        monkeypatch.setattr(plugins, "__file__", str(tmp_path / "profiler" / "core" / "plugins.py"))
+    points = "[training_profiler.sections]\nremoved = other_package:SECTION\n"
+    installed(points, "SECTION = 'of 0.0.1'\n", "training_profiler-0.0.1")
+    assert ("removed" in entry_points("sections")) is not is_clone
+
+
+def test_objects_of_other_packages_are_loaded(installed: Callable[..., None]) -> None:
     installed("[training_profiler.sections]\nmine = other_package:SECTION\n", "SECTION = 'mine'\n")
     assert entry_points("sections")["mine"] == "mine"
     assert "ladder" in entry_points("sections"), "those of this checkout stay"
@@ -93,10 +104,9 @@ def test_objects_of_other_packages_are_loaded(installed: Callable[[str, str], No
 
 @pytest.mark.parametrize("module", ["raise RuntimeError('a\\nb')", "SECTION = 1 / 0", "import no_such_module", ""])
 def test_an_entry_point_that_fails_is_one_line_and_left_out(
-    installed: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], module: str
+    installed: Callable[..., None], capsys: pytest.CaptureFixture[str], module: str
 ) -> None:
     installed("[training_profiler.sections]\nmine = other_package:SECTION\n", module)
-    sys.modules.pop("other_package", None)
     assert "mine" not in entry_points("sections")
     error = capsys.readouterr().err
     assert error.startswith("profiler: the plug-in mine (other_package:SECTION) failed and is left out: ")
@@ -106,11 +116,10 @@ def test_an_entry_point_that_fails_is_one_line_and_left_out(
 
 
 def test_a_command_that_fails_leaves_the_others(
-    installed: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+    installed: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "class COMMAND:\n    name = help = 'mine'\n    run = None\n    def prepare_parser(parser): parser.no()\n"
     installed("[training_profiler.commands]\nmine = other_package:COMMAND\n", text)
-    sys.modules.pop("other_package", None)
     make_parser()
     assert capsys.readouterr().err.startswith("profiler: the plug-in mine (command) failed and is left out: ")
 
@@ -137,8 +146,6 @@ def test_without_a_checkout_no_pyproject_is_used(
 
 def test_all_entry_points_of_the_checkout_are_found() -> None:
     """The fast reader of pyproject.toml agrees with a TOML parser."""
-    tables = tomllib.loads((Path(plugins.__file__).parents[2] / "pyproject.toml").read_text())["project"][
-        "entry-points"
-    ]
-    for group, table in tables.items():
-        assert table == plugins._checkout_entries(group.removeprefix("training_profiler."))
+    text = (Path(plugins.__file__).parents[2] / "pyproject.toml").read_text()
+    for group, table in tomllib.loads(text)["project"]["entry-points"].items():
+        assert table == plugins.entries_of(text, group.removeprefix("training_profiler."))

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.core.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
-from profiler.core.procfs import CLOCK_TICKS, ProcessStat
-from profiler.record.live import ThreadReading
+from profiler.core.procfs import CLOCK_TICKS, ProcessStat, ThreadTimes
+
+Thread = tuple[ProcessStat, ThreadTimes]
 
 WATCHED = Watched(10, "train", ("python", "train.py"))
 
@@ -18,8 +19,8 @@ def process(
     return ProcessStat(name, "S", parent, 0, cpu, 1, round(started * CLOCK_TICKS), rss, 0)
 
 
-def thread(cpu: float, *, wait: float = 0.0, name: str = "python") -> ThreadReading:
-    return ThreadReading(name, "S", round(cpu * 1e9), round(wait * 1e9))
+def thread(cpu: float, *, wait: float = 0.0, name: str = "python") -> Thread:
+    return process(0.0, name=name), ThreadTimes(round(cpu * 1e9), round(wait * 1e9))
 
 
 @dataclass
@@ -27,12 +28,12 @@ class FakeReader:
     """Answers with what it was given."""
 
     processes: dict[int, ProcessStat]
-    threads_of: dict[int, dict[int, ThreadReading]] = field(default_factory=dict)
+    threads_of: dict[int, dict[int, Thread]] = field(default_factory=dict)
 
     def tree(self, pid: int) -> dict[int, ProcessStat]:
         return self.processes
 
-    def threads(self, pid: int) -> dict[int, ThreadReading]:
+    def threads(self, pid: int) -> dict[int, Thread]:
         return self.threads_of.get(pid, {})
 
     def is_worker(self, pid: int, stat: ProcessStat) -> bool:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from profiler.core.errors import ProfilerError
 from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
 from profiler.core.procfs import ProcessStat
+from profiler.record import live as live_module
 from profiler.record.live import NOT_OURS, LiveProgram, SystemReader, find_watched, run_directory
 from profiler.run import store
 from profiler.run.model import RunInfo, StepDefinition, StepKind
@@ -75,9 +77,10 @@ def test_a_new_process_has_used_all_its_cpu_since() -> None:
     )
 
 
-def test_the_thread_that_closes_steps_is_the_training_thread() -> None:
+def test_the_thread_that_closes_steps_is_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "StepRate", lambda run: Steps())
     reader = FakeReader({10: process(0.0)}, {10: {10: thread(5.0), 11: thread(1.0)}})
-    snapshot = snapshot_of(LiveProgram(WATCHED, reader, clock=Clock(1), steps=Steps()))  # type: ignore[arg-type]
+    snapshot = snapshot_of(LiveProgram(replace(WATCHED, run="recorded"), reader, clock=Clock(1)))
     assert snapshot.training is not None
     assert (snapshot.training.tid, snapshot.training.role) == (11, TRAINING)
     assert snapshot.steps is not None
@@ -118,8 +121,8 @@ def test_reads_this_kernel(forked: int) -> None:
     assert tree[parent].rss_bytes > 1 << 20
     assert reader.is_worker(worker, tree[worker]), "forked of itself"
     assert not reader.is_worker(parent, tree[parent]), "started by something else"
-    (reading,) = reader.threads(forked).values()
-    assert reading.name.startswith("python")
+    ((stat, _),) = reader.threads(forked).values()
+    assert stat.name.startswith("python")
     assert 0 < reader.cores(forked) <= (os.cpu_count() or 1)
     snapshot = snapshot_of(LiveProgram(Watched(forked, "x"), reader))
     assert len(snapshot.workers) == 1

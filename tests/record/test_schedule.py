@@ -73,7 +73,7 @@ def test_rounds_alternate_and_the_floor_is_in_the_first_and_the_last() -> None:
 
 def test_shuffled_rounds_run_every_program_once_in_different_orders() -> None:
     tasks = [task for task in shuffled(6) if task.kind == "light"]
-    rounds = [[task.label for task in tasks[start : start + 5]] for start in range(0, 30, 5)]
+    rounds = [[task.side.label for task in tasks[start : start + 5]] for start in range(0, 30, 5)]
     assert all(sorted(order) == [side.label for side in MANY] for order in rounds)
     assert all(order != following for order, following in pairwise(rounds)), rounds
     assert len({pair for order in rounds for pair in pairwise(order)}) > 3 * 4, "neighbours change"
@@ -89,7 +89,7 @@ def test_a_program_may_run_twice_a_round(tmp_path: Path, make: Make) -> None:
     tasks = list(shuffled_schedule(MANY, 3, warmed=(), detailed=(), twice="program 1"))
     assert [task.round for task in tasks] == [1] * 6 + [2] * 6 + [3] * 6
     first, again = (
-        {n % 6 for n, task in enumerate(tasks) if (task.label, task.kind) == ("program 1", kind)}
+        {n % 6 for n, task in enumerate(tasks) if (task.side.label, task.kind) == ("program 1", kind)}
         for kind in ("light", "again")
     )
     assert len(first) > 1, "neither has a fixed position"
@@ -106,10 +106,10 @@ def test_labels_make_harmless_folders() -> None:
 
 def test_the_plan_tells_how_often_programs_run() -> None:
     kinds = (("warmup", 0), ("light", 1), ("light", 2), ("detail", 0))
-    plan = describe_plan([Task("a", kind, ("x",), "f", round=number) for kind, number in kinds])
+    plan = describe_plan([Task(SIDES[0], kind, number) for kind, number in kinds])
     assert plan.startswith("4 recordings (1 warm-up, 2 measuring, 1 breakdown pass)")
     assert "--pairs" in plan
-    assert "--pairs" not in describe_plan([Task("a", "light", ("x",), "f", round=1)])
+    assert "--pairs" not in describe_plan([Task(SIDES[0], "light", 1)])
 
 
 # ---------------------------------------------------------------- recordings
@@ -122,7 +122,7 @@ def test_every_recording_is_at_its_place(tmp_path: Path, monkeypatch: pytest.Mon
     recorded = record_all(tasks, tmp_path, lambda number, task: announced.append((number, task)))
     assert announced == list(enumerate(tasks))
     assert [(spec.out.name, spec.label, spec.quiet) for spec in fake.specs] == [
-        (task.folder, task.label, True) for task in tasks
+        (task.folder, task.side.label, True) for task in tasks
     ]
     levels = {task.kind: spec.level for task, spec in zip(tasks, fake.specs, strict=True)}
     assert levels == {"warmup": "light", "light": "light", "floor": "light", "detail": "standard"}
@@ -139,8 +139,8 @@ def test_hooks_go_into_programs_that_mark_at_most_their_steps(make: Make) -> Non
     fake = FakeRecord()
     sides = [
         SideCommand("theirs", ("a",)),
-        SideCommand("ours", ("b",), ours=True),
-        SideCommand("hooked", ("c",), ours=True, hooked=True),
+        SideCommand("ours", ("b",), ours=True, hooks=False),
+        SideCommand("hooked", ("c",), ours=True),
     ]
     make(list(schedule(sides, 1)), fake)
     hooks = {(spec.label, spec.hooks) for spec in fake.specs}

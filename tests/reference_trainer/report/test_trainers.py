@@ -24,14 +24,14 @@ def test_the_bundled_pair_differs_in_its_variant_only() -> None:
     experiment = LM.pair({"preset": "small", "seconds": "1.5"}, 1)
     as_found, fixed = experiment.programs
     [floor] = [task for task in experiment.tasks if task.kind == "floor"]
-    assert [side.label for side in (as_found, fixed, floor)] == ["as-found", "fixed", FLOOR_LABEL]
+    assert [side.label for side in (as_found, fixed, floor.side)] == ["as-found", "fixed", FLOOR_LABEL]
     assert as_found.argv[:5] == (sys.executable, "-m", "reference_trainer.lm", "--preset", "small")
     assert as_found.argv[-2:] == ("--seconds", "1.5")
     assert {*as_found.argv} ^ {*fixed.argv} == {"as-found", "fixed"}
-    assert {*floor.argv} - {*as_found.argv} == {"--empty-kernels"}
+    assert {*floor.side.argv} - {*as_found.argv} == {"--empty-kernels"}
     assert "--seconds" not in as_found.warmup, "a warm-up is one chunk, however long a run is"
     assert as_found.warmup[-4:] == ("--max-chunks", "1", "--warmup-seconds", "0")
-    assert (as_found.ours, as_found.hooked) == (True, False)
+    assert (as_found.ours, as_found.hooks) == (True, False)
 
 
 def test_the_pair_of_the_sweep() -> None:
@@ -46,7 +46,7 @@ def test_the_pair_of_the_sweep() -> None:
     }
     assert "9" not in as_found.warmup, "a warm-up is as small as it can be, however large a run is"
     assert as_found.warmup[5:] == ("--variant", "as-found", *SSM.warmup)
-    assert as_found.hooked, "waits and copies of plain torch are found by hooks"
+    assert as_found.hooks, "waits and copies of plain torch are found by hooks"
 
 
 @pytest.mark.parametrize("trainer", [LM, SSM], ids=["lm", "ssm"])
@@ -86,7 +86,7 @@ def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPat
     )  # fmt: skip
     size = by_label["750 tokens a chunk"]
     assert size.argv == (*start, "--fixes", "", "--tokens-per-chunk", "750", "--seconds", "0.5")
-    assert floor.argv[-3:] == ("--empty-kernels", "--seconds", "0.5")
+    assert floor.side.argv[-3:] == ("--empty-kernels", "--seconds", "0.5")
 
 
 @pytest.mark.parametrize(
