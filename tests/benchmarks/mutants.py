@@ -1,10 +1,11 @@
 """Mutation test: how many of a sample of seeded faults do the tests find?
 
-    python -m tests.benchmarks.mutants profiler/analyse profiler/run --tests tests/analyse tests/run -n 40 --seed 1
+    python -m tests.benchmarks.mutants profiler/analyse profiler/check profiler/run -n 200 --seed 1
 
 Each mutant changes one comparison, operator, condition, constant or return value of one source file in a copy of the
-tree and runs `pytest -x -q` on the tests there. `--tree` names another checkout. The tests must pass
-without a mutant; a run that takes longer than ten times as long counts as killed.
+tree and runs `pytest -x -q` on its test folder there: `profiler/check/speed/order.py` runs tests/check, the tests of
+tests/check/speed first. `--tree` names another checkout. The tests must pass without a mutant; a run that takes longer
+than five times as long, and longer than a minute, counts as killed.
 """
 
 from __future__ import annotations
@@ -134,6 +135,13 @@ def tests_pass(tree: Path, tests: Sequence[str], limit: float | None) -> bool:
         return False
 
 
+def own_tests(tree: Path, file: Path) -> list[str]:
+    """The test folder of a source file, preceded by the folder inside it that mirrors the source's subfolder."""
+    package = Path("tests", file.parts[1])
+    mirror = Path("tests", *file.parts[1:-1])
+    return [str(folder) for folder in dict.fromkeys((mirror, package)) if (tree / folder).is_dir()]
+
+
 def interval(killed: int, total: int) -> tuple[float, float]:
     """The 95% interval of a rate, after Clopper and Pearson."""
     low = float(beta.ppf(0.025, killed, total - killed + 1)) if killed else 0.0
@@ -145,7 +153,6 @@ def main() -> None:
     """Draw the mutants, try each one, and print the share that the tests kill."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sources", nargs="+", help="folders or files of the tree to mutate")
-    parser.add_argument("--tests", nargs="+", required=True, help="what pytest runs")
     parser.add_argument("--tree", type=Path, default=Path.cwd())
     parser.add_argument("-n", "--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
@@ -155,17 +162,22 @@ def main() -> None:
     with TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(args.tree, tree, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
-        began = time.monotonic()
-        if not tests_pass(tree, args.tests, None):
-            raise SystemExit("the tests do not pass without a mutant")
-        took = time.monotonic() - began
-        print(f"{len(every)} possible mutants; the tests take {took:.0f} s", flush=True)
+        limits: dict[str, float] = {}
+        for package in sorted({own_tests(tree, mutant.file)[-1] for mutant in chosen}):
+            began = time.monotonic()
+            if not tests_pass(tree, [package], None):
+                raise SystemExit(f"{package} does not pass without a mutant")
+            took = time.monotonic() - began
+            limits[package] = max(60.0, 5 * took)
+            print(f"{package} takes {took:.0f} s", flush=True)
+        print(f"{len(every)} possible mutants", flush=True)
         killed = 0
         for number, mutant in enumerate(chosen, 1):
             path = tree / mutant.file
             source = path.read_text(encoding="utf-8")
             path.write_text(mutated_source(source, mutant.index), encoding="utf-8")
-            survived = tests_pass(tree, args.tests, max(60.0, 10 * took))
+            tests = own_tests(tree, mutant.file)
+            survived = tests_pass(tree, tests, limits[tests[-1]])
             path.write_text(source, encoding="utf-8")
             killed += not survived
             what = f"{mutant.file}:{mutant.line} {mutant.kind}"
