@@ -37,7 +37,7 @@ class HookFinder:
     def __init__(self, hooks: Iterable[Hook], before: object | None = None) -> None:
         self._hooks: dict[str, list[Hook]] = {}
         for hook in hooks:
-            for name in hook.modules:
+            for name in hook.installers:
                 self._hooks.setdefault(name, []).append(hook)
         self._before = before or self
 
@@ -90,8 +90,7 @@ def load_hooks(level: str) -> list[Hook]:
         if ending != "py" or name.startswith("_"):
             continue
         try:
-            plugin = importlib.import_module(f"{package}.{name}").PLUGIN
-            hook: Hook = type(plugin)()  # its state belongs to one recording
+            hook: Hook = importlib.import_module(f"{package}.{name}").PLUGIN
         except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
             report_failure(name, error)
         else:

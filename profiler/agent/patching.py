@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final
 
 from profiler.agent.bootstrap import warn
 from profiler.agent.recorder import Recorder
+from profiler.run.tables import LEVELS
 
+DETAILED: Final = ("standard", "full")
+"""The levels at which times and source lines are recorded."""
 _PACKAGE: Final = __file__.rpartition("agent")[0]
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
 _STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 - as code objects have it; below it, site-packages
@@ -30,19 +33,23 @@ class State:
 STATE: Final = State()
 
 
-class Hook(Protocol):
-    """Records what a program does with one library; installed right after the program has imported one of `modules`."""
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Records what a program does with one library.
 
-    name: ClassVar[str]
-    modules: ClassVar[tuple[str, ...]]
-    levels: ClassVar[tuple[str, ...]]
-    """The levels at which it is installed."""
+    :param installers: for each module that the hook waits for, the function that gets it right after its import and
+        replaces its functions with `patch`. At level light a hook only counts: no times, no sites. An error of an
+        installer is reported, and its patches are undone.
+    :param levels: the levels at which it is installed.
+    """
+
+    name: str
+    installers: Mapping[str, Callable[[ModuleType], object]]
+    levels: tuple[str, ...] = LEVELS
 
     def install(self, module: ModuleType) -> None:
-        """Patch functions of `module` with `patch`. At level light hooks only count: no times, no sites.
-
-        An error is reported, and what it has patched is restored.
-        """
+        """Install it in `module`, which the program has imported or reloaded."""
+        self.installers[module.__name__](module)
 
 
 @dataclass(eq=False, slots=True)

@@ -25,7 +25,7 @@ from profiler.run import tables
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, ValueKind
 
 if TYPE_CHECKING:
-    from profiler.agent.controlled import ControlledProgram
+    from profiler.agent.control_client import ControlClient
 
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
@@ -83,7 +83,11 @@ class Recorder:
         of the program."""
         self.prefetch = 0
         """Largest number of batches that a loader of the program prepares ahead."""
-        self._control = _connect_control()
+        self._control: ControlClient | None = None
+        if path := os.environ.get(tables.ENV_CONTROL):  # the speed test controls this program
+            from profiler.agent.control_client import ControlClient
+
+            self._control = ControlClient(path)
         self.thread = _Thread()
         self.index = 0
         self.counters: dict[str, float] = {}
@@ -137,8 +141,8 @@ class Recorder:
         for callback in self.on_step:
             callback()
         self.boundary = self.clocks()
-        self.take_counters()
-        self.gauges = {}
+        with self._counting:
+            self.counters, self.gauges = {}, {}
 
     def step(self, tokens: int, warmup: bool) -> None:
         """End the open step and begin the next."""
@@ -146,18 +150,17 @@ class Recorder:
         self.open_boundary = None
         for callback in self.on_step:
             callback()  # a device adds its counters and drains its logs: that cost belongs to this step
-        tid = self.thread.tid
         if self.detailed:
-            self._record_overhead(began, tid)
+            self.record_overhead(began)
         before = self.boundary
         after = self.boundary = self.clocks()
         deltas = (late - early for early, late in zip(before[1:], after[1:], strict=True))
-        self._steps.write(self.index, before[0], after[0], tokens, *deltas, tid, warmup)
+        self._steps.write(self.index, before[0], after[0], tokens, *deltas, self.thread.tid, warmup)
         self._write_values(after[0], self.index)
         self.index += 1
         self.flush_if_due(after[0])
         if self.detailed:
-            self._record_overhead(after[0], tid)
+            self.record_overhead(after[0])
         # `check` does not stop at warm-up steps, after which the program may restart its training
         if self._control is not None and not warmup and self._control.boundary(self, tables.MARK, tokens):
             # the next step begins after the pause; what other threads counted before it stays in this step
@@ -239,12 +242,6 @@ class Recorder:
         """Add 1 to each, for the most frequent counters: in C, which holds the GIL throughout and needs no lock."""
         _count_elements(self.counters, names)
 
-    def take_counters(self) -> dict[str, float]:
-        """Return what has been counted, and reset all counters."""
-        with self._counting:
-            taken, self.counters = self.counters, {}
-        return taken
-
     def _write_values(self, when: int, step: int) -> None:
         values, names = self._values, self.names
         if self.counters:
@@ -288,9 +285,9 @@ class Recorder:
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
 
-    def _record_overhead(self, began: int, tid: int) -> None:
-        """Record the recorder's own time as the region `recording`, so that the breakdown shows it."""
-        self.regions.write(began, now(), tid, self.names["recording"], self.thread.depth)
+    def record_overhead(self, began: int) -> None:
+        """Record the recorder's own time until now as the region `recording`, so that the breakdown shows it."""
+        self.regions.write(began, now(), self.thread.tid, self.names["recording"], self.thread.depth)
 
     def site(self, frame: FrameType) -> int:
         """Number of the line that `frame` is at."""
@@ -331,16 +328,6 @@ class Recorder:
         """Close the files; nothing more is written."""
         for buffer in self._buffers.values():
             buffer.close()
-
-
-def _connect_control() -> ControlledProgram | None:
-    """Connect to the control socket, if the speed test set one."""
-    path = os.environ.get(tables.ENV_CONTROL)
-    if not path:
-        return None
-    from profiler.agent.controlled import ControlledProgram
-
-    return ControlledProgram(path)
 
 
 class _Thread(threading.local):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from profiler.agent import installation, patching
-from profiler.agent.hooks import checkpoints, functions, loader, tensors
+from profiler.agent.hooks import functions, loader, regions, tensors
 from profiler.agent.recorder import Recorder
 
 torch: Any = pytest.importorskip("torch")
@@ -133,7 +133,7 @@ def hooked(bare: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
         for one, module in (
             (tensors.PLUGIN, torch),
             (functions.PLUGIN, torch),
-            (checkpoints.PLUGIN, torch),
+            (regions.PLUGIN, torch),
             (loader.PLUGIN, torch.utils.data.dataloader),
         ):
             one.install(module)

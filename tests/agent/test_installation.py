@@ -15,18 +15,16 @@ import pytest
 
 from profiler.agent import installation, patching, recorder
 from profiler.agent.installation import HookFinder
+from profiler.agent.patching import Hook
 
 
 class Watching:
-    """A hook that notes what it is given, and patches `function` where there is one."""
+    """Notes which modules its hook is given, and patches `function` where there is one."""
 
-    name = "watching"
-    levels = ("light",)
-    modules = ("watched_package", "watched_package.part")
-
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, *, name: str = "watching", also: str = "part") -> None:
         self.seen: list[str] = []
         self.error = error
+        self.hook = Hook(name, dict.fromkeys(("watched_package", f"watched_package.{also}"), self.install), ("light",))
 
     def install(self, module: ModuleType) -> None:
         self.seen.append(module.__name__)
@@ -52,8 +50,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def watch(*hooks: Watching) -> None:
-    watcher = HookFinder(hooks)
+def watch(*watching: Watching) -> None:
+    watcher = HookFinder(each.hook for each in watching)
     sys.meta_path.insert(0, watcher)
     watcher.install_for_loaded_modules()
 
@@ -121,10 +119,7 @@ def test_a_library_that_fails_fails_as_ever_and_may_be_tried_again(package: Path
 
 @pytest.mark.usefixtures("package")
 def test_a_module_that_is_not_there_is_not_there() -> None:
-    class Missing(Watching):
-        modules = ("watched_package.missing",)
-
-    watch(Missing())
+    watch(Watching(also="missing"))
     with pytest.raises(ModuleNotFoundError, match=r"watched_package\.missing"):
         importlib.import_module("watched_package.missing")
 
@@ -133,9 +128,7 @@ def test_a_module_that_is_not_there_is_not_there() -> None:
 def test_a_hook_that_fails_is_taken_back_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = recorder.Recorder(tmp_path / "run", "light")
     monkeypatch.setattr(patching.STATE, "recorder", made)
-    good = Watching()
-    good.name = "good"
-    watch(good, Watching(RuntimeError("not this\nversion")))
+    watch(Watching(name="good"), Watching(RuntimeError("not this\nversion")))
     assert importlib.import_module("watched_package").function() == 2, "one patch of two is left"
     meta = json.loads((made.directory / "source.json").read_text())
     assert meta["hooks"] == {"good": "", "watching": "RuntimeError: not this version"}
@@ -173,7 +166,7 @@ def test_a_hook_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(importlib, "import_module", broken)
     names = {found.name for found in installation.load_hooks("standard")}
-    assert "backward" in names
+    assert "regions" in names
     assert "optimizers" not in names
     assert made.hook_errors == {"optimizers": "SyntaxError: of another Python"}
 
@@ -186,6 +179,3 @@ def test_a_recording_knows_nothing_of_the_one_before(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(patching.STATE, "recorder", None)
     installation.install_hooks()
     assert installation._failures == {}
-    first, second = ({type(one): one for one in installation.load_hooks("full")} for _ in range(2))
-    assert first.keys() == second.keys()
-    assert not any(first[kind] is second[kind] for kind in first)

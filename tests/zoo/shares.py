@@ -27,10 +27,11 @@ PARTS: Final = ("input", "checkpoint", "backward", "optimizer", "rest")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 _CALLED: Final = (  # the innermost of these counts
     ("input", re.compile(r"torch/utils/data/dataloader\.py"), re.compile(r"(^|\.)(__next__|__iter__)$")),
-    ("input", re.compile(r"agent/hooks/(tokenizers|datasets|loader)\.py"), re.compile(r"")),
+    ("input", re.compile(r"agent/hooks/(tokenizers|loader)\.py"), re.compile(r"")),
+    ("input", re.compile(r"agent/hooks/regions\.py"), re.compile(r"^dataset")),
     ("rest", re.compile(r"agent/hooks/optimizers\.py"), re.compile(r"(^|\.)(end|closed)$")),
-    ("backward", re.compile(r"agent/hooks/backward\.py"), re.compile(r"")),
-    ("checkpoint", re.compile(r"agent/hooks/checkpoints\.py"), re.compile(r"")),
+    ("backward", re.compile(r"agent/hooks/regions\.py"), re.compile(r"^backward$")),
+    ("checkpoint", re.compile(r"agent/hooks/regions\.py"), re.compile(r"^checkpoint$")),
     ("checkpoint", re.compile(r"torch/serialization\.py"), re.compile(r"(^|\.)save$")),
     ("backward", re.compile(r"torch/autograd/__init__\.py"), re.compile(r"(^|\.)(backward|grad)$")),
     ("optimizer", re.compile(r"torch/optim/optimizer\.py"), re.compile(r"(^|\.)wrapper$")),

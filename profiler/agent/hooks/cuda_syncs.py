@@ -12,13 +12,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import OPEN
 from profiler.agent.installation import report_failure
-from profiler.agent.patching import STATE, on_unpatch, patch
+from profiler.agent.patching import DETAILED, STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -31,19 +30,20 @@ _OFF: Final = 0
 _WARN: Final = 1
 
 
-class SyncFilter:
+class _SyncFilter:
     """Stands as `message` in the first entry of warnings.filters, and so sees each warning of the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
         self.entry: Final = ("ignore", self, UserWarning, None, 0)
         self.active = True
+        """Whether the mode is ours to control."""
         self.on = False
-        self.setting = False
-        """Whether we are setting the mode."""
+        self.turning_on = False
 
     def match(self, text: str) -> bool:
         """Whether to swallow a warning, which is then counted."""
-        if self.setting and text.startswith(PROTOTYPE):
+        if self.turning_on and text.startswith(PROTOTYPE):
             return True
         recorder = STATE.recorder
         if not self.active or recorder is None or not text.startswith(MESSAGE):
@@ -59,24 +59,32 @@ class SyncFilter:
         """Libraries pass warnings.filters to their workers: there it becomes an expression that matches nothing."""
         return re.compile, ("(?!)",)
 
-    def first(self) -> None:
+    def move_first(self) -> None:
         """Become the first filter, whatever the program has inserted or restored."""
         filters: Any = warnings.filters
         if not filters or filters[0] is not self.entry:
             filters[:] = [self.entry, *(entry for entry in filters if entry is not self.entry)]
 
-    def turn_on(self, torch: ModuleType) -> None:
-        self.setting = True
+    def begin(self) -> None:
+        """Turn the mode on: the program is initializing CUDA."""
+        if not self.active:
+            return
         try:
-            torch._C._cuda_set_sync_debug_mode(_WARN)
+            self.move_first()
+            patch(warnings, "_filters_mutated", self.staying)
+            self.turning_on = True
+            self.torch._C._cuda_set_sync_debug_mode(_WARN)
+            self.on = True
+        except Exception as error:  # noqa: BLE001 - the program is initializing CUDA and must go on; it reports
+            self.leave()
+            report_failure(PLUGIN.name, error)
         finally:
-            self.setting = False
-        self.on = True
+            self.turning_on = False
 
-    def end(self, torch: ModuleType) -> None:
+    def end(self) -> None:
         """Turn the mode off, because the recording ends before the program."""
         if self.active and self.on:
-            torch._C._cuda_set_sync_debug_mode(_OFF)
+            self.torch._C._cuda_set_sync_debug_mode(_OFF)
         self.leave()
 
     def leave(self) -> None:
@@ -85,60 +93,37 @@ class SyncFilter:
         filters: Any = warnings.filters
         filters[:] = [entry for entry in filters if entry is not self.entry]
 
-
-class CudaSyncsHook:
-    """ControlledProgram the mode on when the program initializes CUDA."""
-
-    name: ClassVar[str] = "cuda_syncs"
-    modules: ClassVar[tuple[str, ...]] = ("torch",)
-    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
-
-    def install(self, module: ModuleType) -> None:
-        if not hasattr(module._C, "_cuda_set_sync_debug_mode"):
-            return  # torch without CUDA
-        watch(module, SyncFilter())
-
-
-def watch(torch: ModuleType, ours: SyncFilter) -> None:
-    """Activate the filter `ours` when the program first uses CUDA."""
-
-    def begin() -> None:
-        if not ours.active:
-            return
-        try:
-            ours.first()
-            patch(warnings, "_filters_mutated", staying)
-            ours.turn_on(torch)
-        except Exception as error:  # noqa: BLE001 - the program is initializing CUDA and must go on; it reports
-            ours.leave()
-            report_failure(CudaSyncsHook.name, error)
-
-    def staying(original: Callable[[], None]) -> Callable[[], None]:
+    def staying(self, original: Callable[[], None]) -> Callable[[], None]:
         def _filters_mutated() -> None:
-            if ours.active:
-                ours.first()
+            if self.active:
+                self.move_first()
             original()
 
         return _filters_mutated
 
-    def setting(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def setting(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         def set_sync_debug_mode(debug_mode: Any) -> None:
-            ours.active = False  # from now on the program controls it
+            self.active = False  # from now on the program controls it
             original(debug_mode)
 
         return set_sync_debug_mode
 
-    def getting(original: Callable[[], int]) -> Callable[[], int]:
+    def getting(self, original: Callable[[], int]) -> Callable[[], int]:
         def get_sync_debug_mode() -> int:
             mode = original()
-            return _OFF if ours.active else mode
+            return _OFF if self.active else mode
 
         return get_sync_debug_mode
 
-    patch(torch.cuda, "set_sync_debug_mode", setting)
-    patch(torch.cuda, "get_sync_debug_mode", getting)
-    on_unpatch(lambda: ours.end(torch))
-    torch.cuda._lazy_call(begin)
+
+def _install(torch: Any) -> None:
+    if not hasattr(torch._C, "_cuda_set_sync_debug_mode"):
+        return  # torch without CUDA
+    ours = _SyncFilter(torch)
+    patch(torch.cuda, "set_sync_debug_mode", ours.setting)
+    patch(torch.cuda, "get_sync_debug_mode", ours.getting)
+    on_unpatch(ours.end)
+    torch.cuda._lazy_call(ours.begin)
 
 
-PLUGIN = CudaSyncsHook()
+PLUGIN = Hook("cuda_syncs", {"torch": _install}, levels=DETAILED)

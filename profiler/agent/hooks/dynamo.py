@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent import patching
 from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import OPEN
-from profiler.agent.patching import STATE, Patch, caller
+from profiler.agent.patching import STATE, Hook, Patch, caller
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import RECOMPILED
 
@@ -71,13 +71,8 @@ class _Patches:
                 self._thread.compiling -= 1
                 if not self._compiling:
                     self._on()
-                    self._count_time()
-
-    def _count_time(self) -> None:
-        """Count the time, because calls of other threads are not recorded meanwhile."""
-        recorder = STATE.recorder
-        if recorder is not None:
-            recorder.count("compile_ns", now() - self._since)
+                    if STATE.recorder is not None:  # calls of other threads were not recorded meanwhile
+                        STATE.recorder.count("compile_ns", now() - self._since)
 
     @contextmanager
     def back(self) -> Iterator[None]:
@@ -108,54 +103,47 @@ class _Patches:
                 setattr(patch.owner, patch.name, patch.wrapper)
 
 
-class DynamoHook:
-    """Patches torch._dynamo, which the first optimizer imports even if nothing is compiled."""
+def _install(module: Any) -> None:
+    """Patch torch._dynamo, which the first optimizer imports even if nothing is compiled."""
+    convert, guards, rules = module.convert_frame, module.guards, module.trace_rules
+    patches = _Patches(permanent=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
+    rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
+    rules._recompile_re()
+    _skip_our_functions(module)
+    cleared = False
 
-    name: ClassVar[str] = "dynamo"
-    modules: ClassVar[tuple[str, ...]] = ("torch._dynamo",)
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
+    def compiling(original: Any) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with patches.aside():
+                nonlocal cleared
+                if not cleared:  # caches about torch's functions were filled with our wrappers
+                    cleared = True
+                    rules.clear_lru_cache()
+                return original(*args, **kwargs)
 
-    def install(self, module: ModuleType) -> None:
-        convert, guards = module.convert_frame, module.guards
-        patches = _Patches(permanent=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
-        rules = module.trace_rules
-        rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
-        rules._recompile_re()
-        _skip_our_functions(module)
-        cleared = False
+        return wrapper
 
-        def compiling(original: Any) -> Callable[..., Any]:
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with patches.aside():
-                    nonlocal cleared
-                    if not cleared:  # caches about torch's functions were filled with our wrappers
-                        cleared = True
-                        rules.clear_lru_cache()
-                    return original(*args, **kwargs)
+    def again(original: Any) -> Callable[..., Any]:
+        compiled = compiling(original)
 
-            return wrapper
+        def wrapper(self: Any, frame: Any, compiled_before: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiled_before is not None:
+                _record_recompilation()
+            return compiled(self, frame, compiled_before, *args, **kwargs)
 
-        def again(original: Any) -> Callable[..., Any]:
-            compiled = compiling(original)
+        return wrapper
 
-            def wrapper(self: Any, frame: Any, compiled_before: Any, *args: Any, **kwargs: Any) -> Any:
-                if compiled_before is not None:
-                    _record_recompilation()
-                return compiled(self, frame, compiled_before, *args, **kwargs)
+    def guarding(original: Any) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with patches.back():
+                return original(*args, **kwargs)
 
-            return wrapper
+        return wrapper
 
-        def guarding(original: Any) -> Callable[..., Any]:
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with patches.back():
-                    return original(*args, **kwargs)
-
-            return wrapper
-
-        patching.patch(convert.CatchErrorsWrapper, "__call__", again)
-        if hasattr(convert, "_fullgraph_capture_frame"):  # entry point of torch.export, in recent versions
-            patching.patch(convert, "_fullgraph_capture_frame", compiling)
-        patching.patch(guards.CheckFunctionManager, "__init__", guarding)
+    patching.patch(convert.CatchErrorsWrapper, "__call__", again)
+    if hasattr(convert, "_fullgraph_capture_frame"):  # entry point of torch.export, in recent versions
+        patching.patch(convert, "_fullgraph_capture_frame", compiling)
+    patching.patch(guards.CheckFunctionManager, "__init__", guarding)
 
 
 def _record_recompilation() -> None:
@@ -178,4 +166,4 @@ def _skip_our_functions(dynamo: ModuleType) -> None:
             dynamo.eval_frame.set_code_exec_strategy(function.__code__, skip)
 
 
-PLUGIN = DynamoHook()
+PLUGIN = Hook("dynamo", {"torch._dynamo": _install})

@@ -1,4 +1,7 @@
-"""Facts about a program: torch's version, device, rank and world size, dtypes, compiler, and where code lies."""
+"""Facts about a program: torch's version, device, rank and world size, dtypes, compiler, and where code lies.
+
+Facts that the program states itself take precedence.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import os
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from profiler.agent.patching import STATE, patch
+from profiler.agent.patching import STATE, Hook, patch
 
 _PACKAGE: Final = __file__.rpartition("/agent/")[0]
 """Folder of this package."""
@@ -16,28 +19,20 @@ _LAUNCHERS: Final = ("torch", "accelerate", *sys.stdlib_module_names)
 """Packages that run the user's program."""
 
 
-class Facts:
-    """Facts of the process; facts that the program states itself take precedence. Never initializes CUDA."""
-
-    name: ClassVar[str] = "facts"
-    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.distributed.distributed_c10d", "torch.optim.optimizer")
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
-
-    def install(self, module: ModuleType) -> None:
-        """The device becomes `cuda` when the program initializes it."""
-        if module.__name__ == "torch":
-            folder = str(module.__file__).rpartition("/")[0]
-            _add_facts(torch=str(module.__version__), device="cpu", package=_PACKAGE, torch_folder=folder)
-            if main := _main_package():
-                _add_facts(main=main)
-            module.cuda._lazy_call(_cuda_initialized)  # called right after that, or at once if it has happened
-            if (size := os.environ.get("WORLD_SIZE", "")).isdecimal():
-                _add_facts(world_size=int(size))
-            _patch_dtypes(module)
-        elif module.__name__ == "torch.optim.optimizer":
-            patch(module.Optimizer, "add_param_group", _param_group_added)
-        else:
-            patch(module, "init_process_group", lambda original: _process_group_initialized(original, module))
+def _install_torch(module: Any) -> None:
+    """CUDA is never initialized here; the device becomes `cuda` when the program initializes it."""
+    _values.clear()  # of an earlier recording in this process
+    folder = str(module.__file__).rpartition("/")[0]
+    _add_facts(torch=str(module.__version__), device="cpu", package=_PACKAGE, torch_folder=folder)
+    if main := _main_package():
+        _add_facts(main=main)
+    module.cuda._lazy_call(lambda: _add_facts(device="cuda"))  # called right after that, or at once if it has happened
+    if (size := os.environ.get("WORLD_SIZE", "")).isdecimal():
+        _add_facts(world_size=int(size))
+    if hasattr(module, "set_autocast_dtype"):  # 0.7 µs at each entry of autocast
+        patch(module, "set_autocast_dtype", lambda original: _autocast(original, module.is_autocast_enabled))
+    if hasattr(module, "compile"):
+        patch(module, "compile", _compiled)
 
 
 def _add_facts(**facts: Any) -> None:
@@ -54,14 +49,6 @@ def _add_value(fact: str, value: str) -> None:
     if value not in values:
         values.add(value)
         _add_facts(**{fact: ", ".join(sorted(values))})
-
-
-def _patch_dtypes(torch: ModuleType) -> None:
-    """Observe the dtypes of autocast, 0.7 µs at each entry, and the arguments of torch.compile."""
-    if hasattr(torch, "set_autocast_dtype"):
-        patch(torch, "set_autocast_dtype", lambda original: _autocast(original, torch.is_autocast_enabled))
-    if hasattr(torch, "compile"):
-        patch(torch, "compile", _compiled)
 
 
 def _autocast(original: Callable[..., None], enabled: Callable[[str], bool]) -> Callable[..., None]:
@@ -125,10 +112,6 @@ def _first_called_module(script: str) -> str:
     return ""
 
 
-def _cuda_initialized() -> None:
-    _add_facts(device="cuda")
-
-
 def _process_group_initialized(original: Callable[..., Any], module: ModuleType) -> Callable[..., Any]:
     """A program that starts its ranks itself does not set environment variables, but calls this."""
 
@@ -143,4 +126,13 @@ def _process_group_initialized(original: Callable[..., Any], module: ModuleType)
     return init_process_group
 
 
-PLUGIN = Facts()
+PLUGIN = Hook(
+    "facts",
+    {
+        "torch": _install_torch,
+        "torch.optim.optimizer": lambda module: patch(module.Optimizer, "add_param_group", _param_group_added),
+        "torch.distributed.distributed_c10d": lambda module: patch(
+            module, "init_process_group", lambda original: _process_group_initialized(original, module)
+        ),
+    },
+)

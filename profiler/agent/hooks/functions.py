@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import OPEN
-from profiler.agent.hooks.tensors import Make, repeating
-from profiler.agent.patching import STATE, caller, patch
+from profiler.agent.hooks.tensors import Make, repeats, waiting
+from profiler.agent.patching import STATE, Hook, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -59,27 +59,25 @@ COLLECTIVES: Final = (
 )
 
 
-class FunctionsHook:
-    """Calls of functions of torch, torch.cuda and torch.distributed."""
+def _install(module: ModuleType) -> None:
+    for function, name in WAITS.items():
+        _replace_function(module, function, waiting(module, name))
+    _replace_function(module, "where", waiting(module, "nonzero", _condition))
+    _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats))
+    for (path, function), (name, kind) in EXPLICIT.items():
+        owner = _find(module, path)
+        if hasattr(owner, function):
+            patch(owner, function, _explicit(name, kind))
+    distributed = getattr(module, "distributed", None)
+    if distributed is not None and distributed.is_available():
+        for function in COLLECTIVES:
+            if hasattr(distributed, function):
+                patch(distributed, function, _explicit(function, CallKind.OTHER))
 
-    name: ClassVar[str] = "functions"
-    modules: ClassVar[tuple[str, ...]] = ("torch",)
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
-    def install(self, module: ModuleType) -> None:
-        for function, name in WAITS.items():
-            _replace_function(module, function, _waiting(module, name))
-        _replace_function(module, "where", _waiting(module, "nonzero", only_alone=True))
-        _replace_function(module, "repeat_interleave", repeating(module))
-        for (path, function), (name, kind) in EXPLICIT.items():
-            owner = _find(module, path)
-            if hasattr(owner, function):
-                patch(owner, function, _explicit(name, kind))
-        distributed = getattr(module, "distributed", None)
-        if distributed is not None and distributed.is_available():
-            for function in COLLECTIVES:
-                if hasattr(distributed, function):
-                    patch(distributed, function, _explicit(function, CallKind.OTHER))
+def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
+    """The tensor that torch.where waits for: torch.where(condition) is a nonzero, with three arguments it is none."""
+    return arguments[0] if len(arguments) == 1 else None
 
 
 _wrappers: Final[list[Any]] = []
@@ -109,35 +107,6 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
         dispatched[wrapper] = dispatched[original]
 
 
-def _waiting(torch: ModuleType, name: str, *, only_alone: bool = False) -> Make:
-    """For a function that needs the values of its first tensor on the host.
-
-    :param only_alone: only with one argument: torch.where(condition) is a nonzero, with three it waits for nothing.
-    """
-    overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
-
-    def make(original: Any) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            arguments = (*args, *kwargs.values()) if kwargs else args
-            if overridden(arguments):
-                return handle(wrapper, arguments, *args, **kwargs)
-            recorder = STATE.recorder
-            if recorder is None or OPEN.inside or (only_alone and len(arguments) > 1):
-                return original(*args, **kwargs)
-            begin = now()
-            OPEN.inside = True
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                OPEN.inside = False
-            _syncs.waited(recorder, name, arguments[0], begin, caller(1))
-            return result
-
-        return wrapper
-
-    return make
-
-
 def _explicit(name: str, kind: CallKind) -> Make:
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -158,4 +127,4 @@ def _explicit(name: str, kind: CallKind) -> Make:
     return make
 
 
-PLUGIN = FunctionsHook()
+PLUGIN = Hook("functions", {"torch": _install})

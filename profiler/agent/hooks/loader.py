@@ -1,5 +1,8 @@
 """torch's DataLoader in the training process: the wait for each batch, and the boundary at each request for one.
 
+Region `data` around each next batch, `loader start` around each start. Within `data`, `receive` is what is not a wait
+for workers: unpacking, and fetching shared memory tensor by tensor.
+
 A loader is named after the user's line that made it. Loaders that a program makes anew in each epoch share a name;
 those that a helper makes side by side do not.
 """
@@ -12,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import PurePath
-from types import CodeType, FrameType, ModuleType
-from typing import Any, ClassVar, Final
+from types import CodeType, FrameType
+from typing import Any, Final
 
-from profiler.agent.patching import STATE, caller, patch, user_frame
+from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import Region, now
 from profiler.run.tables import BoundaryKind
 
@@ -34,27 +37,17 @@ class _Thread(threading.local):
     """Whether this thread waits for a loader: the time of a loader within a dataset belongs to the outer one."""
 
 
-class Loader:
-    """Region `data` around each next batch, `loader start` around each start; a boundary at each request.
-
-    Within `data`, `receive` is what is not a wait for workers: unpacking, and fetching shared memory tensor by tensor.
-    """
-
-    name: ClassVar[str] = "loader"
-    modules: ClassVar[tuple[str, ...]] = ("torch.utils.data.dataloader",)
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
-
-    def install(self, module: ModuleType) -> None:
-        """Batches of loaders in workers, and of loaders within a dataset, end no step."""
-        names, thread = _LoaderNames(), _Thread()
-        worker = vars(module._utils.worker)
-        iterator = module._BaseDataLoaderIter
-        patch(module.DataLoader, "__init__", lambda original: _created(original, names))
-        patch(module.DataLoader, "__iter__", lambda original: _started(original, thread, worker))
-        patch(iterator, "__init__", lambda original: _iterator_created(original, names))
-        patch(iterator, "__next__", lambda original: _requested(original, thread, worker))
-        if STATE.recorder is not None and STATE.recorder.detailed:
-            patch(ForkingPickler, "loads", lambda original: _received(original, thread))
+def _install(module: Any) -> None:
+    """Batches of loaders in workers, and of loaders within a dataset, end no step."""
+    names, thread = _LoaderNames(), _Thread()
+    worker = vars(module._utils.worker)
+    iterator = module._BaseDataLoaderIter
+    patch(module.DataLoader, "__init__", lambda original: _created(original, names))
+    patch(module.DataLoader, "__iter__", lambda original: _started(original, thread, worker))
+    patch(iterator, "__init__", lambda original: _iterator_created(original, names))
+    patch(iterator, "__next__", lambda original: _requested(original, thread, worker))
+    if STATE.recorder is not None and STATE.recorder.detailed:
+        patch(ForkingPickler, "loads", lambda original: _received(original, thread))
 
 
 def _created(original: Callable[..., None], names: _LoaderNames) -> Callable[..., None]:
@@ -156,12 +149,15 @@ class _LoaderNames:
         creator = user_frame(frame)
         if creator is None:
             return
-        kind = (_attribute_type(loader, "dataset"), _attribute_type(loader, "sampler"), vars(loader).get("batch_size"))
+        attributes = vars(loader)  # no getattr: a loader may answer to any name
+        dataset = attributes.get("dataset")
+        kind = type(dataset), type(attributes.get("sampler")), attributes.get("batch_size")
         if len(self._by_origin) >= _MAX_LOADERS:
             self._by_origin.clear()
         names = self._by_origin.setdefault((_stack(frame), *kind), [])
-        name = next((name for name in names if _same_dataset(name.loader(), loader)), None)
-        name = name or next((name for name in names if name.used or name.loader() is None), None)
+        before = [(name, name.loader()) for name in names]
+        name = next((name for name, last in before if last is not None and vars(last).get("dataset") is dataset), None)
+        name = name or next((name for name, last in before if name.used or last is None), None)
         if name is None:
             label = f"{type(loader).__name__} ({PurePath(creator.f_code.co_filename).name}:{creator.f_lineno})"
             name = _Name(label, weakref.ref(loader))
@@ -191,12 +187,4 @@ def _stack(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
     return tuple(stack)
 
 
-def _attribute_type(loader: Any, name: str) -> type:
-    return type(vars(loader).get(name))
-
-
-def _same_dataset(before: Any, loader: Any) -> bool:
-    return before is not None and vars(before).get("dataset") is vars(loader).get("dataset")
-
-
-PLUGIN = Loader()
+PLUGIN = Hook("loader", {"torch.utils.data.dataloader": _install})

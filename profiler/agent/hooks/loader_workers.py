@@ -1,4 +1,7 @@
-"""torch's DataLoader where batches are made: in its workers, in its pin thread, or in the training process itself."""
+"""torch's DataLoader where batches are made: in its workers, or in the training process itself.
+
+Regions `dataset` and `collate`; in workers `worker start`, `waiting for an index`, `waiting for a place`, `send` too.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import multiprocessing.queues
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import CodeType, FrameType, ModuleType
-from typing import Any, ClassVar, Final, cast
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final, cast
 
-from profiler.agent.patching import STATE, is_user_code, patch
+from profiler.agent.patching import DETAILED, STATE, Hook, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 
@@ -20,51 +22,21 @@ _MAX_WRAPPERS: Final = 5
 """Wrappers around a dataset that are looked through: Subset of a Subset, a shard of those, ..."""
 _COLLATE: Final = "_recorded_collate"
 """Attribute of a fetcher: the code of what it collates with."""
+_PICKLER: Final = "_ForkingPickler"
+"""Attribute of multiprocessing.queues."""
 
 
 class _Thread(threading.local):
-    """The fetcher whose origins this thread recorded last, and in which recorder."""
+    """The fetcher whose origins this thread recorded last, in which recorder, and the last origin of each region."""
 
     fetcher: Callable[[], Any] | None = None
     serial = 0
 
+    def __init__(self) -> None:
+        self.origins: dict[str, tuple[int, CodeType | None]] = {}
+
 
 _thread: Final = _Thread()
-
-
-class _Pinning(threading.local):
-    """Whether this thread is pinning: torch's function calls itself for each part of a batch."""
-
-    def __init__(self) -> None:
-        self.now = False
-
-
-class Origins:
-    """Records, once and whenever it changes, which function of the user a region stands for.
-
-    The record is a call of no length, with the first line of the function, before the first region of each origin.
-    """
-
-    def __init__(self) -> None:
-        self._thread = _OriginThread()
-
-    def record(self, recorder: Recorder, name: str, code: CodeType | None) -> None:
-        """From now on this thread's regions of that name come from `code`; None: from no code of the user."""
-        origin = recorder.serial, code
-        if self._thread.last.get(name) == origin:
-            return
-        self._thread.last[name] = origin
-        site = -1 if code is None else recorder.site(cast("FrameType", _FirstLine(code)))
-        recorder.call(CallKind.OTHER, name, now(), site=site)
-
-    def record_dataset(self, recorder: Recorder, name: str, dataset: Any, methods: tuple[str, ...]) -> None:
-        """As `record`, for the first of a dataset's `methods` that is the user's own; about 1 µs."""
-        self.record(recorder, name, _dataset_code(dataset, methods))
-
-
-class _OriginThread(threading.local):
-    def __init__(self) -> None:
-        self.last: dict[str, tuple[int, CodeType | None]] = {}
 
 
 class _FirstLine:
@@ -76,7 +48,22 @@ class _FirstLine:
         self.f_lasti = -1
 
 
+def _record_origin(recorder: Recorder, region: str, code: CodeType | None) -> None:
+    """Record, once and whenever it changes, that this thread's regions of that name come from the user's `code`.
+
+    The record is a call of no length, with the first line of the function, before the first region of each origin.
+
+    :param code: None: no code of the user.
+    """
+    origin = recorder.serial, code
+    if _thread.origins.get(region) != origin:
+        _thread.origins[region] = origin
+        site = -1 if code is None else recorder.site(cast("FrameType", _FirstLine(code)))
+        recorder.call(CallKind.OTHER, region, now(), site=site)
+
+
 def _dataset_code(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
+    """The code of the first of a dataset's `methods` that is the user's own; about 1 µs."""
     for _ in range(_MAX_WRAPPERS):
         for method in methods:
             code = getattr(getattr(type(dataset), method, None), "__code__", None)
@@ -89,30 +76,11 @@ def _dataset_code(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
     return None
 
 
-_origins: Final = Origins()
-
-
-class LoaderWorkers:
-    """Regions `dataset`, `collate`, `pin memory`; in workers `worker start`, `waiting for an index`, `send` too."""
-
-    name: ClassVar[str] = "loader-workers"
-    modules: ClassVar[tuple[str, ...]] = (
-        "torch.utils.data._utils.fetch",
-        "torch.utils.data._utils.worker",
-        "torch.utils.data._utils.pin_memory",
-    )
-    levels: ClassVar[tuple[str, ...]] = ("standard", "full")
-
-    def install(self, module: ModuleType) -> None:
-        """Forked workers inherit the patches, spawned ones are patched when they import torch."""
-        if module.__name__.endswith(".fetch"):
-            patch(module._BaseDatasetFetcher, "__init__", _collating)
-            patch(module._MapDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__getitems__", "__getitem__")))
-            patch(module._IterableDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__iter__",)))
-        elif module.__name__.endswith(".worker"):
-            patch(module, "_worker_loop", _working)
-        else:
-            patch(module, "pin_memory", _pinned)
+def _install_fetchers(module: Any) -> None:
+    """Forked workers inherit the patches, spawned ones are patched when they import torch."""
+    patch(module._BaseDatasetFetcher, "__init__", _collating)
+    patch(module._MapDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__getitems__", "__getitem__")))
+    patch(module._IterableDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__iter__",)))
 
 
 def _collating(original: Callable[..., None]) -> Callable[..., None]:
@@ -127,7 +95,7 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
             if recorder is None or not recorder.detailed:
                 return collate(batch)
             if _thread.fetcher is not reference:  # a loader within the dataset has recorded its own meanwhile
-                _origins.record(recorder, "collate", code)
+                _record_origin(recorder, "collate", code)
             thread = recorder.thread
             depth = thread.depth
             thread.depth = depth + 1
@@ -150,8 +118,8 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
         reference = weakref.ref(self)  # the same one each time
         if _thread.fetcher is not reference or _thread.serial != recorder.serial:
             _thread.fetcher, _thread.serial = reference, recorder.serial
-            _origins.record_dataset(recorder, "dataset", self.dataset, methods)
-            _origins.record(recorder, "collate", getattr(self, _COLLATE, None))
+            _record_origin(recorder, "dataset", _dataset_code(self.dataset, methods))
+            _record_origin(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread
         depth = thread.depth
         thread.depth = depth + 1
@@ -171,23 +139,6 @@ def _code_of(function: Any) -> CodeType | None:
     return code if isinstance(code, CodeType) and is_user_code(code) else None
 
 
-def _pinned(original: Callable[..., Any]) -> Callable[..., Any]:
-    pinning = _Pinning()
-
-    def pin_memory(*args: Any, **kwargs: Any) -> Any:
-        recorder = STATE.recorder
-        if recorder is None or not recorder.detailed or pinning.now:
-            return original(*args, **kwargs)
-        pinning.now = True
-        try:
-            with Region(recorder, "pin memory"):
-                return original(*args, **kwargs)
-        finally:
-            pinning.now = False
-
-    return pin_memory
-
-
 def _working(original: Callable[..., None]) -> Callable[..., None]:
     names = list(inspect.signature(original).parameters)
     queues = (names.index("index_queue"), names.index("data_queue"))
@@ -201,83 +152,70 @@ def _working(original: Callable[..., None]) -> Callable[..., None]:
         recorder.call(CallKind.OTHER, WORKER_OF, now(), size=(parent and parent.pid) or os.getppid())
         indices, data = _Indices(args[queues[0]], recorder), _Results(args[queues[1]], recorder)
         arguments = [indices if at == queues[0] else data if at == queues[1] else arg for at, arg in enumerate(args)]
+        module: Any = multiprocessing.queues
+        pickler = getattr(module, _PICKLER, None)
+        if pickler is not None:
+            setattr(module, _PICKLER, _Pickler(pickler, recorder))
         try:
-            with _sending(recorder):
-                original(*arguments, **kwargs)
+            original(*arguments, **kwargs)
         finally:
+            if pickler is not None:
+                setattr(module, _PICKLER, pickler)
             recorder.flush()  # the process ends without exit handlers
 
     return loop
 
 
-class _Indices:
+class _Proxy:
+    """Stands for `target`, and records what a worker does with it."""
+
+    def __init__(self, target: Any, recorder: Recorder) -> None:
+        self._target = target
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+class _Indices(_Proxy):
     """The queue of indices that a worker fetches."""
 
-    def __init__(self, queue: Any, recorder: Recorder) -> None:
-        self._queue = queue
-        self._recorder = recorder
-        self._started = False
+    _started = False
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
         if not self._started:
             self._started = True
             thread = recorder.thread
-            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.names.intern("worker start"), 0)
-        if self._queue.empty():
+            recorder.regions.write(recorder.boundary[0], now(), thread.tid, recorder.names["worker start"], 0)
+        if self._target.empty():
             recorder.flush()  # about 20 µs of an idle worker: it may be killed while it waits
         with Region(recorder, "waiting for an index"):
-            return self._queue.get(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queue, name)
+            return self._target.get(*args, **kwargs)
 
 
-class _Results:
+class _Results(_Proxy):
     """The queue of batches that a worker has fetched."""
 
-    def __init__(self, queue: Any, recorder: Recorder) -> None:
-        self._queue = queue
-        self._recorder = recorder
-
     def put(self, *args: Any, **kwargs: Any) -> None:
-        recorder = self._recorder
-        with Region(recorder, "waiting for a place"):
-            self._queue.put(*args, **kwargs)
-        recorder.flush_if_due(now())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queue, name)
+        with Region(self._recorder, "waiting for a place"):
+            self._target.put(*args, **kwargs)
+        self._recorder.flush_if_due(now())
 
 
-@contextmanager
-def _sending(recorder: Recorder) -> Iterator[None]:
-    """Region `send` where a queue's thread serializes a batch; it takes the worker's GIL."""
-    module: Any = multiprocessing.queues
-    pickler = getattr(module, "_ForkingPickler", None)
-    if pickler is None:
-        yield
-        return
-    module._ForkingPickler = _Pickler(pickler, recorder)
-    try:
-        yield
-    finally:
-        module._ForkingPickler = pickler
-
-
-class _Pickler:
-    """The pickler of multiprocessing's queues."""
-
-    def __init__(self, pickler: Any, recorder: Recorder) -> None:
-        self._pickler = pickler
-        self._recorder = recorder
+class _Pickler(_Proxy):
+    """The pickler of multiprocessing's queues, which serializes a batch on the queue's thread; it takes the GIL."""
 
     def dumps(self, *args: Any, **kwargs: Any) -> Any:
         with Region(self._recorder, "send"):
-            return self._pickler.dumps(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pickler, name)
+            return self._target.dumps(*args, **kwargs)
 
 
-PLUGIN = LoaderWorkers()
+PLUGIN = Hook(
+    "loader-workers",
+    {
+        "torch.utils.data._utils.fetch": _install_fetchers,
+        "torch.utils.data._utils.worker": lambda module: patch(module, "_worker_loop", _working),
+    },
+    levels=DETAILED,
+)

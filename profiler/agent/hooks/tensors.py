@@ -13,11 +13,11 @@ import ctypes
 import sys
 from collections.abc import Callable
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import OPEN
-from profiler.agent.patching import STATE, caller, patch
+from profiler.agent.patching import STATE, Hook, caller, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
@@ -50,31 +50,26 @@ _WOULD_SYNC: Final = (_syncs.WOULD_SYNC,)
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
 Make = Callable[[Any], Callable[..., Any]]
+Select = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-class TensorsHook:
-    """Counter and calls of syncs, would-be syncs and copies by methods of torch.Tensor."""
+def _install(module: ModuleType) -> None:
+    tensor = module.Tensor
+    makers: dict[str, Make] = {
+        method: _leaf(module, name) if method in LEAVES else waiting(module, name) for method, name in WAITS.items()
+    }
+    makers |= {method: _copying(module, method) for method in COPIES}
+    makers["repeat_interleave"] = waiting(module, "repeat_interleave", repeats)
+    before = _is_sequence(module)
+    for method, make in makers.items():
+        if hasattr(tensor, method):
+            patch(tensor, method, make)
+    if _is_sequence(module) != before:
+        raise TypeError("with its methods replaced, a tensor would count as a sequence")
 
-    name: ClassVar[str] = "tensors"
-    modules: ClassVar[tuple[str, ...]] = ("torch", "torch.optim.optimizer")
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
 
-    def install(self, module: ModuleType) -> None:
-        if module.__name__ != "torch":
-            _step_count[0] = getattr(getattr(module, "_get_value", None), "__code__", None)
-            return
-        tensor = module.Tensor
-        makers: dict[str, Make] = {
-            method: (_leaf if method in LEAVES else _waiting)(module, name) for method, name in WAITS.items()
-        }
-        makers |= {method: _copying(module, method) for method in COPIES}
-        makers["repeat_interleave"] = repeating(module)
-        before = _is_sequence(module)
-        for method, make in makers.items():
-            if hasattr(tensor, method):
-                patch(tensor, method, make)
-        if _is_sequence(module) != before:
-            raise TypeError("with its methods replaced, a tensor would count as a sequence")
+def _install_step_count(module: ModuleType) -> None:
+    _step_count[0] = getattr(getattr(module, "_get_value", None), "__code__", None)
 
 
 def _is_sequence(torch: ModuleType) -> bool:
@@ -85,23 +80,31 @@ def _is_sequence(torch: ModuleType) -> bool:
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
 
-def _waiting(torch: ModuleType, name: str) -> Make:
-    overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
+def waiting(torch: ModuleType, name: str, select: Select | None = None) -> Make:
+    """For a function or method that needs the values of a tensor on the host.
+
+    :param select: returns the tensor from the arguments; None if this call waits for nothing. Else it is the first one.
+    """
+    overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
 
     def make(original: Any) -> Callable[..., Any]:
-        def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if overridden(self):
-                return handle(wrapper, (self,), self, *args, **kwargs)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            arguments = (*args, *kwargs.values()) if kwargs else args
+            if overridden(arguments):
+                return handle(wrapper, arguments, *args, **kwargs)
             recorder = STATE.recorder
             if recorder is None or OPEN.inside:
-                return original(self, *args, **kwargs)
+                return original(*args, **kwargs)
+            tensor = select(arguments, kwargs) if select else arguments[0] if arguments else None
+            if tensor is None:
+                return original(*args, **kwargs)
             begin = now()
             OPEN.inside = True
             try:
-                result = original(self, *args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 OPEN.inside = False
-            _syncs.waited(recorder, name, self, begin, caller(1))
+            _syncs.waited(recorder, name, tensor, begin, caller(1))
             return result
 
         return wrapper
@@ -109,8 +112,15 @@ def _waiting(torch: ModuleType, name: str) -> Make:
     return make
 
 
+def repeats(arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The repeats of repeat_interleave: it waits for them if they are a tensor and output_size is not given."""
+    tensors = [value for value in arguments if isinstance(value, sys.modules["torch"].Tensor)]
+    alone = len(arguments) == 1  # repeat_interleave(repeats)
+    return tensors[-1] if kwargs.get("output_size") is None and len(tensors) + alone > 1 else None
+
+
 def _leaf(torch: ModuleType, name: str) -> Make:
-    """As `_waiting`, but faster, for methods that a program calls thousands of times a second.
+    """As `waiting`, but faster, for methods that a program calls thousands of times a second.
 
     Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
     """
@@ -151,34 +161,6 @@ would not sync on a GPU either. (ASGD's is on the model's device: it counts on a
 """
 
 
-def repeating(torch: ModuleType) -> Make:
-    """For repeat_interleave, method or function: it waits if the repeats are a tensor and output_size is not given."""
-    overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
-
-    def make(original: Any) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            arguments = (*args, *kwargs.values())
-            if overridden(arguments):
-                return handle(wrapper, arguments, *args, **kwargs)
-            recorder = STATE.recorder
-            tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
-            alone = len(arguments) == 1  # repeat_interleave(repeats)
-            if recorder is None or OPEN.inside or kwargs.get("output_size") is not None or len(tensors) + alone < 2:
-                return original(*args, **kwargs)
-            begin = now()
-            OPEN.inside = True
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                OPEN.inside = False
-            _syncs.waited(recorder, "repeat_interleave", tensors[-1], begin, caller(1))
-            return result
-
-        return wrapper
-
-    return make
-
-
 def _copying(torch: ModuleType, name: str) -> Make:
     overridden, handle = torch._C._has_torch_function_variadic, torch.overrides.handle_torch_function
     on_device = _syncs.on_device
@@ -216,4 +198,4 @@ def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: 
     return not non_blocking or not _syncs.pinned(result if _syncs.on_device(source) else source)
 
 
-PLUGIN = TensorsHook()
+PLUGIN = Hook("tensors", {"torch": _install, "torch.optim.optimizer": _install_step_count})

@@ -1,6 +1,7 @@
 """Tokenizers of Hugging Face tokenizers, transformers and SentencePiece: time and number of the texts they encode.
 
-One library may call another: only the outermost call counts.
+Region `tokenize` and counter `tokenized`. One library may call another: only the outermost call counts. Asynchronous
+methods are left alone, because they return before the work is done.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
-from profiler.agent.patching import STATE, caller, patch
+from profiler.agent.patching import STATE, Hook, caller, patch
 from profiler.agent.recorder import Region
 from profiler.run.tables import TOKENIZED
 
@@ -21,31 +23,6 @@ TextCount = Callable[[tuple[Any, ...], dict[str, Any]], int]
 
 _SENTENCEPIECE_METHODS: Final = re.compile(r"(nbest_?|sample_?|parallel_?)?encode|tokenize", re.IGNORECASE)
 """In both styles, EncodeAsIds and encode_as_ids; versions differ in which there are."""
-
-
-class Tokenizers:
-    """Region `tokenize` and counter `tokenized` for texts that are encoded."""
-
-    name: ClassVar[str] = "tokenizers"
-    modules: ClassVar[tuple[str, ...]] = ("tokenizers", "transformers.tokenization_utils_base", "sentencepiece")
-    levels: ClassVar[tuple[str, ...]] = ("light", "standard", "full")
-
-    def install(self, module: ModuleType) -> None:
-        """Asynchronous methods are left alone: they return before the work is done."""
-        if module.__name__ == "sentencepiece":
-            for method in dir(module.SentencePieceProcessor):
-                if _SENTENCEPIECE_METHODS.match(method):
-                    _patch_method(module.SentencePieceProcessor, method, count_texts("input"))
-        elif module.__name__ == "tokenizers":
-            _patch_method(module.Tokenizer, "encode", _one_text)
-            _patch_method(module.Tokenizer, "encode_batch", count_texts("input"))
-            _patch_method(module.Tokenizer, "encode_batch_fast", count_texts("input"))
-        else:
-            base = module.PreTrainedTokenizerBase
-            _patch_method(base, "__call__", count_texts("text"))
-            _patch_method(base, "encode", _one_text)
-            _patch_method(base, "encode_plus", _one_text)
-            _patch_method(base, "batch_encode_plus", count_texts("batch_text_or_text_pairs"))
 
 
 class _Thread(threading.local):
@@ -72,12 +49,6 @@ def count_texts(parameter: str) -> TextCount:
     return count
 
 
-def _patch_method(owner: Any, method: str, count: TextCount) -> None:
-    """Patch `owner.method` where this version of the library has it."""
-    if callable(getattr(owner, method, None)):
-        patch(owner, method, lambda original: _recorded(original, count))
-
-
 def _recorded(original: Callable[..., Any], count: TextCount) -> Callable[..., Any]:
     def tokenize(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder, thread = STATE.recorder, _thread
@@ -98,4 +69,38 @@ def _recorded(original: Callable[..., Any], count: TextCount) -> Callable[..., A
     return tokenize
 
 
-PLUGIN = Tokenizers()
+_METHODS: Final[dict[str, tuple[str, dict[str, TextCount]]]] = {
+    "tokenizers": (
+        "Tokenizer",
+        {"encode": _one_text, "encode_batch": count_texts("input"), "encode_batch_fast": count_texts("input")},
+    ),
+    "transformers.tokenization_utils_base": (
+        "PreTrainedTokenizerBase",
+        {
+            "__call__": count_texts("text"),
+            "encode": _one_text,
+            "encode_plus": _one_text,
+            "batch_encode_plus": count_texts("batch_text_or_text_pairs"),
+        },
+    ),
+}
+"""By module: the class, and its methods with how many texts a call encodes. A version of a library may lack some."""
+
+
+def _install(module: ModuleType) -> None:
+    kind, counts = _METHODS[module.__name__]
+    _patch_methods(getattr(module, kind), counts)
+
+
+def _install_sentencepiece(module: Any) -> None:
+    kind = module.SentencePieceProcessor
+    _patch_methods(kind, {name: count_texts("input") for name in dir(kind) if _SENTENCEPIECE_METHODS.match(name)})
+
+
+def _patch_methods(owner: Any, counts: dict[str, TextCount]) -> None:
+    for method, count in counts.items():
+        if callable(getattr(owner, method, None)):
+            patch(owner, method, partial(_recorded, count=count))
+
+
+PLUGIN = Hook("tokenizers", {**dict.fromkeys(_METHODS, _install), "sentencepiece": _install_sentencepiece})

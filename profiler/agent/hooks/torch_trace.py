@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from profiler.agent.installation import report_failure
-from profiler.agent.patching import STATE, on_unpatch, patch
+from profiler.agent.patching import STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import BoundaryKind
 
@@ -45,24 +45,19 @@ _alarm_callbacks: Final[list[object]] = []
 _Boundary = tuple[BoundaryKind, str] | None
 
 
-class TorchTrace:
-    """Traces one window in the life of a recorder, unless the program uses torch's profiler itself."""
+def install(module: ModuleType) -> TraceWindow | None:
+    """Trace one window in the life of the recorder, unless the program uses torch's profiler itself.
 
-    name: ClassVar[str] = "torch-trace"
-    modules: ClassVar[tuple[str, ...]] = ("torch.autograd.profiler",)
-    levels: ClassVar[tuple[str, ...]] = ("full",)
-
-    def __init__(self) -> None:
-        self.window: TraceWindow | None = None
-
-    def install(self, module: ModuleType) -> None:
-        """All ways of starting torch's profiler from Python go through two functions of `module`."""
-        if STATE.recorder is not None:
-            self.window = window = TraceWindow(STATE.recorder)
-            on_unpatch(window.close)
-            patch(module, "_prepare_profiler", window.before_program_profiler)
-            patch(module, "_enable_profiler", window.before_program_profiler)
-            os.register_at_fork(after_in_child=window.after_fork)
+    All ways of starting torch's profiler from Python go through two functions of `module`.
+    """
+    if STATE.recorder is None:
+        return None
+    window = TraceWindow(STATE.recorder)
+    on_unpatch(window.close)
+    patch(module, "_prepare_profiler", window.before_program_profiler)
+    patch(module, "_enable_profiler", window.before_program_profiler)
+    os.register_at_fork(after_in_child=window.after_fork)
+    return window
 
 
 class TraceWindow:
@@ -125,8 +120,7 @@ class TraceWindow:
         try:
             self._session = KinetoSession(sys.modules["torch"])
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
-            self._finish("failed", f"{type(error).__name__}: {error}")
-            report_failure(PLUGIN.name, error)
+            self._fail(error)
             return
         finally:
             self._ours = False
@@ -135,7 +129,7 @@ class TraceWindow:
         self._memory = _resident()
         if threading.current_thread() is threading.main_thread():
             self._alarm = Alarm(self._is_too_large, self._cut)
-        self._record_overhead(recorder, began)
+        recorder.record_overhead(began)
         self._set_state("open", "the program was ended within the window", began=began)
 
     def _is_too_large(self) -> bool:
@@ -151,19 +145,23 @@ class TraceWindow:
             self._end(recorder, "ended early: its steps were too long for a trace")
 
     def _end(self, recorder: Recorder, reason: str = "") -> None:
-        session, self._session = self._session, None
+        session = self._take_session()
         if session is None:
             return
-        self._stop_alarm()
         began = now()
         try:
             clock = session.finish(recorder.directory)
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
-            self._finish("failed", f"{type(error).__name__}: {error}")
-            report_failure(PLUGIN.name, error)
+            self._fail(error)
         else:
             self._finish("recorded", reason, begin=session.begin, end=session.end, clock=clock)
-        self._record_overhead(recorder, began)
+        recorder.record_overhead(began)
+
+    def _take_session(self) -> KinetoSession | None:
+        session, self._session = self._session, None
+        if self._alarm is not None:
+            self._alarm.stop()
+        return session
 
     def before_program_profiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -181,13 +179,8 @@ class TraceWindow:
         elif recorder.thread.tid == self._tid:
             self._end(recorder, "ended early: the program started torch's profiler itself")
         else:  # only the thread that began a session may end it: it is lost
-            self._session = None
-            self._stop_alarm()
+            self._take_session()
             self._finish("failed", "another thread of the program started torch's profiler")
-
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.stop()
 
     def after_fork(self) -> None:
         """A child must not collect events for its parent's session, nor report what its parent traced."""
@@ -205,23 +198,26 @@ class TraceWindow:
             return
         if self._session is not None and recorder.thread.tid == self._tid:
             self._end(recorder, "ended early: the program or its recording ended")
-        recorder.on_step = [call for call in recorder.on_step if call != self._boundary]
+        self._leave_boundaries()
         self._recorder = None
+
+    def _leave_boundaries(self) -> None:
+        if self._recorder is not None:
+            self._recorder.on_step = [call for call in self._recorder.on_step if call != self._boundary]
+
+    def _fail(self, error: Exception) -> None:
+        self._finish("failed", f"{type(error).__name__}: {error}")
+        report_failure(PLUGIN.name, error)
 
     def _finish(self, state: str, reason: str, **more: Any) -> None:
         """Set the final state; boundaries need no attention any more."""
-        if self._recorder is not None:
-            self._recorder.on_step = [call for call in self._recorder.on_step if call != self._boundary]
+        self._leave_boundaries()
         self._set_state(state, reason, **more, ended=now())
 
     def _set_state(self, state: str, reason: str, **more: Any) -> None:
         self._facts |= {"state": state, "reason": reason, **more}
         if self._recorder is not None:
             self._recorder.add_hook_facts(trace=self._facts)
-
-    def _record_overhead(self, recorder: Recorder, began: int) -> None:
-        thread = recorder.thread
-        recorder.regions.write(began, now(), thread.tid, recorder.names.intern("recording"), thread.depth)
 
 
 def _capturing(torch: ModuleType) -> bool:
@@ -372,4 +368,4 @@ class Alarm:
                 self._add(self._call, None)
 
 
-PLUGIN = TorchTrace()
+PLUGIN = Hook("torch-trace", {"torch.autograd.profiler": install}, levels=("full",))

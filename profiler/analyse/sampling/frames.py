@@ -85,16 +85,22 @@ _TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), ("closed", 
 of the optimizer."""
 _HOOK_STRATA: Final = {
     "loader": DATA,
-    "datasets": DATA,
     "tokenizers": TOKENIZE,
+    "regions.dataset": DATA,
+    "regions.dataset map": DATA,
+    "regions.checkpoint": CHECKPOINT,
+    "regions.backward": BACKWARD,
+    "functions._explicit": CALL,
+    "tensors._leaf": CALL,
+    "tensors.waiting": CALL,
+    "tensors._copying": COPY,
+    # in runs that an earlier version recorded
     "_tokenizing": TOKENIZE,
+    "datasets": DATA,
     "checkpoints": CHECKPOINT,
     "backward": BACKWARD,
     "functions._waiting": CALL,
-    "functions._explicit": CALL,
-    "tensors._leaf": CALL,
     "tensors._waiting": CALL,
-    "tensors._copying": COPY,
     "tensors.repeating": CALL,
 }
 """Hooks whose frame lies around what they record, by file (and the function that made them): what they call may be

@@ -1,6 +1,6 @@
 """The controller's end of the sockets on which a controlled program's processes report and wait.
 
-Both directions carry one JSON object per line. `profiler.agent.controlled` is the other end.
+Both directions carry one JSON object per line. `profiler.agent.control_client` is the other end.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Torch(SimpleNamespace):
         cuda = SimpleNamespace(__name__="torch.cuda", _lazy_call=self.queued.append)
         cuda.set_sync_debug_mode = self._set
         cuda.get_sync_debug_mode = lambda: self.mode
-        super().__init__(cuda=cuda, _C=SimpleNamespace(_cuda_set_sync_debug_mode=self._set))
+        super().__init__(__name__="torch", cuda=cuda, _C=SimpleNamespace(_cuda_set_sync_debug_mode=self._set))
 
     def _set(self, mode: int) -> None:
         if not self.told:  # TORCH_WARN_ONCE
@@ -60,7 +60,7 @@ def torch(tmp_path: Path) -> Iterator[Any]:
     fake = Torch()
     warnings.filters = list(filters)  # type: ignore[misc]
     fake.patched = before
-    cuda_syncs.watch(fake, cuda_syncs.SyncFilter())  # type: ignore[arg-type]
+    cuda_syncs.PLUGIN.install(fake)  # type: ignore[arg-type]
     yield fake
     unpatch(before)
     STATE.recorder = None
@@ -200,5 +200,5 @@ def test_filters_can_be_handed_to_workers(torch: Any) -> None:
 
 def test_torch_without_cuda_is_left_alone() -> None:
     before = patch_count()
-    cuda_syncs.PLUGIN.install(SimpleNamespace(_C=SimpleNamespace()))  # type: ignore[arg-type]
+    cuda_syncs.PLUGIN.install(SimpleNamespace(__name__="torch", _C=SimpleNamespace()))  # type: ignore[arg-type]
     assert patch_count() == before

@@ -30,7 +30,6 @@ HOOKS = (
     (loader.PLUGIN, dataloader),
     (loader_workers.PLUGIN, utilities.fetch),
     (loader_workers.PLUGIN, utilities.worker),
-    (loader_workers.PLUGIN, utilities.pin_memory),
 )
 
 WORKERS = """
@@ -49,7 +48,7 @@ begin()
 os.register_at_fork(after_in_child=begin)
 utilities = torch.utils.data._utils
 loader.PLUGIN.install(torch.utils.data.dataloader)
-for module in (utilities.fetch, utilities.worker, utilities.pin_memory):
+for module in (utilities.fetch, utilities.worker):
     loader_workers.PLUGIN.install(module)
 
 class Squares(Dataset):
@@ -212,18 +211,6 @@ def test_each_recorder_is_told_the_origins(tmp_path: Path) -> None:
             run = loaded()
         assert origins(run, "dataset") == ["Doubles.__getitem__"]
         assert origins(run, "collate") == ["joined"]
-
-
-def test_pinning_is_one_region_whatever_the_batch_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Page:
-        def pin_memory(self) -> str:
-            return "pinned"
-
-    with watched(tmp_path, *HOOKS) as loaded:
-        pinned = utilities.pin_memory.pin_memory({"a": [Page(), Page()], "b": Page()})
-        run = loaded()
-    assert pinned == {"a": ["pinned", "pinned"], "b": "pinned"}
-    assert regions(run) == ["pin memory"]
 
 
 def test_an_idle_worker_has_written_all(tmp_path: Path) -> None:

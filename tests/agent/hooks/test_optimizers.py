@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from profiler.agent import patching
-from profiler.agent.hooks.backward import Backward
-from profiler.agent.hooks.optimizers import Optimizers
+from profiler.agent.hooks import optimizers
+from profiler.agent.hooks import regions as timed
 from profiler.run.model import Run
 from tests.fakes.watched import watched
 
@@ -23,12 +23,13 @@ HERE = Path(__file__).name
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Callable[..., Callable[[], Run]]]:
     """Call it with a level to begin; call what it gives for the run."""
-    optimizers = Optimizers()
-    hooks: list[Any] = [(optimizers, sys.modules[f"torch.{name}"]) for name in ("optim.optimizer", "amp.grad_scaler")]
+    hooks: list[Any] = [
+        (optimizers.PLUGIN, sys.modules[f"torch.{name}"]) for name in ("optim.optimizer", "amp.grad_scaler")
+    ]
     with ExitStack() as stack:
 
         def begin(level: str = "standard") -> Callable[[], Run]:
-            backward = [(Backward(), torch.autograd)] if level != "light" else []
+            backward = [(timed.PLUGIN, torch.autograd)] if level != "light" else []
             return stack.enter_context(watched(tmp_path, *hooks, *backward, level=level))
 
         yield begin
@@ -89,6 +90,18 @@ def test_one_that_was_there_before_is_named_by_its_step(watch: Callable[..., Any
     run = loaded()
     assert len(run.boundaries) == 2
     assert HERE in run.names[run.boundaries["name"][0]]
+
+
+def test_a_recording_knows_no_name_of_the_one_before(watch: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    module = sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path / "before", (optimizers.PLUGIN, module), level="light"):
+        earlier = sgd()
+    loaded = watch("light")
+    stepped(sgd(), earlier)
+    names = [loaded().names[number] for number in loaded().boundaries["name"]]
+    assert "#" not in "".join(names)
+    assert len(set(names)) == 2, "the earlier one is named after the line that steps it"
 
 
 def test_accumulation_is_one_step(watch: Callable[..., Any]) -> None:

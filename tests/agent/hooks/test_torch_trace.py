@@ -24,7 +24,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.agent.patching import STATE, patch_count, unpatch
 from profiler.agent.hooks import torch_trace
-from profiler.agent.hooks.torch_trace import TorchTrace
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
 root = Path(sys.argv[1])
@@ -34,9 +33,7 @@ def scenario(name):
     unpatch()
     (root / name).mkdir()
     STATE.recorder = Recorder(root / name, "full")
-    trace = TorchTrace()
-    trace.install(torch.autograd.profiler)
-    return STATE.recorder, trace.window
+    return STATE.recorder, torch_trace.install(torch.autograd.profiler)
 def work(mark="work"):
     with record_function("warm"):
         pass

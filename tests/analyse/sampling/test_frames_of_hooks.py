@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import backward, checkpoints, datasets, functions, loader, optimizers, tensors, tokenizers
+from profiler.agent.hooks import functions, loader, optimizers, regions, tensors, tokenizers
 from profiler.analyse.sampling.code_origin import PackageFolders
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.model import Site
@@ -54,8 +54,8 @@ def hooked(tmp_path: Path) -> Iterator[None]:
     hooks: list[tuple[Any, Any]] = [
         (tensors.PLUGIN, torch),
         (functions.PLUGIN, torch),
-        (checkpoints.PLUGIN, torch),
-        (backward.PLUGIN, torch.autograd),
+        (regions.PLUGIN, torch),
+        (regions.PLUGIN, torch.autograd),
         (loader.PLUGIN, torch.utils.data.dataloader),
         (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]),
     ]
@@ -148,6 +148,6 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
         return row
 
     rows.set_transform(noted)
-    with watched(tmp_path / "rows", (datasets.PLUGIN, library.arrow_dataset)):
+    with watched(tmp_path / "rows", (regions.PLUGIN, library.arrow_dataset)):
         assert rows[0] == {"text": "a"}
     assert [stack.stratum for stack in seen] == ["data"]

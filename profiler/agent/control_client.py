@@ -41,7 +41,7 @@ class PausableRecorder(Protocol):
     def flush(self) -> None: ...
 
 
-class ControlledProgram:
+class ControlClient:
     """The program's end of the control socket at `path`."""
 
     def __init__(self, path: str) -> None:

@@ -1,0 +1,105 @@
+"""Library functions whose time is a region: backward passes, checkpoints, reads of Hugging Face datasets, pinning.
+
+A backward pass is the time of the thread that starts it and waits for it.
+The map of a streamed dataset is lazy: its time is part of the reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, Final
+
+from profiler.agent.patching import DETAILED, STATE, Hook, patch
+from profiler.agent.recorder import now
+
+_FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "torch.autograd": {"backward": ("backward", "grad")},
+    "torch": {"checkpoint": ("save", "load")},
+    "torch.distributed.checkpoint": {"checkpoint": ("save", "load")},
+    "safetensors.torch": {"checkpoint": ("save_file", "load_file", "save_model", "load_model")},
+    "torch.utils.data._utils.pin_memory": {"pin memory": ("pin_memory",)},
+    "datasets.arrow_dataset": {
+        "dataset map": ("Dataset.map",),
+        "dataset": ("Dataset.__iter__", "Dataset.__getitem__", "Dataset.__getitems__"),
+    },
+    "datasets.iterable_dataset": {"dataset": ("IterableDataset.__iter__",)},
+}
+"""By module: for each region the functions that it is recorded around. A version of a library may lack some."""
+_OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
+"""Regions that are recorded for the outermost call only, and the group of regions in which that holds: one way of
+reading a dataset uses another, and a batch is pinned part by part."""
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        """The groups of _OUTERMOST of which this thread is in a region."""
+
+
+_thread: Final = _Thread()
+
+
+def _install(module: ModuleType) -> None:
+    for region, paths in _FUNCTIONS[module.__name__].items():
+        for path in paths:
+            owner, _, name = path.rpartition(".")
+            target = attrgetter(owner)(module) if owner else module
+            if callable(getattr(target, name, None)):
+                make = _iterated if name == "__iter__" else _once if region in _OUTERMOST else _timed
+                patch(target, name, partial(make, region))
+
+
+def _timed(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is None or not recorder.detailed:
+            return original(*args, **kwargs)
+        thread = recorder.thread
+        depth = thread.depth
+        thread.depth = depth + 1
+        begin = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            recorder.region(region, begin, depth)
+
+    # samples of stacks show a frame by the name of its code, and are classified by it (analyse/sampling/frames)
+    timed.__code__ = timed.__code__.replace(co_name=region, co_qualname=region)
+    return timed
+
+
+def _once(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    timed, group = _timed(region, original), _OUTERMOST[region]
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if group in _thread.open:
+            return original(*args, **kwargs)
+        _thread.open.add(group)
+        try:
+            return timed(*args, **kwargs)
+        finally:
+            _thread.open.discard(group)
+
+    return once
+
+
+def _iterated(region: str, original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+    def iterate(self: Any) -> Iterator[Any]:
+        rows = original(self)
+        return rows if STATE.recorder is None or _OUTERMOST[region] in _thread.open else _each(region, rows)
+
+    return iterate
+
+
+def _each(region: str, rows: Iterator[Any]) -> Iterator[Any]:
+    end = object()
+    read = _once(region, partial(next, rows, end))
+    while (row := read()) is not end:
+        yield row
+
+
+PLUGIN = Hook("regions", dict.fromkeys(_FUNCTIONS, _install), levels=DETAILED)

@@ -1,0 +1,72 @@
+"""Functions of libraries that are only timed: a region for each outermost call, results as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import loader_workers, regions
+from tests.fakes.watched import regions as recorded
+from tests.fakes.watched import watched
+
+torch = pytest.importorskip("torch")
+
+
+def test_no_time_is_taken_at_level_light() -> None:
+    assert "light" not in {*regions.PLUGIN.levels, *loader_workers.PLUGIN.levels}
+
+
+@pytest.mark.parametrize("library", ["torch", "safetensors"])
+def test_checkpoints(tmp_path: Path, library: str) -> None:
+    module, save, load = torch, "save", "load"
+    if library == "safetensors":
+        module, save, load = pytest.importorskip("safetensors.torch"), "save_file", "load_file"
+    with watched(tmp_path, (regions.PLUGIN, module)) as loaded:
+        getattr(module, save)({"weight": torch.arange(3)}, tmp_path / "model")
+        other_name = torch.serialization.load if module is torch else getattr(module, load)
+        assert other_name(tmp_path / "model")["weight"].tolist() == [0, 1, 2]
+        assert recorded(loaded()) == ["checkpoint"] * 2
+
+
+def test_pinning_is_one_region_whatever_the_batch_consists_of(tmp_path: Path) -> None:
+    class Page:
+        def pin_memory(self) -> str:
+            return "pinned"
+
+    module = torch.utils.data._utils.pin_memory
+    with watched(tmp_path, (regions.PLUGIN, module)) as loaded:
+        assert module.pin_memory({"a": [Page(), Page()], "b": Page()}) == {"a": ["pinned", "pinned"], "b": "pinned"}
+        assert recorded(loaded()) == ["pin memory"]
+
+
+@pytest.fixture
+def rows() -> Any:
+    """A dataset of three rows in memory."""
+    return pytest.importorskip("datasets").Dataset.from_dict({"n": [1, 2, 3]})
+
+
+def test_a_dataset(tmp_path: Path, rows: Any) -> None:
+    from datasets import arrow_dataset
+
+    with watched(tmp_path, (regions.PLUGIN, arrow_dataset)) as loaded:
+        with pytest.raises(IndexError):
+            rows[3]
+        assert rows[1] == {"n": 2}
+        assert rows.__getitems__([0, 2]) == [{"n": 1}, {"n": 3}]
+        assert [row["n"] for row in rows] == [1, 2, 3]
+        mapped = rows.map(lambda row: {"n": row["n"] + rows[0]["n"]}, load_from_cache_file=False)
+        assert recorded(loaded()) == ["dataset"] * (1 + 2 + 4) + ["dataset map"], "iteration also finds the end"
+    assert mapped["n"][:] == [2, 3, 4]
+
+
+def test_a_streamed_dataset(tmp_path: Path, rows: Any) -> None:
+    from datasets import iterable_dataset
+
+    stream = rows.to_iterable_dataset().map(lambda row: {"n": 10 * row["n"]})
+    with watched(tmp_path, (regions.PLUGIN, iterable_dataset)) as loaded:
+        iterator = iter(stream)
+        assert next(iterator) == {"n": 10}
+        iterator.close()
+        assert recorded(loaded()) == ["dataset"]
