@@ -55,12 +55,12 @@ def _print(run: Run, analysis: Analysis) -> None:
     from profiler.report.blocks import Report
     from profiler.report.model import ReportInput
     from profiler.report.render.console import print_report
-    from profiler.report.sections.threads import build
+    from profiler.report.sections.lines import threads
     from profiler.report.summary import next_commands
 
     info = analysis.info
     console = Console(highlight=False, soft_wrap=True)
-    section = build(ReportInput.from_results(analysis))
+    section = threads.build(ReportInput.from_results(analysis))
     duration = ((info.end or info.begin) - info.begin) / 1e9
     subtitle = f"looked at for {duration:.1f} s, nothing was stopped or restarted"
     print_report(

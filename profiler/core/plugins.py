@@ -1,7 +1,8 @@
 """Finds plug-ins: the modules of a package of this project, and the entry points of other packages.
 
-Every module of such a package defines one `PLUGIN`, so one more file adds a plug-in. Other packages add theirs with an
-entry point of a group `training_profiler.GROUP`; the groups are commands, sections, checks and trainers.
+Every module of such a package defines one `PLUGIN`, or several as `PLUGINS`, so one more file adds a plug-in. Other
+packages add theirs with an entry point of a group `training_profiler.GROUP`; the groups are commands, sections, checks
+and trainers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Result = TypeVar("_Result")
 
 
 def discover(package: str) -> tuple[Any, ...]:
-    """The `PLUGIN` of every module in `package`, sorted by its `name`.
+    """The `PLUGIN`, or the `PLUGINS`, of every module in `package`, sorted by `name`.
 
     Modules whose name begins with an underscore are helpers, not plug-ins. Imports every module of the package,
     so these keep heavy imports inside their functions.
@@ -42,13 +43,14 @@ def discover(package: str) -> tuple[Any, ...]:
         if entry.name.startswith("_"):
             continue
         path = f"{package}.{entry.name}"
-        plugin = getattr(_load(path), "PLUGIN", None)
-        name = getattr(plugin, "name", None)
-        if not isinstance(name, str) or not name:
-            raise ProfilerError(f"plug-in {path}: needs a PLUGIN with a name, as every module of {package} has")
-        if name in plugins:
-            raise ProfilerError(f"plug-in {path}: the name {name!r} is taken by {plugins[name][0]}")
-        plugins[name] = (path, plugin)
+        module = _load(path)
+        for plugin in getattr(module, "PLUGINS", None) or (getattr(module, "PLUGIN", None),):
+            name = getattr(plugin, "name", None)
+            if not isinstance(name, str) or not name:
+                raise ProfilerError(f"plug-in {path}: needs a PLUGIN with a name, as every module of {package} has")
+            if name in plugins:
+                raise ProfilerError(f"plug-in {path}: the name {name!r} is taken by {plugins[name][0]}")
+            plugins[name] = (path, plugin)
     return tuple(plugins[name][1] for name in sorted(plugins))
 
 

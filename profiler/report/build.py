@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from profiler.core.plugins import call_plugin, discover, entry_points
-from profiler.report.blocks import Report, Section
-from profiler.report.model import MissingReasons, ReportInput, Results
+from profiler.report.blocks import Block, Report, Section
+from profiler.report.model import ReportInput, Results
 
 WITHOUT_STEPS = frozenset({"verdict", "doing", "environment", "method"})
-"""Sections that can show something about an attached job, or a program that failed before its first step.
-
-`doing` is the section of `sections/threads.py`."""
+"""Sections that can show something about an attached job, or a program that failed before its first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class SectionPlugin:
-    """What a module in `sections/`, or an entry point of the group `training_profiler.sections`, offers."""
+    """A section of the report: one of `sections/`, or an entry point of the group `training_profiler.sections`."""
 
     name: str
     """Anchor of the section in a page."""
@@ -27,36 +25,48 @@ class SectionPlugin:
     order: int
     build: Callable[[ReportInput], Section | None]
     """None: the section has nothing to report."""
-    json: Callable[[ReportInput, MissingReasons], Mapping[str, Any]] | None = None
+    json: Callable[[ReportInput], Mapping[str, Any]] | None = None
     """Top-level keys that the section adds to the JSON report of a comparison or a run."""
+
+
+def section(
+    name: str, title: str, order: int, brief: Callable[[ReportInput], Iterable[Block]] = lambda _: ()
+) -> Callable[[Callable[[ReportInput], Iterable[Block]]], SectionPlugin]:
+    """Declare a function that yields the blocks of a section, none where it has nothing to report.
+
+    :param brief: yields what a terminal shows of the section by default.
+    """
+
+    def declare(blocks: Callable[[ReportInput], Iterable[Block]]) -> SectionPlugin:
+        def build(report_input: ReportInput) -> Section | None:
+            content = tuple(blocks(report_input))
+            return Section(name, title, content, tuple(brief(report_input))) if content else None
+
+        return SectionPlugin(name, title, order, build)
+
+    return declare
 
 
 def section_plugins() -> tuple[SectionPlugin, ...]:
     """All sections, in the order in which a report shows them."""
-    plugins = (*discover("profiler.report.sections"), *foreign_sections())
+    plugins = (*discover("profiler.report.sections"), *entry_points("sections").values())
     return tuple(sorted(plugins, key=lambda plugin: (plugin.order, plugin.name)))
 
 
-def foreign_sections() -> tuple[SectionPlugin, ...]:
-    """The sections of other packages."""
-    return tuple(entry_points("sections").values())
-
-
 def build_report(results: Results) -> Report:
-    """The report of a comparison or of a single run. A foreign section that fails is left out."""
+    """The report of a comparison or of a single run. A section of another package that fails is left out."""
     report_input = ReportInput.from_results(results)
-    without_steps = report_input.is_attached or report_input.failed_before_first_step
-    foreign = foreign_sections()
+    foreign = entry_points("sections").values()
     sections = []
     for plugin in section_plugins():
-        if without_steps and plugin.name not in WITHOUT_STEPS:
+        if report_input.without_steps and plugin.name not in WITHOUT_STEPS:
             continue
         if plugin in foreign:
-            section = call_plugin(f"{plugin.name} (section)", plugin.build, report_input)
+            content = call_plugin(f"{plugin.name} (section)", plugin.build, report_input)
         else:
-            section = plugin.build(report_input)
-        if section is not None:
-            sections.append(section)
+            content = plugin.build(report_input)
+        if content is not None:
+            sections.append(content)
     comparison, analysis = report_input.comparison, report_input.analysis
     if comparison is not None:
         title, kind, time = comparison.title, "Comparison", comparison.created_at

@@ -14,8 +14,8 @@ from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final
 from profiler.core.notice import Notice
 from profiler.core.units import seconds
-from profiler.report.blocks import side_tone
-from profiler.report.text import NO_REASON, describe
+from profiler.report.blocks import NotMeasured, side_tone
+from profiler.report.text import describe
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
@@ -34,6 +34,11 @@ class ReportSide:
     detail: Analysis | None
     slowdown: Measure | None = None
     """How many times slower a step was in the breakdown pass than in the light runs; None for a single run."""
+
+    @classmethod
+    def from_side(cls, side: Side, tone: str) -> ReportSide:
+        """A side of a comparison."""
+        return cls(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
 
     @property
     def info(self) -> RunInfo:
@@ -89,6 +94,10 @@ class ReportSide:
         """Warnings about the runs of this side, each once."""
         return tuple(dict.fromkeys(warning for analysis in self.analyses() for warning in analysis.warnings))
 
+    def not_measured(self, what: str, *topics: Topic, otherwise: str) -> NotMeasured:
+        """The block that stands where the results about `topics` are missing."""
+        return NotMeasured(f"{what} of {self.label}", self.why_missing(*topics, otherwise=otherwise))
+
     def why_missing(self, *topics: Topic, otherwise: str) -> str:
         """The reason why something is missing: that of the first gap of one of `topics`, or `otherwise`."""
         if self.detail is None:
@@ -118,11 +127,6 @@ def _final_value(name: str, analysis: Analysis) -> float | None:
     return next((series.values[-1] for series in analysis.series if series.name == name and series.values), None)
 
 
-def report_side(side: Side, tone: str) -> ReportSide:
-    """A side of a comparison."""
-    return ReportSide(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
-
-
 @dataclass(frozen=True)
 class ReportInput:
     """A comparison or a single run, with its sides in order: the baseline first, or the only run."""
@@ -135,7 +139,7 @@ class ReportInput:
     def from_results(cls, results: Results) -> ReportInput:
         """The input of the report of these results."""
         if isinstance(results, Comparison):
-            sides = tuple(report_side(side, side_tone(index)) for index, side in enumerate(results.sides))
+            sides = tuple(ReportSide.from_side(side, side_tone(index)) for index, side in enumerate(results.sides))
             return cls(results, None, sides)
         label = results.info.label or "this run"
         return cls(None, results, (ReportSide(label, side_tone(0), results.measures, (results,), results),))
@@ -181,6 +185,11 @@ class ReportInput:
     def failed_before_first_step(self) -> bool:
         """A run that ended with an error before its first step: the time until then needs no optimization."""
         return self.analysis is not None and has_no_steps(self.analysis) and bool(exit_status(self.analysis.info))
+
+    @property
+    def without_steps(self) -> bool:
+        """Whether only sections that need no step have something to show."""
+        return self.is_attached or self.failed_before_first_step
 
 
 def has_no_steps(analysis: Analysis) -> bool:
@@ -242,24 +251,3 @@ def noisy_machine(report_input: ReportInput) -> str:
     return (
         f"{text if compared else text[0].upper() + text[1:]}. Times are longer than on a quiet machine, and vary more."
     )
-
-
-class MissingReasons:
-    """Why values of a JSON report are null: path -> reason."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-
-    def add(self, path: str, reason: Notice | str | None) -> None:
-        """Note why the value at `path` is null."""
-        self.reasons[path] = (reason if isinstance(reason, str) else describe(reason)) or NO_REASON
-
-    def number(self, path: str, value: float | None, reason: Notice | str | None) -> float | None:
-        """The value, or None with its reason noted; NaN and infinities are not measured either."""
-        if value is None:
-            self.add(path, reason)
-        elif not math.isfinite(value):
-            self.add(path, f"not a finite number: {value}")
-        else:
-            return value
-        return None

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from profiler.analyse.model import Measure
 from profiler.core.notice import Notice
-from profiler.report.model import MissingReasons, ReportInput
-from profiler.report.render.json import ranges_json, ratio_json
+from profiler.report.model import ReportInput
+from profiler.report.render.json import Null, measures_json, number, ranges_json, ratio_json
 from profiler.report.text import describe
 from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
@@ -27,45 +27,40 @@ ROW_KEYS: Final = (
 """Measures that every row has, measured or not."""
 
 
-def ladder_json(report_input: ReportInput, reasons: MissingReasons) -> dict[str, Any]:
+def ladder_json(report_input: ReportInput) -> dict[str, Any]:
     """The key `ladder` of a comparison's JSON report: None with its reason where there is none."""
     if report_input.comparison is None:
         return {}
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None:
-        reasons.add("ladder", "the fixes were not measured one by one (compare --ladder)")
-        return {"ladder": None}
+        return {"ladder": Null("the fixes were not measured one by one (compare --ladder)")}
     document = {
-        "rows": [_row(row, f"ladder.rows.{index}", reasons) for index, row in enumerate(ladder.rows)],
+        "rows": [_row(row) for row in ladder.rows],
         "unavailable": [{"fix": fix, "reason": reason} for fix, reason in ladder.unavailable],
         "rounds": ladder.rounds,
         "interrupted": ladder.interrupted,
-        "claims": [_claim(row, f"ladder.claims.{i}", reasons) for i, row in enumerate(claim_rows(report_input))],
+        "claims": [_claim(row) for row in claim_rows(report_input)],
     }
     return {"ladder": document}
 
 
-def _claim(row: ClaimRow, path: str, reasons: MissingReasons) -> dict[str, Any]:
+def _claim(row: ClaimRow) -> dict[str, Any]:
     """One claim: what was measured as the report words it, and as a number where it is one."""
     cell = row.measured
-    if cell.missing:
-        reasons.add(f"{path}.measured", cell.missing)
     return {
         "what": row.what,
         "side": row.side,
         "claimed": row.claimed,
-        "measured": None if cell.missing else cell.one_line(),
-        "value": reasons.number(f"{path}.value", cell.sort, cell.missing or "in words only, see measured"),
+        "measured": Null(cell.missing) if cell.missing else cell.one_line(),
+        "value": number(cell.sort, cell.missing or "in words only, see measured"),
         "note": cell.small_print(),
         "source": SOURCE,
     }
 
 
-def _row(row: LadderRow, path: str, reasons: MissingReasons) -> dict[str, Any]:
+def _row(row: LadderRow) -> dict[str, Any]:
     absent = Measure("", None, "", reason=Notice("not-in-runs"))
     measures = {name: row.measures.get(name, absent) for name in ROW_KEYS}
-    if row.tokens_per_chunk is None:
-        reasons.add(f"{path}.tokens_per_chunk", "the trainer's default")
     return {
         "label": row.label,
         "kind": row.kind,
@@ -74,10 +69,10 @@ def _row(row: LadderRow, path: str, reasons: MissingReasons) -> dict[str, Any]:
         "fixes": list(row.fixes),
         "removes": row.removes,
         "rule": row.rule,
-        "tokens_per_chunk": row.tokens_per_chunk,
-        **{name: reasons.number(f"{path}.{name}", value.value, value.reason) for name, value in measures.items()},
+        "tokens_per_chunk": number(row.tokens_per_chunk, "the trainer's default"),
+        **measures_json(measures),
         "ranges": ranges_json(measures),
-        "gain": {**ratio_json(row.gain, f"{path}.gain", reasons), "reason": describe(row.gain.reason)},
+        "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},
         "against": row.against,
-        "total": {**ratio_json(row.total, f"{path}.total", reasons), "reason": describe(row.total.reason)},
+        "total": {**ratio_json(row.total), "reason": describe(row.total.reason)},
     }

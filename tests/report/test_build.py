@@ -12,8 +12,8 @@ from profiler.analyse.model import Analysis, Comparison, HostState, Side
 from profiler.core.notice import Notice
 from profiler.report import blocks
 from profiler.report.build import build_report, local_time, section_plugins
-from profiler.report.model import Results, report_side
-from profiler.report.sections.idle import idle_summary
+from profiler.report.model import ReportSide, Results
+from profiler.report.sections.device import idle_summary
 from tests.fakes.sentences import note
 from tests.report import ladders, samples
 
@@ -120,11 +120,11 @@ def test_idle_time_says_which_pass_it_is_of_and_what_is_left_out() -> None:
     first = subject.sides[0]
     own = replace(first.detail.idle[0], state=HostState.RECORDING, share_of_wall=0.1)
     detail = replace(first.detail, idle=(own, *first.detail.idle))
-    [table] = idle_summary(report_side(replace(first, detail=detail), "s1"))
+    [table] = idle_summary(ReportSide.from_side(replace(first, detail=detail), "s1"))
     assert table.caption.endswith("device idle time, breakdown pass")
     assert table.note == "The recorder's own 10.0% left out."
     assert all("own recording" not in row[0].text for row in table.rows)
-    [clean] = idle_summary(report_side(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
+    [clean] = idle_summary(ReportSide.from_side(replace(first, detail=replace(detail, idle=detail.idle[1:])), "s1"))
     assert clean.note == ""
     assert all("breakdown pass" in one.caption for one in of_kind(subject, "idle", blocks.Table))
     assert "Measured in the breakdown pass." in text_of(build_report(subject).sections[0].blocks)

@@ -1,106 +1,107 @@
-"""Where the time of a step goes on the host, in seconds and as shares, per side."""
+"""Where the time of a step goes on the host, per side, and where that of the input goes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Measure
-from profiler.report.blocks import Bar, Block, Cell, NotMeasured, Section, Segment, StackedBars, Table
-from profiler.report.build import SectionPlugin
+from profiler.analyse.model import (
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    RECEIVE,
+    WAITING_FOR_INDEX,
+    WAITING_FOR_WORKERS,
+    InputPart,
+    Measure,
+)
+from profiler.report.blocks import NOTHING, Bar, Block, Callout, Cell, NotMeasured, Segment, StackedBars, Table, Text
+from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.table import Field, make_table, missing_cell, percent, phrase, seconds_cell, share_cell
-from profiler.report.text import NO_REASON, describe
+from profiler.report.table import (
+    Field,
+    make_table,
+    missing_cell,
+    percent,
+    phrase,
+    seconds_cell,
+    share_cell,
+    short_site,
+    site_cell,
+)
+from profiler.report.text import NO_REASON, describe, input_part
 
-TITLE = "Where the host's time goes"
+# ---------------------------------------------------------------- the host's time
+
 _DEVICE_CALLS = frozenset({"sync", "copy", "launch"})
 """Categories in which a run without a queue has no time."""
-_TONES: Final[Mapping[str, str]] = {
-    "input": "c1",
-    "sync": "c2",
-    "copy": "c3",
-    "launch": "c4",
-    "framework": "c5",
-    "compute": "c6",
-    "log": "c7",
-    "checkpoint": "c8",
-    "python": "c9",
-    "unattributed": "c10",
-    "communication": "c5",
-    "idle": "idle",
+_CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
+    "input": ("c1", "waiting for data, tokenization"),
+    "sync": ("c2", "blocked until the device, or a worker, finished"),
+    "copy": ("c3", "in a copy call, not blocked"),
+    "launch": ("c4", "other calls toward the device"),
+    "framework": ("c5", "inside the framework's operators"),
+    "compute": ("c6", "operators that are the work itself"),
+    "log": ("c7", "logging"),
+    "checkpoint": ("c8", "writing checkpoints"),
+    "python": ("c9", "Python code of the program"),
+    "unattributed": ("c10", "nothing was recorded"),
+    "communication": ("c5", "between devices"),
+    "idle": ("idle", "nothing to do"),
 }
-"""Tones of the host's and the device's categories; the same name has the same tone in both."""
-MEANINGS: Final[Mapping[str, str]] = {
-    "input": "waiting for data, tokenization",
-    "sync": "blocked until the device, or a worker, finished",
-    "copy": "in a copy call, not blocked",
-    "launch": "other calls toward the device",
-    "framework": "inside the framework's operators",
-    "compute": "operators that are the work itself",
-    "log": "logging",
-    "checkpoint": "writing checkpoints",
-    "python": "Python code of the program",
-    "unattributed": "nothing was recorded",
-    "communication": "between devices",
-    "idle": "nothing to do",
-}
+"""Tone and meaning of the host's and the device's categories; the same name has the same tone in both."""
+_OTHER_CATEGORY: Final = ("c8", "")
+_HOST_SHARES: Final = "Shares of a step's host time"
 
 
-def build(report_input: ReportInput) -> Section:
+def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
+    return share_bars(report_input.sides, _HOST_SHARES)
+
+
+@section("breakdown", "Where the host's time goes", 30, brief=_brief_breakdown)
+def breakdown(report_input: ReportInput) -> Iterator[Block]:
     """Bars on one scale, bars as shares, and the numbers behind them."""
     sides = report_input.sides
-    gaps = tuple(
-        NotMeasured(f"breakdown of {side.label}", side.why_no_breakdown())
-        for side in sides
-        if not side.detailed.breakdown
-    )
-    if len(gaps) == len(sides):
-        return Section("breakdown", TITLE, gaps)
-    shares = share_bars(sides, "Shares of a step's host time")
-    blocks: list[Block] = []
-    if len(sides) > 1:
-        blocks.append(StackedBars("Seconds per step, on one scale", category_bars(sides, share=False)))
-    blocks.extend(shares)
-    names = categories(sides)
-    if report_input.has_no_queue:
-        measured = sides[0].detailed.breakdown
-        names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
-    blocks.append(_table(sides, names, slowdown_note(sides)))
-    return Section("breakdown", TITLE, (*blocks, *gaps), brief=shares)
+    absent = [side for side in sides if not side.detailed.breakdown]
+    if len(absent) < len(sides):
+        if len(sides) > 1:
+            yield StackedBars("Seconds per step, on one scale", _category_bars(sides, share=False))
+        yield from share_bars(sides, _HOST_SHARES)
+        yield _breakdown_table(report_input)
+    for side in absent:
+        yield NotMeasured(f"breakdown of {side.label}", side.why_no_breakdown())
 
 
-def categories(sides: Iterable[ReportSide], *, device: bool = False) -> tuple[str, ...]:
-    """The categories that any side has, in their standard order."""
-    standard = DEVICE_CATEGORIES if device else HOST_CATEGORIES
-    present = {name for side in sides for name in _breakdown(side, device)}
-    return (*(name for name in standard if name in present), *sorted(present.difference(standard)))
-
-
-def _breakdown(side: ReportSide, device: bool) -> Mapping[str, Measure]:
+def _measures(side: ReportSide, device: bool) -> Mapping[str, Measure]:
     return side.detailed.device_breakdown if device else side.detailed.breakdown
 
 
-def category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool = False) -> tuple[Bar, ...]:
+def _category_names(sides: Iterable[ReportSide], *, device: bool = False) -> tuple[str, ...]:
+    """The categories that any side has, in their standard order."""
+    standard = DEVICE_CATEGORIES if device else HOST_CATEGORIES
+    present = {name for side in sides for name in _measures(side, device)}
+    return (*(name for name in standard if name in present), *sorted(present.difference(standard)))
+
+
+def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool = False) -> tuple[Bar, ...]:
     """A bar per side that has a breakdown of its host's or its device's time."""
     bars = []
     for side in sides:
-        measured = _breakdown(side, device)
-        names = (name for name in categories(sides, device=device) if name in measured)
+        measured = _measures(side, device)
+        names = (name for name in _category_names(sides, device=device) if name in measured)
         values = {name: value for name in names if (value := measured[name].value)}
         total = sum(values.values())
         if total > 0:
-            segments = tuple(
-                Segment(name, value, percent(value / total) if share else phrase(value, "s"), _TONES.get(name, "c8"))
-                for name, value in values.items()
-            )
+            texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}
+            tones = {name: _CATEGORIES.get(name, _OTHER_CATEGORY)[0] for name in values}
+            segments = tuple(Segment(name, value, texts[name], tones[name]) for name, value in values.items())
             bars.append(Bar(side.label, segments, phrase(total, "s")))
     return tuple(bars)
 
 
-def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> tuple[StackedBars, ...]:
+def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> Iterator[StackedBars]:
     """The breakdown as shares, or nothing where no side has one."""
-    bars = category_bars(sides, share=True, device=device)
-    return (StackedBars(caption, bars, share=True),) if bars else ()
+    if bars := _category_bars(sides, share=True, device=device):
+        yield StackedBars(caption, bars, share=True)
 
 
 def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
@@ -118,32 +119,136 @@ def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
     return f"A step of the breakdown pass against one of the light runs: {', '.join(texts)}. Its times enter no ratio."
 
 
-def _table(sides: tuple[ReportSide, ...], names: Iterable[str], note: str) -> Table:
-    fields: list[Field[str]] = [Field("Category", lambda name: Cell(name, note=MEANINGS.get(name, "")))]
-    for side in sides:
-        fields += _fields(side)
+def _breakdown_table(report_input: ReportInput) -> Table:
+    sides = report_input.sides
+    names = _category_names(sides)
+    if report_input.has_no_queue:
+        measured = sides[0].detailed.breakdown
+        names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
+    meaning = Field[str]("Category", lambda name: Cell(name, note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1]))
+    fields = (meaning, *(field for side in sides for field in _side_fields(side)))
     caption = "Host seconds per step; the categories exclude each other and sum to the step"
-    return make_table(caption, fields, names, note)
+    return make_table(caption, fields, names, slowdown_note(sides))
 
 
-def _fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
+def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
     measured = side.detailed.breakdown
-    total = sum(measure.value for measure in measured.values() if measure.value is not None)
+    values = {name: measure.value for name, measure in measured.items() if measure.value is not None}
+    total = sum(values.values())
 
     def missing(name: str) -> Cell:
         return missing_cell(measured[name].reason if name in measured else side.why_no_breakdown())
 
-    def value(name: str) -> Cell:
-        seconds = measured[name].value if name in measured else None
-        return missing(name) if seconds is None else seconds_cell(seconds)
+    def seconds(name: str) -> Cell:
+        return seconds_cell(values[name]) if name in values else missing(name)
 
     def share(name: str) -> Cell:
-        seconds = measured[name].value if name in measured else None
-        if seconds is None:
+        if name not in values:
             return missing(name)
-        return share_cell(seconds / total) if total else Cell("0", "%", 0.0)
+        return share_cell(values[name] / total) if total else Cell("0", "%", 0.0)
 
-    return Field(side.label, value, number=True, tone=side.tone), Field("Share", share, number=True, bar=True)
+    return Field(side.label, seconds, number=True, tone=side.tone), Field("Share", share, number=True, bar=True)
 
 
-PLUGIN = SectionPlugin("breakdown", TITLE, 30, build)
+# ---------------------------------------------------------------- the input's time
+
+SUBSTANTIAL: Final = 0.05
+"""Share of a step below which the input does not matter: without it the program would be less than 6% faster."""
+BUSY: Final = 0.8
+"""Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
+_INPUT_FIELDS = (
+    Field[InputPart]("Part", lambda part: Cell(input_part(part))),
+    Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
+    Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
+    Field[InputPart]("Time per step", lambda part: seconds_cell(part.seconds_per_step), number=True),
+    Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
+)
+_INPUT_NOTE = (
+    "Workers: seconds summed over them for each step of the training process, share of the time in which they were "
+    "there. Main process: share of the step."
+)
+
+
+def _brief_input(report_input: ReportInput) -> Iterator[Block]:
+    sides = [side for side in report_input.sides if side.detailed.input]
+    for side in sides:
+        if text := input_conclusion(side):
+            yield Text(text if len(sides) == 1 else f"{side.label}: {text}")
+
+
+@section("input", "Where the input's time goes", 35, brief=_brief_input)
+def input_time(report_input: ReportInput) -> Iterator[Block]:
+    """A conclusion and a table for each side whose input was seen."""
+    for side in report_input.sides:
+        if side.detailed.input:
+            yield Callout(input_conclusion(side), label=side.label)
+            yield make_table(f"{side.label}: parts of the input", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
+
+
+def input_conclusion(side: ReportSide) -> str:
+    """Whether the input limits this side, and what takes its time."""
+    parts = side.detailed.input
+    workers = [part for part in parts if part.where == "worker"]
+    loader = [part for part in parts if part.where == "main process" and part.context == "loader"]
+    sentences = [_with_workers(side, workers, loader) if workers else _without_workers(loader)]
+    inline = [part for part in parts if part.context == "inline"]
+    share = sum(part.share for part in inline)
+    if share >= SUBSTANTIAL:
+        largest = max(inline, key=lambda part: part.share).name
+        name = largest if len(inline) == 1 else f"mostly {largest}"
+        sentences.append(
+            f"Outside of any loader the training thread spends {percent(share)} of each step on input: {name}."
+        )
+    return " ".join(filter(None, sentences))
+
+
+def _with_workers(side: ReportSide, workers: list[InputPart], loader: list[InputPart]) -> str:
+    idle = sum(part.share for part in workers if part.name == WAITING_FOR_INDEX)
+    waits = sum(part.share for part in loader if part.name == WAITING_FOR_WORKERS)
+    receives = sum(part.share for part in loader if part.name == RECEIVE)
+    measure = side.detailed.measures.get("loader_workers")
+    count = round(measure.value) if measure is not None and measure.value is not None else 0  # 0: not known
+    subject = "The worker" if count == 1 else f"{count} workers" if count else "Workers"
+    wait = f"{subject} {'waits' if count == 1 else 'wait'} {percent(idle)} of the time for work"
+    if waits + receives < SUBSTANTIAL:
+        return f"{wait}: the input keeps up."
+    if receives > waits or (receives >= SUBSTANTIAL and idle > 1 - BUSY):
+        return (
+            f"Receiving batches from workers takes {percent(receives)} of each step, waiting for them "
+            f"{percent(waits)}: fewer and larger tensors in a batch are received faster."
+        )
+    if idle > 1 - BUSY:
+        return (
+            f"The training thread waits {percent(waits)} of each step although {wait[:1].lower()}{wait[1:]}: batches "
+            "come late, not slowly, as after a start, with few prefetched, or when one takes much longer than the "
+            "others."
+        )
+    largest = max((part for part in workers if part.name != WAITING_FOR_INDEX), key=lambda part: part.share)
+    cores, advice = side.info.host.get("cores"), ""
+    if count and isinstance(cores, int):
+        outlook = "can help" if count < cores - 1 else "would compete for them"
+        advice = f" The machine has {cores} cores: more workers {outlook}."
+    return (
+        f"{subject} {'is' if count == 1 else 'are'} busy {percent(1 - idle)} of the time and the training thread waits "
+        f"{percent(waits)} of each step: the input is what limits. Most of their time goes to "
+        f"{_name_and_site(largest)}.{advice}"
+    )
+
+
+def _without_workers(loader: list[InputPart]) -> str:
+    share = sum(part.share for part in loader)
+    if not loader:
+        return ""
+    if share < SUBSTANTIAL:
+        return f"The training thread spends {percent(share)} of each step in its loader: there is little to gain."
+    return (
+        f"The training thread makes its batches itself, which takes {percent(share)} of each step, most of it "
+        f"{_name_and_site(max(loader, key=lambda part: part.share))}: workers (num_workers) could make them meanwhile."
+    )
+
+
+def _name_and_site(part: InputPart) -> str:
+    return part.name + (f" ({short_site(part.site)})" if part.site else "")
+
+
+PLUGINS = (breakdown, input_time)

@@ -1,20 +1,46 @@
-"""The parts of a step, and the lines of the user's own code that its time went to."""
+"""The lines of the program's own code: the parts of a step and its lines, threads, and flame graphs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import PurePath
+from typing import TypeVar
 
-from profiler.analyse.model import MIN_SAMPLES, LineCost, Phase
+from profiler.analyse.model import MIN_SAMPLES, FlameDiff, FlameNode, LineCost, ThreadActivity, Topic
 from profiler.core.metrics import label
-from profiler.report.blocks import NOTHING, Bar, Block, Cell, Section, Segment, StackedBars, Table, Text
-from profiler.report.build import SectionPlugin
+from profiler.report.blocks import (
+    NOTHING,
+    Bar,
+    Block,
+    Cell,
+    Flame,
+    Frame,
+    Items,
+    NotMeasured,
+    Segment,
+    StackedBars,
+    Table,
+    Text,
+)
+from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.table import Field, make_table, percent, phrase, seconds_cell, share_cell, short_site, site_cell
-from profiler.report.text import step_text
+from profiler.report.table import (
+    Field,
+    make_table,
+    missing_cell,
+    percent,
+    phrase,
+    seconds_cell,
+    share_cell,
+    short_site,
+    site_cell,
+)
+from profiler.report.text import THREAD_STATES, step_text
 
-TITLE = "Time by line"
+# ---------------------------------------------------------------- lines
+
 PHASES = {
     "data": ("data", "c1"),
     "forward": ("forward", "c6"),
@@ -24,9 +50,7 @@ PHASES = {
     "elsewhere": ("elsewhere", "idle"),
 }
 """Phase -> a name short enough to stand beside a bar in a terminal, and its tone."""
-_MAX_ROWS = 25
-_BRIEF_ROWS = 6
-_COMPARED_ROWS = 4
+_MAX_LINES, _BRIEF_LINES, _COMPARED_LINES = 25, 6, 4
 _SMALLEST_CATEGORY = 0.1
 """Share of a line's time below which a category is not mentioned."""
 
@@ -48,89 +72,80 @@ def _categories(line: LineCost) -> Cell:
     return Cell(", ".join(f"{name} {100 * share:.0f}%" for name, share in shown))
 
 
-_LINE = Field[LineCost]("Line", lambda line: site_cell(line.site))
-_TIME = Field[LineCost]("Time per step", lambda line: seconds_cell(line.seconds_per_step), number=True)
-_SHARE = Field[LineCost](
-    "Share",
-    lambda line: share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}"),
-    number=True,
-    bar=True,
+def _line_share(line: LineCost) -> Cell:
+    return share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}")
+
+
+_BRIEF_FIELDS = (
+    Field[LineCost]("Line", lambda line: site_cell(line.site)),
+    Field[LineCost]("Time per step", lambda line: seconds_cell(line.seconds_per_step), number=True),
+    Field[LineCost]("Share", _line_share, number=True, bar=True),
+    Field[LineCost]("What it is", _categories),
 )
-_SideLine = tuple[ReportSide, LineCost]
-_Rank = tuple[LineCost | None, ...]
-"""The line of each side that takes most time, that takes second most, ..."""
-_CATEGORIES = Field[LineCost]("What it is", _categories)
-_FIELDS = (_LINE, Field[LineCost]("In", callee_cell), _TIME, _SHARE, _CATEGORIES)
+_FIELDS = (_BRIEF_FIELDS[0], Field[LineCost]("In", callee_cell), *_BRIEF_FIELDS[1:])
 
 
-def build(report_input: ReportInput) -> Section | None:
+def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
+    """The parts and lines of the first side that has them, unless both stand compared below the verdict."""
+    sides = report_input.sides
+    if not (list(compare_phases(sides)) and list(compare_lines(sides))):
+        first = next(side for side in sides if side.detailed.lines)
+        yield from _phase_bars(first, note=False)
+        yield top_lines(first, _BRIEF_LINES)
+
+
+@section("lines", "Time by line", 32, brief=_brief_lines)
+def lines(report_input: ReportInput) -> Iterator[Block]:
     """Nothing where no stacks were sampled: the section with the flame graph has the reason."""
-    sides = [side for side in report_input.sides if side.detailed.lines]
-    if not sides:
-        return None
-    blocks: list[Block] = []
-    for side in sides:
-        if side.detailed.step:
-            blocks.append(Text(f"A step is: {step_text(side.detailed.step)}."))
-        blocks += _phase_bars(side)
-        blocks.append(_table(side))
-    brief: tuple[Block, ...] = ()
-    # parts and lines that are compared side by side are below the verdict already
-    if not (compare_phases(report_input.sides) and compare_lines(report_input.sides)):
-        brief = (*_phase_bars(sides[0], note=False), top_lines(sides[0], _BRIEF_ROWS))
-    return Section("lines", TITLE, tuple(blocks), brief=brief)
+    for side in report_input.sides:
+        if side.detailed.lines:
+            if side.detailed.step:
+                yield Text(f"A step is: {step_text(side.detailed.step)}.")
+            yield from _phase_bars(side)
+            yield _lines_table(side)
 
 
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
     """The lines with most time, in short."""
-    fields = (_LINE, _TIME, _SHARE, *((_CATEGORIES,) if categories else ()))
+    fields = _BRIEF_FIELDS if categories else _BRIEF_FIELDS[:-1]
     return make_table("Lines with most of the training thread's time", fields, side.detailed.lines[:count])
 
 
-def _phase_bars(side: ReportSide, *, note: bool = True) -> list[Block]:
-    phases = side.detailed.phases
-    if not phases:
-        return []
+def _phase_bars(side: ReportSide, *, note: bool = True) -> Iterator[StackedBars]:
+    if not (phases := side.detailed.phases):
+        return
     segments = tuple(
         Segment(PHASES[phase.name][0], phase.seconds_per_step, percent(phase.share), PHASES[phase.name][1])
         for phase in phases
         if phase.name in PHASES
     )
     total = sum(phase.seconds_per_step for phase in phases)
-    locations = "; ".join(filter(None, map(_location, phases))) if note else ""
-    bar = Bar(side.label, segments, phrase(total, "s"))
-    text = f"Mostly at: {locations}." if locations else ""
-    return [StackedBars("The parts of a step", (bar,), share=True, note=text)]
+    locations = "; ".join(
+        f"{phase.name} {short_site(phase.site)}" + (f" ({phase.calls})" if phase.calls else "")
+        for phase in phases
+        if phase.site is not None
+    )
+    text = f"Mostly at: {locations}." if note and locations else ""
+    yield StackedBars("The parts of a step", (Bar(side.label, segments, phrase(total, "s")),), share=True, note=text)
 
 
-def _location(phase: Phase) -> str:
-    if phase.site is None:
-        return ""
-    return f"{phase.name} {short_site(phase.site)}" + (f" ({phase.calls})" if phase.calls else "")
-
-
-def _table(side: ReportSide) -> Table:
-    lines = side.detailed.lines
-    remaining = lines[_MAX_ROWS:]
+def _lines_table(side: ReportSide) -> Table:
+    costs = side.detailed.lines
+    remaining = costs[_MAX_LINES:]
     note = "95% intervals below the shares, from the number of stack samples."
-    if (samples := sum(line.samples for line in lines)) < MIN_SAMPLES:
+    if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
         note = f"Only {samples} stack samples ({MIN_SAMPLES} needed for more than a hint). {note}"
     if remaining:
         note += f" {len(remaining)} more lines share {percent(sum(line.share for line in remaining))} of the step."
     caption = f"{side.label}: the training thread's time by the innermost line of the program's own code"
-    return make_table(caption, _FIELDS, lines[:_MAX_ROWS], note)
+    return make_table(caption, _FIELDS, costs[:_MAX_LINES], note)
 
 
-def compare_phases(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
+def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
     """The parts of a step of all sides in seconds; nothing unless the parts of every side are known."""
     seconds = [{phase.name: phase.seconds_per_step for phase in side.detailed.phases} for side in sides]
     if len(sides) < 2 or not all(seconds):
-        return ()
-    names = [
-        name
-        for name in dict.fromkeys(name for phases in seconds for name in phases)
-        if any(phases.get(name) for phases in seconds)
-    ]
+        return
 
     def field(side: ReportSide, phases: dict[str, float]) -> Field[str]:
         def cell(name: str) -> Cell:
@@ -138,56 +153,58 @@ def compare_phases(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
 
         return Field(side.label, cell, number=True, tone=side.tone)
 
+    names = dict.fromkeys(name for phases in seconds for name in phases)
+    present = [name for name in names if any(phases.get(name) for phases in seconds)]
     fields = [Field[str]("Part", lambda name: Cell(label(name))), *map(field, sides, seconds)]
-    return (make_table(f"The parts of a step{_source_note(sides)}", fields, names),)
+    yield make_table(f"The parts of a step{_source_note(sides)}", fields, present)
 
 
-def compare_lines(sides: tuple[ReportSide, ...]) -> tuple[Table, ...]:
+_SideLine = tuple[ReportSide, LineCost]
+_Rank = tuple[LineCost | None, ...]
+"""The line of each side that takes most time, that takes second most, ..."""
+_COMPARED_FIELDS = (
+    Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
+    Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
+    Field[_SideLine]("Time per step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
+    Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True, bar=True),
+)
+
+
+def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
     """The lines with most time of each side: two sides beside each other, more of them below each other.
 
     Lines are not matched: an edited program has other numbers for the same lines.
     """
     if len(sides) < 2 or not all(side.detailed.phases and side.detailed.lines for side in sides):
-        return ()
+        return
     caption = f"The lines with most time{_source_note(sides)}"
     if len(sides) == 2:
-        return (_two_sides(sides, caption),)
-    fields = (
-        Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
-        Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
-        Field[_SideLine]("Time per step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
-        Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True, bar=True),
-    )
-    rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_ROWS]]
-    return (make_table(caption, fields, rows),)
+        fields = [make(index, side) for index, side in enumerate(sides) for make in (_ranked_line, _ranked_time)]
+        ranks = zip_longest(*(side.detailed.lines[:_COMPARED_LINES] for side in sides))
+        note = "Each side in the order of its own times, with their shares of its step."
+        yield make_table(caption, fields, ranks, note)
+    else:
+        rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_LINES]]
+        yield make_table(caption, _COMPARED_FIELDS, rows)
 
 
-def _two_sides(sides: tuple[ReportSide, ...], caption: str) -> Table:
-    """A row per rank: the line of each side that takes most time, that takes second most, ..."""
+def _ranked_line(index: int, side: ReportSide) -> Field[_Rank]:
+    def cell(row: _Rank) -> Cell:
+        line = row[index]
+        if line is None:
+            return Cell(NOTHING)
+        # two columns of locations in half a page: without folders
+        return replace(site_cell(line.site), text=f"{PurePath(line.site.file).name}:{line.site.line}")
 
-    def line_field(index: int, side: ReportSide) -> Field[_Rank]:
-        def cell(row: _Rank) -> Cell:
-            line = row[index]
-            if line is None:
-                return Cell(NOTHING)
-            # two columns of locations in half a page: without folders
-            return replace(site_cell(line.site), text=f"{PurePath(line.site.file).name}:{line.site.line}")
+    return Field(f"{side.label}: line", cell)
 
-        return Field(f"{side.label}: line", cell)
 
-    def time_field(index: int, side: ReportSide) -> Field[_Rank]:
-        def cell(row: _Rank) -> Cell:
-            line = row[index]
-            if line is None:
-                return Cell(NOTHING)
-            return replace(seconds_cell(line.seconds_per_step), note=percent(line.share))
+def _ranked_time(index: int, side: ReportSide) -> Field[_Rank]:
+    def cell(row: _Rank) -> Cell:
+        line = row[index]
+        return replace(seconds_cell(line.seconds_per_step), note=percent(line.share)) if line else Cell(NOTHING)
 
-        return Field(f"{side.label}: per step", cell, number=True, tone=side.tone)
-
-    fields = [make(index, side) for index, side in enumerate(sides) for make in (line_field, time_field)]
-    rows = zip_longest(*(side.detailed.lines[:_COMPARED_ROWS] for side in sides))
-    note = "Each side in the order of its own times, with their shares of its step."
-    return make_table(caption, fields, rows, note)
+    return Field(f"{side.label}: per step", cell, number=True, tone=side.tone)
 
 
 def _source_note(sides: tuple[ReportSide, ...]) -> str:
@@ -195,4 +212,175 @@ def _source_note(sides: tuple[ReportSide, ...]) -> str:
     return notes.pop() if len(notes) == 1 else ""
 
 
-PLUGIN = SectionPlugin("lines", TITLE, 32, build)
+# ---------------------------------------------------------------- threads
+
+_MAX_STATES = 4
+_SMALLEST_SHARE = 0.02
+"""States that a sentence mentions after the first one take at least this share."""
+_THREADS_NOTE = (
+    "By stack samples over the whole recording, start and end included; with each share its 95% interval. "
+    "On CPU by the thread's own clock; GIL by samples of its holder alone."
+)
+
+
+def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
+    """A sentence per thread, and the lines of all."""
+    analysis = report_input.analysis
+    if analysis is not None and analysis.threads:
+        yield Items(tuple(map(_thread_sentence, analysis.threads)))
+        if any(thread.lines for thread in analysis.threads):
+            yield _thread_lines(analysis.threads)
+
+
+def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
+    analysis = report_input.analysis
+    if analysis is not None and analysis.info.state == "attached":
+        yield from _threads_summary(report_input)
+
+
+@section("doing", "What each thread was doing", 28, brief=_brief_threads)
+def threads(report_input: ReportInput) -> Iterator[Block]:
+    """What each thread was doing while it was sampled; nothing where no stacks were sampled, and for comparisons."""
+    yield from _threads_summary(report_input)
+    if report_input.analysis is not None and (activities := report_input.analysis.threads):
+        yield make_table("Shares of the sampled time", _THREAD_FIELDS, activities, _THREADS_NOTE)
+
+
+def _thread_sentence(thread: ThreadActivity) -> str:
+    """`rank 0 (1234): waiting for data 62% of the time, 55% at train.py:44: for batch in loader: [in ...]; else ...`"""
+    name = f"{thread.process} ({thread.pid})" + (f", thread {thread.thread}" if thread.thread else "")
+    text = f"{name}: {THREAD_STATES[thread.state]} {_rounded(thread.share)} of the time"
+    if thread.site:
+        at_site = _rounded(thread.share_at_site)
+        text += f"{'' if at_site == _rounded(thread.share) else f', {at_site}'} at {short_site(thread.site)}"
+        text += f": {thread.source_line}" if thread.source_line else ""
+    text += f" [in {thread.calls}]" if thread.calls else ""
+    further = [(state, share) for state, share in thread.states[1:_MAX_STATES] if share >= _SMALLEST_SHARE]
+    if further:
+        text += "; else " + ", ".join(f"{THREAD_STATES[state]} {_rounded(share)}" for state, share in further)
+    return text
+
+
+def _rounded(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def _sampled_share(row: ThreadActivity | LineCost) -> Cell:
+    return share_cell(row.share, note=f"{_rounded(row.low)} to {_rounded(row.high)}")
+
+
+def _thread_name(thread: ThreadActivity) -> Cell:
+    return Cell(f"{thread.process} {thread.pid}" + (f", {thread.thread}" if thread.thread else ""))
+
+
+def _optional_share(value: float | None, reason: str) -> Cell:
+    return missing_cell(reason) if value is None else share_cell(value)
+
+
+_THREAD_FIELDS = (
+    Field[ThreadActivity]("Process, thread", _thread_name),
+    Field[ThreadActivity]("Mostly", lambda thread: Cell(THREAD_STATES[thread.state])),
+    Field[ThreadActivity]("Share", _sampled_share, number=True, bar=True),
+    Field[ThreadActivity](
+        "On CPU", lambda thread: _optional_share(thread.on_cpu, "the thread's clock was not read"), number=True
+    ),
+    Field[ThreadActivity](
+        "GIL", lambda thread: _optional_share(thread.gil, "no window of the GIL's holder was recorded"), number=True
+    ),
+    Field[ThreadActivity](
+        "Samples", lambda thread: Cell(f"{thread.samples:,}", sort=float(thread.samples)), number=True
+    ),
+)
+_ThreadLine = tuple[ThreadActivity, LineCost]
+
+
+def _main_state(line: LineCost) -> Cell:
+    state = max(line.categories, key=lambda name: (line.categories[name], name), default="")
+    return Cell(THREAD_STATES.get(state, state))
+
+
+_THREAD_LINE_FIELDS = (
+    Field[_ThreadLine]("Line", lambda row: Cell(short_site(row[1].site))),
+    Field[_ThreadLine]("Share", lambda row: _sampled_share(row[1]), number=True, bar=True),
+    Field[_ThreadLine]("Mostly", lambda row: _main_state(row[1])),
+    Field[_ThreadLine]("In", lambda row: Cell(row[1].calls or "the line itself")),
+    Field[_ThreadLine]("Process, thread", lambda row: _thread_name(row[0])),
+)
+
+
+def _thread_lines(activities: tuple[ThreadActivity, ...]) -> Table:
+    """The lines of all threads; a column for the thread where there are several."""
+    fields = _THREAD_LINE_FIELDS if len(activities) > 1 else _THREAD_LINE_FIELDS[:-1]
+    rows = [(thread, line) for thread in activities for line in thread.lines]
+    return make_table("Lines with the most of each thread's time", fields, rows)
+
+
+# ---------------------------------------------------------------- flame graphs
+
+_SMALLEST_FRAME = 0.001
+"""Frames below this share of the root are left out: at 1,000 pixels they are less than one wide."""
+_MAX_DEPTH = 100
+"""Frames below this depth are left out: no page shows them, and recursion must end."""
+Node = TypeVar("Node", FlameNode, FlameDiff)
+
+
+@section("flame", "Flame graphs", 80)
+def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
+    """A graph for each side that has stacks, then the difference."""
+    for side in report_input.sides:
+        root = side.detailed.flame
+        if root is None or root.value <= 0:
+            yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
+        else:
+            caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
+            note = "Width is time, the caller is above. Choose a frame to zoom in."
+            yield Flame(caption, _flame(root), note=note)
+    comparison = report_input.comparison
+    if comparison is not None and comparison.flame_diff is not None:
+        yield _flame_difference(report_input, comparison.flame_diff)
+
+
+def _flame(root: FlameNode) -> Frame:
+    def frame(node: FlameNode, children: tuple[Frame, ...]) -> Frame:
+        text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
+        return Frame(node.name, node.value, text, _location(node), children=children)
+
+    return _frames(root, lambda node: node.value, frame)
+
+
+def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Block:
+    first, last = report_input.sides[0].label, report_input.sides[-1].label
+    if root.before + root.after <= 0:
+        return NotMeasured("difference of the flame graphs", "neither side has stack samples")
+
+    def frame(node: FlameDiff, children: tuple[Frame, ...]) -> Frame:
+        total = node.before + node.after
+        text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
+        lean = (node.after - node.before) / total if total > 0 else 0.0
+        return Frame(node.name, total, text, _location(node), lean, children)
+
+    note = (
+        f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
+        "grey: the same. A frame that is fully one colour exists on one side only."
+    )
+    frames = _frames(root, lambda node: node.before + node.after, frame)
+    return Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
+
+
+def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[Frame, ...]], Frame]) -> Frame:
+    """The tree of frames, the widest children first, without those that are too narrow or too deep to be seen."""
+    smallest = value(root) * _SMALLEST_FRAME
+
+    def convert(node: Node, depth: int) -> Frame:
+        children = [child for child in node.children if value(child) >= smallest and depth < _MAX_DEPTH]
+        children.sort(key=lambda child: (-value(child), child.name))
+        return frame(node, tuple(convert(child, depth + 1) for child in children))
+
+    return convert(root, 0)
+
+
+def _location(node: FlameNode | FlameDiff) -> str:
+    return f"{node.site.file}:{node.site.line}" if node.site is not None else ""
+
+
+PLUGINS = (lines, threads, flame_graphs)

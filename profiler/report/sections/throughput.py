@@ -1,38 +1,56 @@
-"""Throughput of each side with its range, the ratio with its interval, and the launch-overhead floor."""
+"""How fast each side is, which steps take much longer than the others, and what lies outside of the measured steps."""
 
 from __future__ import annotations
 
-from profiler.core.metrics import label
-from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Section, Table, Text
-from profiler.report.build import SectionPlugin
-from profiler.report.model import ReportInput, ReportSide, report_side
-from profiler.report.table import Field, make_table, measure_cell, phrase, ratio_cell, ratio_text
-from profiler.report.text import describe
+from collections.abc import Iterator
 
-TITLE = "Throughput"
-FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
+from profiler.analyse.model import LineCost, SpikeLine, Spikes, UnmeasuredPeriod
+from profiler.core.metrics import label
+from profiler.core.units import nth
+from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
+from profiler.report.build import section
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.sections.lines import callee_cell
+from profiler.report.table import (
+    Field,
+    factor,
+    make_table,
+    measure_cell,
+    missing_cell,
+    phrase,
+    ratio_cell,
+    ratio_text,
+    seconds_cell,
+    share_cell,
+    site_cell,
+)
+from profiler.report.text import PERIODS, describe
+
+# ---------------------------------------------------------------- throughput
+
+_FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
 _LOG_SPAN = 4.0
 """Largest over smallest value from which a logarithmic axis reads better than a linear one."""
 
 
-def build(report_input: ReportInput) -> Section:
-    """Table of sides and floor, then every run and every pair as a dot."""
-    comparison, sides, rate = report_input.comparison, report_input.sides, report_input.rate
+@section("throughput", "Throughput", 20)
+def throughput(report_input: ReportInput) -> Iterator[Block]:
+    """The rate of each side with its range, the ratio with its interval, and the launch-overhead floor."""
+    comparison, sides = report_input.comparison, report_input.sides
     if comparison is None:
-        return Section("throughput", TITLE, (_single_run(sides[0]),))
-    floor = report_side(comparison.floor, "floor") if comparison.floor is not None else None
+        yield _single_run(sides[0])
+        return
+    floor = ReportSide.from_side(comparison.floor, "floor") if comparison.floor is not None else None
     rows = (*sides, *((floor,) if floor else ()))
-    blocks: list[Block] = [_table(report_input, rows)]
+    yield _sides_table(report_input, rows)
     if floor is not None:
-        blocks.extend(_floor_text(sides, floor))
+        yield from _floor_text(sides, floor)
     plots = (("Every run", _runs_plot(report_input, rows)), ("Every pair", _pairs_plot(report_input)))
-    columns = tuple((title, (plot,)) for title, plot in plots if plot)
-    if columns:
-        blocks.append(Group(columns))
+    if columns := tuple((title, (plot,)) for title, plot in plots if plot):
+        yield Group(columns)
     elif len(sides) > 1:
-        reason = describe(sides[0].measure(rate).reason) or "no run is kept"
-        blocks.append(NotMeasured("throughput of single runs", reason))
-    return Section("throughput", TITLE, tuple(blocks))
+        reason = describe(sides[0].measure(report_input.rate).reason) or "no run is kept"
+        yield NotMeasured("throughput of single runs", reason)
 
 
 def _single_run(side: ReportSide) -> Table:
@@ -47,7 +65,7 @@ def _single_run(side: ReportSide) -> Table:
     return make_table("Over the measured steps", fields, [name for name in names if side.has(name)] or ["step_time"])
 
 
-def _table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
+def _sides_table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
     baseline, rate = report_input.sides[0], report_input.rate
     name = report_input.rate_phrase(rate).capitalize()
 
@@ -56,12 +74,14 @@ def _table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
             return Cell("baseline", sort=1.0)
         return ratio_cell(report_input.ratio(side.label, rate), baseline.measures.get(rate), side.measure(rate))
 
+    def cell(measure: str) -> Field[ReportSide]:
+        title = name if measure == rate else "Time of a step"
+        return Field(title, lambda side: measure_cell(side.measure(measure), spread=True, bare=True), number=True)
+
     fields = (
-        Field[ReportSide]("Side", lambda side: Cell(side.label, note=FLOOR_MEANING if side.tone == "floor" else "")),
-        Field[ReportSide](name, lambda side: measure_cell(side.measure(rate), spread=True, bare=True), number=True),
-        Field[ReportSide](
-            "Time of a step", lambda side: measure_cell(side.measure("step_time"), spread=True), number=True
-        ),
+        Field[ReportSide]("Side", lambda side: Cell(side.label, note=_FLOOR_MEANING if side.tone == "floor" else "")),
+        cell(rate),
+        cell("step_time"),
         Field[ReportSide]("Steps per run", lambda side: measure_cell(side.measure("steps")), number=True),
         Field[ReportSide]("Ratio", gain, number=True),
     )
@@ -69,10 +89,10 @@ def _table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
     return make_table(f"{name}, median and range over {runs} runs" if runs > 1 else name, fields, rows)
 
 
-def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> tuple[Text, ...]:
+def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> Iterator[Text]:
     limit, baseline = floor.measure("tokens_per_s"), sides[0].measure("tokens_per_s").value
     if not limit.value or not baseline:
-        return ()
+        return
     text = (
         f"With kernels that do nothing, the calls of {sides[0].label} still allow only "
         f"{phrase(limit.value, limit.unit)}: {ratio_text(limit.value / baseline)} its throughput is the most that "
@@ -82,7 +102,7 @@ def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> tuple[Text,
     if len(sides) > 1 and best and best > limit.value:
         ratio = ratio_text(best / limit.value)
         text += f" {sides[-1].label} passes that floor {ratio} because it makes fewer calls."
-    return (Text(text),)
+    yield Text(text)
 
 
 def _values(side: ReportSide, rate: str) -> tuple[float, ...]:
@@ -126,4 +146,99 @@ def _pairs_plot(report_input: ReportInput) -> IntervalChart | None:
     return IntervalChart(title, f"ratio over {baseline.label}", tuple(rows), log=_is_wide(rows), reference=1.0)
 
 
-PLUGIN = SectionPlugin("throughput", TITLE, 20, build)
+# ---------------------------------------------------------------- long steps
+
+_SideSpikes = tuple[ReportSide, Spikes]
+
+
+def _frequency(row: _SideSpikes) -> Cell:
+    every = row[1].every
+    return Cell(f"every {nth(every)}" if every else "irregularly", sort=every)
+
+
+_SPIKE_FIELDS = (
+    Field[_SideSpikes]("Run", lambda row: Cell(row[0].label)),
+    Field[_SideSpikes](
+        "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
+    ),
+    Field[_SideSpikes]("How often", _frequency),
+    Field[_SideSpikes]("Times the others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
+    Field[_SideSpikes]("Extra time, share of all", lambda row: share_cell(row[1].share), number=True),
+)
+
+
+@section("spikes", "Long steps", 33)
+def long_steps(report_input: ReportInput) -> Iterator[Block]:
+    """Steps that take much longer than the others, and the lines in which their extra time is."""
+    rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
+    if rows:
+        caption = "Steps of more than twice the median, and what they take beyond it"
+        notes = " ".join(f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines)
+        yield make_table(caption, _SPIKE_FIELDS, rows, notes)
+    for side, spikes in rows:
+        if spikes.lines:
+            yield _spike_lines(side, spikes)
+
+
+def _why_no_line(spikes: Spikes) -> str:
+    if not spikes.enough:
+        return f"{spikes.samples or 'no'} stack samples in long steps: too few to tell which lines"
+    return "no line stands out in the long steps: the machine, or more of the same work"
+
+
+def _spike_lines(side: ReportSide, spikes: Spikes) -> Table:
+    fields = (
+        Field[SpikeLine]("Line", lambda line: site_cell(line.site)),
+        Field[SpikeLine]("Share of the extra time", lambda line: share_cell(line.share), number=True),
+        Field[SpikeLine]("Share of all time", lambda line: share_cell(line.share * spikes.share), number=True),
+    )
+    note = f"From {spikes.samples:,} stack samples in long steps, compared with those in the others."
+    return make_table(f"{side.label}: lines with the extra time", fields, spikes.lines, note)
+
+
+# ---------------------------------------------------------------- outside of the measured steps
+
+_MAX_LINES = 3
+_PeriodLine = tuple[UnmeasuredPeriod, LineCost | None, bool]
+"""A period, one of its lines, and whether it is its first row, which names it."""
+_NO_LINE = "no stack sample in it"
+
+
+def _period(row: _PeriodLine) -> Cell:
+    name = PERIODS[row[0].period]
+    return Cell(name) if row[2] else Cell("", title=name)
+
+
+def _period_time(row: _PeriodLine) -> Cell:
+    return seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds)
+
+
+def _line_time(row: _PeriodLine) -> Cell:
+    if row[1] is None:
+        return missing_cell(_NO_LINE)
+    return Cell(phrase(row[1].seconds_per_step, "s"), sort=row[1].seconds_per_step)
+
+
+_PERIOD_FIELDS = (
+    Field[_PeriodLine]("Period", _period),
+    Field[_PeriodLine]("Time", _period_time, number=True),
+    Field[_PeriodLine]("Line", lambda row: site_cell(row[1].site if row[1] else None, _NO_LINE)),
+    Field[_PeriodLine]("In", lambda row: callee_cell(row[1]) if row[1] else missing_cell(_NO_LINE)),
+    Field[_PeriodLine]("Time there", _line_time, number=True),
+)
+
+
+@section("outside", "Before the first step and after the last", 34)
+def startup_teardown(report_input: ReportInput) -> Iterator[Block]:
+    """Start, warm-up, pauses and end with the lines that took most; nothing for a program that marks its own steps."""
+    for side in report_input.sides:
+        if periods := side.detailed.startup_teardown:
+            rows = [
+                (period, line, number == 0)
+                for period in periods
+                for number, line in enumerate(period.lines[:_MAX_LINES] or (None,))
+            ]
+            yield make_table(f"{side.label}: time outside of the measured steps", _PERIOD_FIELDS, rows)
+
+
+PLUGINS = (throughput, long_steps, startup_teardown)

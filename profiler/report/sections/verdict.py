@@ -8,11 +8,11 @@ from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
-from profiler.report.blocks import Block, Callout, Cell, Column, Group, Section, Stat, Stats, Table, Text
-from profiler.report.build import SectionPlugin
+from profiler.report.blocks import Block, Callout, Cell, Column, Group, Stat, Stats, Table, Text
+from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
 from profiler.report.sections.breakdown import share_bars
-from profiler.report.sections.idle import idle_summary
+from profiler.report.sections.device import idle_summary
 from profiler.report.sections.lines import compare_lines, compare_phases, top_lines
 from profiler.report.table import (
     compare_table,
@@ -26,66 +26,33 @@ from profiler.report.table import (
 )
 from profiler.report.text import NO_REASON, describe, host_state, mismatches
 
-TITLE = "Verdict"
 _HEADLINE = 120
 """Characters that read well in large type."""
 _TOP_LINES = 3
-KEY_MEASURES: Final = (
-    "tokens_per_s",
-    "device_utilization",
-    "syncs_per_step",
-    "h2d_per_step",
-    "d2h_per_step",
-    "allocations_per_step",
-    "host_cpu",
-    "loss",
-)
-_OTHER_MEASURES: Final = (
-    "step_time",
-    "device_utilization",
-    "syncs_per_step",
-    "h2d_per_step",
-    "d2h_per_step",
-    "would_sync_per_step",
-    "allocations_per_step",
-    "host_cpu",
-    "children_cpu",
-    "peak_memory",
-    "loss",
-    "accuracy",
-)
+_DEVICE: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
+_HOST: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
+_KEY_MEASURES: Final = ("tokens_per_s", *_DEVICE, "allocations_per_step", "host_cpu", "loss")
+_OTHER_MEASURES: Final = ("step_time", *_DEVICE, "would_sync_per_step", "allocations_per_step", *_HOST)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
 only those that were measured are shown."""
-_SINGLE_RUN_MEASURES: Final = (
-    "device_utilization",
-    "syncs_per_step",
-    "h2d_per_step",
-    "d2h_per_step",
-    "allocations_per_step",
-    "would_sync_per_step",
-    "host_cpu",
-    "children_cpu",
-    "peak_memory",
-    "loss",
-    "accuracy",
-)
+_SINGLE_RUN_MEASURES: Final = (*_DEVICE, "allocations_per_step", "would_sync_per_step", *_HOST)
 
 
-def build(report_input: ReportInput) -> Section:
+def _brief(report_input: ReportInput) -> Iterator[Block]:
+    yield from _head(report_input)
+    if not report_input.without_steps:
+        yield from (Text(_ratio_sentence(stat)) for stat in _ratio_stats(report_input))
+        yield from _tables(report_input)
+
+
+@section("verdict", "Verdict", 10, brief=_brief)
+def verdict(report_input: ReportInput) -> Iterator[Block]:
     """Verdict, key numbers, and the reason beside the change."""
-    sides, comparison = report_input.sides, report_input.comparison
-    first = (_verdict(report_input), *_warnings(report_input))
-    if report_input.is_attached or report_input.failed_before_first_step:
-        return Section("verdict", TITLE, first, brief=first)
-    if comparison is None:
-        table = key_table(sides[0])
-        stats = Stats(tuple(Stat(title, replace(cell, note="")) for title, cell in _key_numbers(sides[0])))
-        ratios: list[Stat] = []
-    else:
-        table = compare_table(report_input, _measures(report_input), "Before and after")
-        ratios = _ratio_stats(report_input)
-        stats = _comparison_stats(report_input, ratios)
-    tables = (table, *compare_phases(sides), *compare_lines(sides))
+    sides = report_input.sides
+    yield from _head(report_input)
+    if report_input.without_steps:
+        return
+    yield _stats(report_input)
     reason: tuple[Block, ...] = (
         Text(_reason(sides[0])),
         *share_bars(sides, "Host time of a step, as shares"),
@@ -95,12 +62,31 @@ def build(report_input: ReportInput) -> Section:
     several = len(sides) > 1
     columns = (
         (f"Why {sides[0].label} takes its time" if several else "Where the time goes", reason),
-        (f"What {sides[-1].label} changes" if several else "In numbers", tables),
+        (f"What {sides[-1].label} changes" if several else "In numbers", tuple(_tables(report_input))),
     )
     # the table of three or more sides needs the full width
-    groups = (Group(columns),) if len(sides) < 3 else tuple(Group((column,)) for column in columns)
-    sentences = tuple(Text(_ratio_sentence(stat)) for stat in ratios)
-    return Section("verdict", TITLE, (*first, stats, *groups), brief=(*first, *sentences, *tables))
+    yield from (Group(columns),) if len(sides) < 3 else (Group((column,)) for column in columns)
+
+
+def _tables(report_input: ReportInput) -> Iterator[Table]:
+    if report_input.comparison is None:
+        yield _key_table(report_input.sides[0])
+    else:
+        yield compare_table(report_input, _measures(report_input), "Before and after")
+    yield from compare_phases(report_input.sides)
+    yield from compare_lines(report_input.sides)
+
+
+def _head(report_input: ReportInput) -> Iterator[Callout]:
+    """The verdict, and what qualifies it: programs that ended early, sides that do not compare, a noisy machine."""
+    yield _verdict(report_input)
+    comparison, analysis = report_input.comparison, report_input.analysis
+    if comparison is not None:
+        yield from _comparison_warnings(comparison)
+    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
+        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
+    if load := noisy_machine(report_input):
+        yield Callout(load, "warning", "Noisy machine")
 
 
 def _verdict(report_input: ReportInput) -> Callout:
@@ -118,17 +104,6 @@ def _verdict(report_input: ReportInput) -> Callout:
     if len(verdict) <= _HEADLINE or not results.headline:
         return Callout(verdict, "verdict", measured)
     return Callout(results.headline, "verdict", measured, detail=verdict[len(results.headline) :].strip())
-
-
-def _warnings(report_input: ReportInput) -> Iterator[Callout]:
-    """What qualifies the verdict: programs that ended early, sides that are not comparable, a noisy machine."""
-    comparison, analysis = report_input.comparison, report_input.analysis
-    if comparison is not None:
-        yield from _comparison_warnings(comparison)
-    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
-        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
-    if load := noisy_machine(report_input):
-        yield Callout(load, "warning", "Noisy machine")
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
@@ -155,16 +130,15 @@ def _on_cpu(report_input: ReportInput) -> bool:
 def _measures(report_input: ReportInput) -> tuple[str, ...]:
     rate = report_input.rate
     if rate == RATES[0] and not _on_cpu(report_input):
-        return KEY_MEASURES
+        return _KEY_MEASURES
     return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))
 
 
-def _lines(report_input: ReportInput) -> tuple[Table, ...]:
+def _lines(report_input: ReportInput) -> Iterator[Table]:
     """For a single run without device idle time to explain: the lines that take most time."""
     analysis = report_input.analysis
-    if analysis is None or analysis.idle or not analysis.lines:
-        return ()
-    return (top_lines(report_input.sides[0], _TOP_LINES, categories=False),)
+    if analysis is not None and analysis.lines and not analysis.idle:
+        yield top_lines(report_input.sides[0], _TOP_LINES, categories=False)
 
 
 def _reason(side: ReportSide) -> str:
@@ -183,24 +157,23 @@ def _reason(side: ReportSide) -> str:
     return "Not known: neither a breakdown nor device idle time was recorded."
 
 
-def _ratio_stats(report_input: ReportInput) -> list[Stat]:
+def _ratio_stats(report_input: ReportInput) -> Iterator[Stat]:
     """The ratio of each side over the baseline."""
     over = f"over {report_input.sides[0].label}, {report_input.rate_phrase(report_input.rate)}"
-    return [
-        _ratio_stat(side, report_input.ratio(side.label, report_input.rate), over) for side in report_input.sides[1:]
-    ]
+    for side in report_input.sides[1:]:
+        cell = _ratio_cell(report_input.ratio(side.label, report_input.rate))
+        yield Stat(f"{side.label} {over}", cell, tone=side.tone)
 
 
-def _ratio_stat(side: ReportSide, ratio: Ratio | None, over: str) -> Stat:
-    title = f"{side.label} {over}"
+def _ratio_cell(ratio: Ratio | None) -> Cell:
     if ratio is None or ratio.value is None:
-        return Stat(title, missing_cell(ratio.reason if ratio else "no pair of runs was measured"), tone=side.tone)
+        return missing_cell(ratio.reason if ratio else "no pair of runs was measured")
     detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
     if ratio.low is not None and ratio.high is not None:
         detail = f"95% interval {factor(ratio.low)[0]} to {factor(ratio.high)[0]}, {ratio.n} pairs"
     if not ratio.different and not ratio.reason:
         detail = f"no difference seen: {detail}"
-    return Stat(title, Cell(*factor(ratio.value), sort=ratio.value, note=detail), tone=side.tone)
+    return Cell(*factor(ratio.value), sort=ratio.value, note=detail)
 
 
 def _ratio_sentence(stat: Stat) -> str:
@@ -209,11 +182,16 @@ def _ratio_sentence(stat: Stat) -> str:
     return f"{stat.label}: {stat.value.one_line()}{note}"
 
 
-def _comparison_stats(report_input: ReportInput, ratios: list[Stat]) -> Stats:
-    """The ratios, the last side's first; with two sides also the numbers behind them."""
+def _stats(report_input: ReportInput) -> Stats:
+    """Of a single run its key numbers; of a comparison the ratios, with two sides also the numbers behind them."""
     sides, rate = report_input.sides, report_input.rate
+    if report_input.comparison is None:
+        third = _known(sides[0], "device_utilization") or _waiting_for_data(sides[0])
+        rows = (_rate(sides[0]), _step_time(sides[0]), third)
+        return Stats(tuple(Stat(row[0], replace(row[1], note="")) for row in rows if row is not None))
+    stats = [*_ratio_stats(report_input)]
     if len(sides) > 2:
-        return Stats(tuple(reversed(ratios)))
+        return Stats(tuple(reversed(stats)))
     names = (rate, "device_utilization")
     if (rate != RATES[0] or _on_cpu(report_input)) and not any(side.has(names[1]) for side in sides):
         names = (rate, "step_time")
@@ -222,29 +200,19 @@ def _comparison_stats(report_input: ReportInput, ratios: list[Stat]) -> Stats:
         for side in sides:
             cell = measure_cell(side.measure(name), share=is_share(name), spread=several)
             title = f"{label(name)}, {side.label}" if several else label(name)
-            ratios = [*ratios, Stat(title, cell, tone=side.tone if several else "")]
-    return Stats(tuple(ratios))
+            stats.append(Stat(title, cell, tone=side.tone if several else ""))
+    return Stats(tuple(stats))
 
 
 _Row = tuple[str, Cell]
 
 
-def key_table(side: ReportSide) -> Table:
+def _key_table(side: ReportSide) -> Table:
     """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured."""
-    rows = (
-        _rate(side),
-        _step_time(side),
-        waiting_for_data(side),
-        *(_known(side, name) for name in _SINGLE_RUN_MEASURES),
-    )
+    measured = (_known(side, name) for name in _SINGLE_RUN_MEASURES)
+    rows = (_rate(side), _step_time(side), _waiting_for_data(side), *measured)
     columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
     return Table("Key measures", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
-
-
-def _key_numbers(side: ReportSide) -> Iterator[_Row]:
-    """The rate, the time of a step, and how busy the device was or how much the step waits for data."""
-    third = _known(side, "device_utilization") or waiting_for_data(side)
-    yield from (row for row in (_rate(side), _step_time(side), third) if row is not None)
 
 
 def _rate(side: ReportSide) -> _Row:
@@ -263,7 +231,7 @@ def _step_time(side: ReportSide) -> _Row | None:
     return f"{label('step_time')}, mean", replace(measure_cell(mean), note=note)
 
 
-def waiting_for_data(side: ReportSide) -> _Row | None:
+def _waiting_for_data(side: ReportSide) -> _Row | None:
     """Share of a step in which the training thread waits for data or makes it."""
     share = next((phase.share for phase in side.detailed.phases if phase.name == "data"), None)
     return None if share is None else ("Waiting for data", share_cell(share))
@@ -274,4 +242,4 @@ def _known(side: ReportSide, name: str) -> _Row | None:
     return None if measure.value is None else (label(name), measure_cell(measure, share=is_share(name)))
 
 
-PLUGIN = SectionPlugin("verdict", TITLE, 10, build)
+PLUGIN = verdict

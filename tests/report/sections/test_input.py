@@ -7,7 +7,7 @@ import re
 import pytest
 
 from profiler.analyse.model import RECEIVE, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, Analysis, InputPart, Measure
-from profiler.report.sections.input import conclusion
+from profiler.report.sections.breakdown import input_conclusion
 from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
@@ -34,7 +34,7 @@ def analysis(*parts: tuple[str, str, float], workers: int = 0, cores: int = 8) -
 
 
 def concluded(*parts: tuple[str, str, float], **options: int) -> str:
-    return conclusion(samples.sides(analysis(*parts, **options))[0])
+    return input_conclusion(samples.sides(analysis(*parts, **options))[0])
 
 
 IDLE, WAITS = ("worker", WAITING_FOR_INDEX, 0.6), ("main process", WAITING_FOR_WORKERS, 0.3)

@@ -29,7 +29,7 @@ def texts(row: tuple[Cell, ...]) -> list[str]:
 
 def test_many_lines_are_counted_that_are_left_out() -> None:
     many = tuple(replace(RUN.lines[1], site=Site("train.py", number, "f"), share=0.01) for number in range(40))
-    section = samples.build_section(lines.PLUGIN, replace(RUN, lines=many))
+    section = samples.build_section(lines.lines, replace(RUN, lines=many))
     [table] = tables(section.blocks)
     assert len(table.rows) == 25
     assert "15 more lines share 15.0% of the step" in table.note
@@ -39,7 +39,7 @@ def test_few_samples_are_said_to_be_a_hint() -> None:
     notes = []
     for number in (16, 30):
         section = samples.build_section(
-            lines.PLUGIN, replace(RUN, lines=tuple(replace(line, samples=number) for line in RUN.lines))
+            lines.lines, replace(RUN, lines=tuple(replace(line, samples=number) for line in RUN.lines))
         )
         notes += [table.note for table in tables(section.blocks)]
     assert notes[0].startswith("Only 48 stack samples (50 needed")

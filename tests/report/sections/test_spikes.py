@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from profiler.report.blocks import Table
-from profiler.report.sections.spikes import PLUGIN
+from profiler.report.sections.throughput import long_steps
 from tests.report import hook_samples, samples
 
 
 def table(**changes: Any) -> Table:
     spikes = replace(hook_samples.SPIKES, lines=(), **changes)
-    section = samples.build_section(PLUGIN, replace(samples.analysis(), spikes=spikes))
+    section = samples.build_section(long_steps, replace(samples.analysis(), spikes=spikes))
     return next(block for block in section.blocks if isinstance(block, Table))
 
 

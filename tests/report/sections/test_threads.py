@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.report.blocks import Items, Table
-from profiler.report.sections.threads import PLUGIN
+from profiler.report.sections.lines import threads
 from profiler.run.model import RunInfo, Site
 from tests.fakes.sentences import verdict
 from tests.report import samples
@@ -36,7 +36,7 @@ def analysis(*doings: ThreadActivity) -> Analysis:
 
 
 def test_a_sentence_names_the_line_its_text_and_what_else() -> None:
-    section = samples.build_section(PLUGIN, analysis(WAITING))
+    section = samples.build_section(threads, analysis(WAITING))
     (items,) = (block for block in section.blocks if isinstance(block, Items))
     assert items.items[0] == (
         "rank 0 (7): waiting for data 62% of the time at …/u/train.py:44: for batch in loader: [in queue.Queue.get]; "
@@ -51,7 +51,7 @@ def test_the_lines_have_their_own_shares_and_the_sentence_that_of_its_line() -> 
         LineCost(WAITING.site, "queue.Queue.get", 5.5, 0.55, 0.5, 0.6, 110, states),
         LineCost(Site("/data/u/train.py", 9, "log"), "", 1.0, 0.1, 0.06, 0.15, 20, {ThreadState.TORCH: 1.0}),
     )
-    section = samples.build_section(PLUGIN, analysis(replace(WAITING, lines=lines)))
+    section = samples.build_section(threads, analysis(replace(WAITING, lines=lines)))
     items, table, _ = section.blocks
     assert isinstance(items, Items)
     assert "waiting for data 62% of the time, 45% at …/u/train.py:44: for batch" in items.items[0]

@@ -1,0 +1,195 @@
+"""The device: utilisation over time, what a step asks of it, what left it idle, and the lines behind that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from profiler.analyse.model import CallSite, HostState, IdleBlame, Series, Topic
+from profiler.core.metrics import PER_STEP, find_metric, in_order
+from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
+from profiler.report.build import section
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.sections.breakdown import share_bars
+from profiler.report.table import (
+    Field,
+    compare_table,
+    count_cell,
+    make_table,
+    percent,
+    quantity,
+    seconds_cell,
+    share_cell,
+    site_cell,
+)
+from profiler.report.text import host_state
+
+# ---------------------------------------------------------------- utilisation
+
+_LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
+"""Series that are no utilisation: what a model learns."""
+_SHARE_UNITS = frozenset({"1", "", "share"})
+_PERCENT_UNITS = frozenset({"%", "percent"})
+_UNIT_ORDER = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
+_MAX_CURVES = 6
+"""More lines in one panel cannot be told apart."""
+
+
+@section("utilisation", "Utilisation over time", 40)
+def utilisation(report_input: ReportInput) -> Iterator[Block]:
+    """A figure for each unit that was sampled: small plots with the same axes, one per side."""
+    by_side = [(side, _series(side)) for side in report_input.sides]
+
+    def position(unit: str) -> tuple[int, str]:
+        last = len(_UNIT_ORDER) + (not unit.endswith("/s"))
+        return (_UNIT_ORDER.index(unit) if unit in _UNIT_ORDER else last, unit)
+
+    for unit in sorted({item.unit for _, series in by_side for item in series}, key=position):
+        yield _lines([(side, [item for item in series if item.unit == unit]) for side, series in by_side], unit)
+    for side, series in by_side:
+        if not series:
+            reason = "no step was measured over which it could be drawn"
+            yield NotMeasured(f"utilisation over time of {side.label}", reason)
+
+
+def _series(side: ReportSide) -> list[Series]:
+    """Series of the first light run that was sampled, else of the breakdown pass."""
+    for analysis in (*side.runs, side.detailed):
+        if series := [item for item in analysis.series if item.name not in _LEARNING and len(item.times) > 1]:
+            return series
+    return []
+
+
+def _lines(by_side: list[tuple[ReportSide, list[Series]]], unit: str) -> Lines:
+    by_side = [(side, series[:_MAX_CURVES]) for side, series in by_side if series]
+    names = list(dict.fromkeys(item.name for _, series in by_side for item in series))
+    is_share = unit in _SHARE_UNITS or unit in _PERCENT_UNITS
+    scale, shown = (100.0 if unit in _SHARE_UNITS else 1.0, "%") if is_share else _scale(unit, by_side)
+
+    def curve(side: ReportSide, item: Series) -> Curve:
+        tone = side_tone(names.index(item.name)) if len(names) > 1 else side.tone
+        return Curve(_label(item.name), tone, item.times, tuple(scale * value for value in item.values))
+
+    panels = tuple(Panel(side.label, tuple(curve(side, item) for item in series)) for side, series in by_side)
+    return Lines(", ".join(map(_label, names)), "seconds", shown, panels, y_max=100.0 if is_share else None)
+
+
+def _scale(unit: str, by_side: Iterable[tuple[ReportSide, list[Series]]]) -> tuple[float, str]:
+    """A factor, and the unit after it: an axis of bytes is in MB or GB."""
+    largest = max(max(item.values) for _, series in by_side for item in series)
+    if unit not in {"bytes", "s"} or not largest:
+        return 1.0, unit
+    number, shown = quantity(largest, unit)
+    return float(number.replace(",", "")) / largest, shown
+
+
+def _label(name: str) -> str:
+    metric = find_metric(name)
+    return metric.label if metric else name.replace("_", " ")
+
+
+# ---------------------------------------------------------------- counters
+
+
+@section("counters", "Counters per step", 50)
+def counters(report_input: ReportInput) -> Iterator[Block]:
+    """One table of syncs, copies, bytes, allocations and launches; without a queue, of those that there are."""
+    sides = report_input.sides
+    names = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
+    if report_input.has_no_queue:
+        names = {name for name in names if sides[0].has(name)}
+    if names:
+        note = "Counted, not sampled: every call of the measured steps is in these numbers."
+        yield compare_table(report_input, in_order(names), "Calls and bytes per step", note=note)
+    elif not report_input.has_no_queue:
+        yield NotMeasured("counters per step", "the program's device counts nothing")
+
+
+# ---------------------------------------------------------------- idle time
+
+_SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site))
+_SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
+_IDLE_FIELDS = (
+    Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=blame.category)),
+    _SITE,
+    _SHARE,
+    Field[IdleBlame]("Idle per step", lambda blame: seconds_cell(blame.seconds_per_step), number=True),
+    Field[IdleBlame]("Gaps per step", lambda blame: count_cell(blame.gaps_per_step), number=True),
+)
+_BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
+_MAX_CAUSES, _BRIEF_CAUSES = 12, 3
+
+
+def idle_summary(side: ReportSide) -> Iterator[Table]:
+    """The largest causes of device idle time with their lines; nothing where none is known."""
+    # the share of recording is in the full table: the first screen is about the program
+    causes = [row for row in side.detailed.idle if row.state is not HostState.RECORDING]
+    if causes:
+        recording = sum(row.share_of_wall for row in side.detailed.idle if row.state is HostState.RECORDING)
+        note = f"The recorder's own {percent(recording)} left out." if recording else ""
+        caption = f"{side.label}: largest causes of device idle time{side.source_note}"
+        yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note)
+
+
+@section("idle", "What left the device idle", 60, brief=lambda report_input: idle_summary(report_input.sides[0]))
+def idle(report_input: ReportInput) -> Iterator[Block]:
+    """The device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
+    sides = report_input.sides
+    if report_input.has_no_queue and not sides[0].detailed.idle:
+        return
+    yield from share_bars(sides, "Device time of a step, as shares", device=True)
+    for side in sides:
+        causes, remaining = side.detailed.idle, side.detailed.idle[_MAX_CAUSES:]
+        if not causes:
+            topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
+            yield side.not_measured("device idle time", *topics, otherwise=otherwise)
+            continue
+        share = percent(sum(blame.share_of_wall for blame in remaining))
+        note = f"{len(remaining)} more lines share {share} of the wall time." if remaining else ""
+        total = percent(sum(blame.share_of_wall for blame in causes))
+        caption = f"{side.label}: device idle {total} of the wall time{side.source_note}"
+        yield make_table(caption, _IDLE_FIELDS, causes[:_MAX_CAUSES], note)
+
+
+# ---------------------------------------------------------------- device calls
+
+_WOULD_SYNC = "would_sync"
+_MAX_CALL_SITES = 15
+
+
+def _operation(row: CallSite) -> Cell:
+    if not row.operation:
+        return Cell(row.kind)
+    return Cell(row.operation, note="" if row.kind == _WOULD_SYNC else row.kind.replace("_", " "))
+
+
+_CALL_FIELDS = (
+    Field[CallSite]("Line", lambda row: site_cell(row.site)),
+    Field[CallSite]("Operation", _operation),
+    Field[CallSite]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
+    Field[CallSite]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[CallSite]("Blocked per step", lambda row: seconds_cell(row.blocked_per_step), number=True),
+    Field[CallSite](
+        "Bytes per step", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True
+    ),
+)
+
+
+@section("hot", "Device calls by line", 70)
+def call_sites(report_input: ReportInput) -> Iterator[Block]:
+    """What each line of the program's code asked of the device, and what that cost; nothing where it has no queue."""
+    if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
+        return
+    for side in report_input.sides:
+        rows = side.detailed.call_sites
+        if not rows:
+            otherwise = "no call with a line of the program's own was recorded"
+            yield side.not_measured("device calls by line", Topic.CALL_SITES, otherwise=otherwise)
+            continue
+        note = f"{len(rows) - _MAX_CALL_SITES} more lines are left out." if len(rows) > _MAX_CALL_SITES else ""
+        on_cpu = all(row.kind == _WOULD_SYNC for row in rows)
+        caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
+        fields = _CALL_FIELDS[:4] if on_cpu else _CALL_FIELDS
+        yield make_table(f"{side.label}: {caption}", fields, rows[:_MAX_CALL_SITES], note)
+
+
+PLUGINS = (utilisation, counters, idle, call_sites)

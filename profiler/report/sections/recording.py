@@ -1,0 +1,200 @@
+"""The recording itself: its timeline, the environment of each side, the method, warnings, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from profiler.analyse.model import Missing, Topic
+from profiler.core import metrics
+from profiler.core.facts import fact_rows, stated_device
+from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text, TraceBlock
+from profiler.report.build import section
+from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
+from profiler.report.sections.breakdown import slowdown_note
+from profiler.report.table import Field, make_table, missing_cell, seconds_cell
+from profiler.report.text import describe, missing_name
+from profiler.run.model import CollectorStatus, RunInfo
+
+T = TypeVar("T")
+
+# ---------------------------------------------------------------- the timeline
+
+_BUTTON = (
+    "This page holds {window}, and sends nothing by itself. When you choose the button, your browser loads the page "
+    "ui.perfetto.dev from the network and hands the trace to it in a tab of its own, where it stays: Perfetto works in "
+    "the browser and uploads nothing by itself. It may ask first whether you trust the page that the trace comes from."
+)
+_EXPORT = (
+    "python -m profiler export RUN writes the whole timeline as a file, to be opened with the button "
+    "'Open trace file' of ui.perfetto.dev."
+)
+
+
+@section("timeline", "Timeline", 85)
+def timeline(report_input: ReportInput) -> Iterator[Block]:
+    """A button for each side whose detailed run has a timeline; nothing for a run whose timeline was not asked for."""
+    if report_input.analysis is not None and report_input.analysis.timeline is None:
+        return
+    for side in report_input.sides:
+        excerpt = side.detailed.timeline
+        if excerpt is not None and excerpt.data:
+            caption = f"{side.label}: {excerpt.window}"
+            yield TraceBlock(caption, caption, excerpt.data, _BUTTON.format(window=excerpt.window), _EXPORT)
+        elif side.detail is None:
+            yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
+        else:
+            why = "none was put into this report" if excerpt is None else describe(excerpt.reason)
+            yield NotMeasured(f"timeline of {side.label}", f"{why}; python -m profiler export RUN writes it")
+
+
+# ---------------------------------------------------------------- the environment
+
+_DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
+"""Facts that the row of the device shows."""
+
+
+@section("environment", "Environment", 100)
+def environment(report_input: ReportInput) -> Iterator[Block]:
+    """What differs between the sides, their commands, and what they share."""
+    comparison = report_input.comparison
+    if comparison is None:
+        yield _name_value_table("This run", _environment_rows(report_input.sides[0].info))
+        return
+    if comparison.differences:
+        columns = (Column("Differs"), *(Column(side.label, tone=side.tone) for side in report_input.sides))
+        rows = tuple((Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values))
+        yield Table("What differs between the sides", columns, rows)
+    else:
+        yield Text("No difference between the environments of the sides was seen.")
+    commands = [(side.label, side.command) for side in comparison.sides if side.command]
+    if commands:
+        rows = tuple((Cell(name), Cell(command, code=True)) for name, command in commands)
+        yield Table("Commands", (Column("Side"), Column("Command")), rows)
+    if comparison.environment:
+        yield _name_value_table("The same on all sides", comparison.environment)
+    elif comparison.sides and comparison.sides[0].runs:
+        side = comparison.sides[0]
+        yield _name_value_table(f"Environment of {side.label}", _environment_rows(side.runs[0].info))
+
+
+def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:
+    cells = tuple((Cell(name), Cell(value)) for name, value in rows if value.strip())
+    return Table(caption, (Column("What"), Column("Value")), cells)
+
+
+def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
+    """What a manifest states about the machine and the program, name and value."""
+    facts = {name: value for name, value in info.facts.items() if name not in _DEVICE_FACTS}
+    return (
+        ("device", stated_device(info.facts, info.devices)),
+        ("command", " ".join(info.argv)),
+        ("state", info.state),
+        ("level", info.level),
+        ("started", info.started_at),
+        ("git commit", info.git_commit or "not in a git checkout"),
+        *fact_rows(info.host).items(),
+        *((f"GPU {index}", str(device.get("name", "unnamed"))) for index, device in enumerate(info.devices)),
+        *fact_rows(facts).items(),
+        *((f"{name} version", version) for name, version in info.versions.items()),
+    )
+
+
+# ---------------------------------------------------------------- the method
+
+_Statuses = list[tuple[str, CollectorStatus]]
+"""Statuses of a collector in the same state, with the labels of their sides."""
+_COUNTED_FROM = 3
+"""More gaps than this with the same reason are counted."""
+
+
+@section("method", "Method and warnings", 110)
+def method(report_input: ReportInput) -> Iterator[Block]:
+    """How it was measured, warnings about the recordings, what could not be measured, and the collectors."""
+    sides, comparison = report_input.sides, report_input.comparison
+    sentences = [*(map(describe, comparison.method) if comparison else ()), slowdown_note(sides)]
+    warnings = [(side.label, text) for side in sides for text in (*group_warnings(side.warnings()), *_noise(side))]
+    gaps = _merge_sides([(side.label, gap) for side in sides for gap in side.missing()], len(sides))
+    if comparison is None:
+        gap_texts = list(_group_by_reason(gap for _, gap in gaps))
+    else:
+        gap_texts = [f"{prefix}{missing_name(g)}: not measured: {describe(g.reason)}" for prefix, g in gaps]
+    lists = {
+        "How it was measured": list(filter(None, sentences)),
+        "Warnings": [f"{prefix}{text}" for prefix, text in _merge_sides(warnings, len(sides))],
+        "What could not be measured": gap_texts,
+    }
+    blocks: list[Block] = [Items(tuple(items), title) for title, items in lists.items() if items]
+    blocks += _collectors_table(sides)
+    yield from blocks or (NotMeasured("the method", "these runs have no description of it"),)
+
+
+def _group_by_reason(gaps: Iterable[Missing]) -> Iterator[str]:
+    """Each reason once, with what it is the reason for. The longest groups come last: a run without a device lacks a
+    dozen measures for one reason."""
+    groups: dict[str, list[Missing]] = {}
+    for gap in gaps:
+        groups.setdefault(describe(gap.reason), []).append(gap)
+    for reason, items in sorted(groups.items(), key=lambda group: len(group[1]) > _COUNTED_FROM):
+        same = len({item.topic for item in items}) == 1 and items[0].topic is not Topic.MEASURE
+        names = ", ".join([_gap_name(items[0]), *(item.item if same else _gap_name(item) for item in items[1:])])
+        counted = len(items) > _COUNTED_FROM
+        yield f"{f'{len(items)} measures not measured ({names})' if counted else f'{names}: not measured'}: {reason}"
+
+
+def _gap_name(gap: Missing) -> str:
+    is_measure = gap.topic is Topic.MEASURE and ("_" in gap.item or metrics.find_metric(gap.item))
+    return metrics.label(gap.item) if is_measure else missing_name(gap)
+
+
+def _noise(side: ReportSide) -> Iterator[str]:
+    """A breakdown pass that was faster than the light runs: these differ by more than recording costs."""
+    if side.slowdown is not None and side.slowdown.value is not None and side.slowdown.value < 1:
+        yield (
+            f"the breakdown pass was not slower than the light runs ({side.slowdown.value:.2f}×): runs of this side "
+            "differ by more than recording costs, so how much it slows them down is not known"
+        )
+
+
+def _merge_sides(labelled: Iterable[tuple[str, T]], sides: int) -> tuple[tuple[str, T], ...]:
+    """Each item once, after the labels of the sides that have it; no label where all of them do."""
+    labels_of_items: dict[T, dict[str, None]] = {}
+    for label, item in labelled:
+        labels_of_items.setdefault(item, {})[label] = None
+    return tuple(
+        ("" if len(labels) == sides else f"{', '.join(labels)}: ", item) for item, labels in labels_of_items.items()
+    )
+
+
+def _collectors_table(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
+    """The state of each collector; those of several runs in the same state share a row, their records added up."""
+    groups: dict[tuple[str, str, str], _Statuses] = {}
+    for side in sides:
+        for analysis in side.analyses():
+            for status in analysis.info.collectors:
+                groups.setdefault((status.name, status.state, status.reason), []).append((side.label, status))
+
+    def name(row: _Statuses) -> Cell:
+        labels = dict.fromkeys(label for label, _ in row)
+        return Cell(row[0][1].name, note="" if len(labels) == len(sides) else ", ".join(labels))
+
+    def number(value: int) -> Cell:
+        return Cell(f"{value:,}", sort=value)
+
+    def cost(row: _Statuses) -> Cell:
+        costs = [status.cost_s for _, status in row if status.cost_s is not None]
+        return seconds_cell(sum(costs)) if len(costs) == len(row) else missing_cell("not every run counted this cost")
+
+    fields = (
+        Field[_Statuses]("Collector", name),
+        Field[_Statuses]("State", lambda row: Cell(row[0][1].state, note=row[0][1].reason)),
+        Field[_Statuses]("Runs", lambda row: number(len(row)), number=True),
+        Field[_Statuses]("Records", lambda row: number(sum(status.records for _, status in row)), number=True),
+        Field[_Statuses]("Dropped", lambda row: number(sum(status.dropped for _, status in row)), number=True),
+        Field[_Statuses]("CPU time of the collector", cost, number=True),
+    )
+    if groups:
+        yield make_table("Collectors, all runs together", fields, groups.values())
+
+
+PLUGINS = (timeline, environment, method)
