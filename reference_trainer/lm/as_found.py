@@ -14,26 +14,15 @@ import numpy as np
 from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import decode_token, modulate, recurrent_step, reward
-from reference_trainer.lm.chunks import sample_chars
-from reference_trainer.lm.corpus import Corpus, Samples
+from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.model import ModelConfig, Weights
-from reference_trainer.lm.tokenizer import Tokenizer
 
 
 def train(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    device: Device,
-    config: ModelConfig,
-    weights: Weights,
-    *,
-    chunks: int,
-    tokens_per_chunk: int = 3000,
-    samples_per_chunk: int = 8,
+    text: ChunkedText, device: Device, config: ModelConfig, weights: Weights, *, chunks: int
 ) -> Iterator[tuple[float, list[int]]]:
-    """Run the model over so many chunks of the corpus; yields each chunk's 0/1 loss and its predicted ids."""
+    """Run the model over so many chunks of the text; yields each chunk's 0/1 loss and its predicted ids."""
     width, vocabulary = config.width, config.vocabulary
-    samples = Samples(corpus, sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk), samples_per_chunk)
     table = weights.embedding.astype(device.real)  # stays on the host
     layers, bias, readout_weight, decoder, decoder_bias = (
         device.upload(np.ascontiguousarray(array, device.real))
@@ -47,9 +36,9 @@ def train(
 
     for number in range(chunks):
         ids: list[int] = []
-        for text in samples.chunk(number):
-            ids += tokenizer.encode(text)  # one call a sample, in the thread that launches
-        ids = ids[: tokens_per_chunk + 1]
+        for sample in text.samples.chunk(number):
+            ids += text.tokenizer.encode(sample)  # one call a sample, in the thread that launches
+        ids = ids[: text.tokens_per_chunk + 1]
         predicted: list[int] = []
         for current, target in pairwise(ids):
             # a fresh vector on the host, an allocation on the device, a copy

@@ -16,30 +16,21 @@ import numpy as np
 from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import accumulate, embed, modulate, scan, score
-from reference_trainer.lm.corpus import Corpus
+from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
 from reference_trainer.lm.pipeline import QUIET_CHUNKS
 from reference_trainer.lm.result import IN_FLIGHT
-from reference_trainer.lm.tokenizer import Tokenizer
 
 
 def train(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    device: Device,
-    config: ModelConfig,
-    weights: Weights,
-    *,
-    chunks: int,
-    tokens_per_chunk: int = 3000,
-    samples_per_chunk: int = 8,
+    text: ChunkedText, device: Device, config: ModelConfig, weights: Weights, *, chunks: int
 ) -> Iterator[tuple[float | None, Any]]:
-    """Run the model over so many chunks of the corpus.
+    """Run the model over so many chunks of the text.
 
     Yields the mean 0/1 loss when it is read, else None, and the buffer of the last submitted chunk's predicted ids.
     """
-    width, vocabulary, rows = config.width, config.vocabulary, tokens_per_chunk
+    width, vocabulary, rows = config.width, config.vocabulary, text.tokens_per_chunk
     table, bias, readout_weight, decoder, decoder_bias, *layers = (
         device.upload(np.ascontiguousarray(array, device.real))
         for array in (
@@ -60,7 +51,7 @@ def train(
         device.wait(ticket)  # the one sync of a chunk
         return float(metrics[0]) / covered if covered else None
 
-    with closing(ParallelChunks(corpus, tokenizer, tokens_per_chunk, samples_per_chunk)) as source:
+    with closing(ParallelChunks(text)) as source:
         for number in range(chunks):
             chunk = source.ids(number)  # tokenized in background threads meanwhile
             tokens, slot, position = len(chunk) - 1, number % IN_FLIGHT, number % QUIET_CHUNKS

@@ -10,9 +10,7 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import Source, sample_chars
-from reference_trainer.lm.corpus import Corpus, Samples
-from reference_trainer.lm.tokenizer import Tokenizer
+from reference_trainer.lm.chunks import ChunkedText, Source
 
 SHARE: Final = 0.05
 """Share of a corpus's chunks, the last ones, that is held out."""
@@ -35,16 +33,15 @@ class Split:
         return range(self.training, self.training + self.held_out)
 
 
-def split(corpus: Corpus, tokenizer: Tokenizer, tokens_per_chunk: int, samples_per_chunk: int) -> Split:
-    """The split of a corpus into chunks of that size; it depends on nothing else.
+def split(text: ChunkedText) -> Split:
+    """The split of a text's chunks; it depends on nothing else.
 
-    :raises TrainerError: the corpus has fewer than two whole chunks.
+    :raises TrainerError: the text has fewer than two whole chunks.
     """
-    chars = sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk)
-    chunks = Samples(corpus, chars, samples_per_chunk).epoch_length // samples_per_chunk
+    chunks = text.samples.epoch_length // text.samples_per_chunk
     if chunks < 2:
         raise TrainerError(
-            f"corpus {corpus.name} is one chunk of {tokens_per_chunk} tokens: none is left to be held out; "
+            f"corpus {text.corpus.name} is one chunk of {text.tokens_per_chunk} tokens: none is left to be held out; "
             "give more text, or less --tokens-per-chunk"
         )
     held_out = max(1, round(SHARE * chunks))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference_trainer.lm.chunks import join
+from reference_trainer.lm.corpus import Samples
 from reference_trainer.lm.tokenizer import TRAINING_CHARS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def train(texts: Sequence[str], vocab_size: int, threads: int) -> Tokenizer:
     Threads are of the process: the first call decides.
     """
     os.environ.setdefault(_SHARED_THREADS, str(threads))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it says on stderr what it decided
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it prints on stderr what it decided
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.Unigram())
@@ -46,25 +46,21 @@ def train(texts: Sequence[str], vocab_size: int, threads: int) -> Tokenizer:
 
 
 class HuggingFaceChunks:
-    """The same text chunk by chunk, as the ids of another model: nothing is cut off, so that no text is left out.
+    """The chunks of a text as the ids of another model: nothing is cut off, so that no text is left out."""
 
-    :param texts: gives the samples of a chunk.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, texts: Callable[[int], list[str]], *, batch: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, samples: Samples, *, batch: bool) -> None:
         self._tokenizer = tokenizer
-        self._texts = texts
+        self._samples = samples
         self._batch = batch
 
     def ids(self, index: int) -> np.ndarray:
         """Token ids of chunk `index`, int32 (T + 1,)."""
-        texts = self._texts(index)
-        if self._batch:  # without the offsets of tokens in the text, which nobody asks for
+        texts = self._samples.chunk(index)
+        if self._batch:  # without the offsets of tokens in the text, which nobody needs
             pieces = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         else:
             pieces = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        arrays = [np.array(piece.ids, np.int32) for piece in pieces]
-        return join(arrays, sum(map(len, arrays)))
+        return np.concatenate([np.array(piece.ids, np.int32) for piece in pieces])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""

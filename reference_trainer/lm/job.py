@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_trainer.devices import kind_of
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import Chunks, Source
+from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.settings import UNUSED, Settings
-from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
+from reference_trainer.lm.tokenizer import train_or_load
 from reference_trainer.performance import PerformanceConfig, refuse
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class Job:
     """Names of the fixes."""
     chosen: Plan
     config: ModelConfig
-    corpus: Corpus
-    tokenizer: Tokenizer
+    text: ChunkedText
 
     @property
     def label(self) -> str:
@@ -66,7 +65,13 @@ def prepare(settings: Settings) -> Job:
         optimizer(settings)  # better refused before the text is read
     config = preset(settings.preset)
     corpus = load_corpus(settings.corpus)
-    return Job(settings, names, chosen, config, corpus, train_or_load(corpus, config.vocabulary))
+    return Job(settings, names, chosen, config, chunked_text(settings, corpus, config))
+
+
+def chunked_text(settings: Settings, corpus: Corpus, config: ModelConfig) -> ChunkedText:
+    """The corpus with its tokenizer, to be cut as the settings say."""
+    tokenizer = train_or_load(corpus, config.vocabulary)
+    return ChunkedText(corpus, tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
 
 
 def check_performance(config: PerformanceConfig, kind: str) -> None:
@@ -98,9 +103,9 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "fixes": list(job.names),
         "device": device.kind,
         "device_label": device.label,
-        "corpus": job.corpus.name,
-        "corpus_sha256": job.corpus.sha256,
-        "tokenizer": job.tokenizer.fingerprint,
+        "corpus": job.text.corpus.name,
+        "corpus_sha256": job.text.corpus.sha256,
+        "tokenizer": job.text.tokenizer.fingerprint,
         "preset": settings.preset,
         "model": asdict(job.config),
         "tokens_per_chunk": settings.tokens_per_chunk,
@@ -113,22 +118,19 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
     }
 
 
-def open_source(settings: Settings, chosen: Plan, corpus: Corpus, tokenizer: Tokenizer) -> Source:
+def open_source(job: Job) -> Source:
     """The same chunks whatever the plan; to be closed.
 
     :raises TrainerError: a text too short for a chunk, or shards that do not fit.
     """
-    tokens, samples = settings.tokens_per_chunk, settings.samples_per_chunk
+    settings, chosen, text = job.settings, job.chosen, job.text
     if chosen.tokenize == "shards":
         from reference_trainer.lm.shard_writer import ensure_shards
-        from reference_trainer.lm.shards import ShardChunks, planned_index
+        from reference_trainer.lm.shards import ShardChunks
 
-        directory = ensure_shards(corpus, tokenizer, tokens, samples, settings.shards)
-        planned = planned_index(corpus, tokenizer, tokens, samples)
-        return ShardChunks(directory, planned, tokens, samples, verbose=settings.verbose)
+        return ShardChunks(ensure_shards(text, settings.shards), text, verbose=settings.verbose)
     if chosen.parallel_tokenize:
         from reference_trainer.lm.parallel_tokenize import ParallelChunks
 
-        return ParallelChunks(corpus, tokenizer, tokens, samples, verbose=settings.verbose)
-    batch = chosen.tokenize == "batch"
-    return Chunks(corpus, tokenizer, tokens, samples, batch=batch, verbose=settings.verbose)
+        return ParallelChunks(text, verbose=settings.verbose)
+    return Chunks(text, batch=chosen.tokenize == "batch", verbose=settings.verbose)

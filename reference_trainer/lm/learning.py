@@ -25,8 +25,8 @@ def origin(job: Job) -> Origin:
     """The origin that this run's checkpoints state."""
     return Origin(
         model=asdict(job.config),
-        corpus_sha256=job.corpus.sha256,
-        tokenizer=job.tokenizer.fingerprint,
+        corpus_sha256=job.text.corpus.sha256,
+        tokenizer=job.text.tokenizer.fingerprint,
         tokens_per_chunk=job.settings.tokens_per_chunk,
         samples_per_chunk=job.settings.samples_per_chunk,
         optimizer=asdict(optimizer(job.settings)),
@@ -70,7 +70,7 @@ class Learning:
         settings = job.settings
         self._job = job
         self._device = device
-        self._split = split(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
+        self._split = split(job.text)
         self.goal = goal_of(source, self._split, settings.tokens_per_chunk, job.config.vocabulary)
         self._every = EVALUATE_EVERY if settings.evaluate_every is None else settings.evaluate_every
         self._optimizer = optimizer(settings)

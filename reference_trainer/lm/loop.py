@@ -32,18 +32,19 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
     say = progress or _silent
     job, history = prepare(settings), History(settings.metrics)
     options = {"blocking_wait": job.chosen.blocking_wait, "empty_kernels": settings.empty_kernels}
-    if job.corpus.skipped:
-        say(f"skipped {job.corpus.skipped} broken lines of {job.corpus.name}; the first: {job.corpus.first_skipped}")
+    corpus = job.text.corpus
+    if corpus.skipped:
+        say(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}")
     with ExitStack() as stack:
         checkpoints = stack.enter_context(_checkpoints(job))
-        source = stack.enter_context(closing(open_source(settings, job.chosen, job.corpus, job.tokenizer)))
+        source = stack.enter_context(closing(open_source(job)))
         device = stack.enter_context(closing(open_device(settings.device, **options)))
         if device.kind == "cuda" and settings.performance.changed:
             apply(settings.performance, device.kind)
         marks.describe(**facts(job, device))
         if device.note:
             say(device.note)
-        say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {job.corpus.name}")
+        say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {corpus.name}")
         if not job.chosen.learn:
             weights = initial_weights(job.config, settings.seed)
             forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.chosen)

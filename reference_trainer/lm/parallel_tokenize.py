@@ -1,6 +1,6 @@
 """Chunks that are tokenized in the background, while the device works on those before them.
 
-Threads and not processes: SentencePiece gives up the GIL while it encodes, and with ids that come back as arrays little
+Threads and not processes: SentencePiece releases the GIL while it encodes, and with ids that come back as arrays little
 is left that needs it. Threads start at once, no chunk crosses a pipe, and none outlives the trainer. One of them is
 ours: a single worker is that one; more are the library's, since several of ours would wait for the GIL (docs/log.md).
 """
@@ -10,21 +10,18 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from profiler import marks
-from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import checked, join, sample_chars, say
-from reference_trainer.lm.corpus import Corpus, Samples
-from reference_trainer.lm.tokenizer import Tokenizer, library_threads
+from reference_trainer.lm.chunks import ChunkedText, check_length, print_duration, worker_result
+from reference_trainer.lm.tokenizer import library_threads
 
-AHEAD: Final = 16
-"""Chunks that are tokenized ahead of the requested one; with 3,000 tokens each they take 200 kB."""
 GROUP: Final = 4
-"""Chunks of a task: handing one over costs the thread that asks some 10 µs."""
+"""Consecutive chunks of a task: a task costs the requesting thread some 10 µs."""
+AHEAD: Final = 4
+"""Groups that are tokenized ahead of the requested one: 16 chunks, 200 kB where each has 3,000 tokens."""
 MOST_WORKERS: Final = 4
 """More would wait for our thread: what it does between two calls is some 15% of one worker's time in them."""
 
@@ -39,109 +36,65 @@ def default_workers() -> int:
     return min(MOST_WORKERS, max(1, available_cores() - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Consecutive chunks of one call."""
-
-    first: int
-    chunks: tuple[np.ndarray, ...]
-    took: float
-    """ms a chunk, in the worker."""
-
-
 class ParallelChunks:
     """The same chunks as those of `Chunks`, tokenized in advance. Close it: it holds threads.
 
-    Chunks are expected to be asked for in order; any other is right too, but then it is waited for. The threads begin
-    with the first chunk asked for, after `close` too.
+    Chunks are expected to be requested in order; any other chunk is tokenized while the caller waits. The threads start
+    with the first request, also after `close`.
 
     :param workers: threads that tokenize; None: `default_workers()`.
-    :param ahead: largest number of chunks that are tokenized ahead of the requested one.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        tokenizer: Tokenizer,
-        tokens_per_chunk: int,
-        samples_per_chunk: int,
-        *,
-        workers: int | None = None,
-        ahead: int = AHEAD,
-        verbose: bool = False,
-    ) -> None:
-        self.chars_per_sample = sample_chars(tokenizer, tokens_per_chunk, samples_per_chunk)
-        """Largest number of characters of a sample."""
-        self.workers = default_workers() if workers is None else workers
-        self._samples = Samples(corpus, self.chars_per_sample, samples_per_chunk)
-        self._tokenizer = tokenizer
-        self._tokens_per_chunk = tokens_per_chunk
-        self._ahead = ahead
-        self._group = max(1, min(GROUP, ahead // 2))  # two groups fit: one waits while the other is consumed
+    def __init__(self, text: ChunkedText, *, workers: int | None = None, verbose: bool = False) -> None:
+        self._text = text
+        self._samples = text.samples
+        self._workers = default_workers() if workers is None else workers
         self._verbose = verbose
         self._pool: ThreadPoolExecutor | None = None
         self._threads: Any = None
-        self._pending: dict[int, Future[_Group]] = {}
-        self._next = 0
-        """First chunk that no worker was given."""
+        self._pending: dict[int, Future[tuple[list[np.ndarray], float]]] = {}
+        """By number of the group: its chunks, and the ms that a chunk took."""
 
     def ids(self, index: int) -> np.ndarray:
         """Token ids of chunk `index`.
 
-        :raises TrainerError: there are fewer than two, or the worker that was to tokenize it failed.
+        :raises TrainerError: there are fewer than two, or the worker that tokenized them failed.
         """
         began = time.perf_counter()
+        group, position = divmod(index, GROUP)
         with marks.region("data"):
-            self._submit(index)
-            group = self._wait(index)
-        marks.count("tokenized_samples", self._samples.samples_per_chunk)
+            self._submit(group)
+            chunks, took = worker_result(self._pending[group], f"chunk {index}")
+        marks.count("tokenized_samples", self._text.samples_per_chunk)
         if self._verbose:
             waited = (time.perf_counter() - began) * 1e3
-            say("Tokenized in parallel", self._samples.samples_per_chunk, group.took, f", waited {waited:.2f} ms")
-        return checked(group.chunks[index - group.first], index)
-
-    def texts(self, index: int) -> list[str]:
-        """The samples of chunk `index`."""
-        return self._samples.chunk(index)
+            print_duration("Tokenized in parallel", self._text.samples_per_chunk, took, f", waited {waited:.2f} ms")
+        return check_length(chunks[position], index)
 
     def close(self) -> None:
-        """End the workers; what they are at takes some milliseconds, what waits is dropped."""
+        """End the workers: the group that they tokenize takes some milliseconds, the waiting ones are dropped."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = self._threads = None
             self._pending.clear()
 
-    def _submit(self, index: int) -> None:
-        """Submit every chunk that may be tokenized while chunk `index` is used."""
+    def _submit(self, group: int) -> None:
+        """Submit every group that may be tokenized while `group` is used; drop all others."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
-            self._threads = library_threads(self.workers) if self.workers > 1 else None
-        if index not in self._pending and index != self._next:
-            for future in self._pending.values():
-                future.cancel()
-            self._pending.clear()
-            self._next = index
-        while self._next + self._group <= index + self._ahead + 1:
-            future = self._pool.submit(self._encode, self._next)
-            for _ in range(self._group):
-                self._pending[self._next] = future
-                self._next += 1
+            self._threads = library_threads(self._workers) if self._workers > 1 else None
+        wanted = range(group, group + AHEAD + 1)
+        for number in [number for number in self._pending if number not in wanted]:
+            self._pending.pop(number).cancel()
+        for number in wanted:
+            if number not in self._pending:
+                self._pending[number] = self._pool.submit(self._encode, number)
 
-    def _wait(self, index: int) -> _Group:
-        """Wait for the group of chunk `index`; drop those before it."""
-        while (first := next(iter(self._pending))) < index:
-            del self._pending[first]
-        future = self._pending.pop(index)
-        if error := future.exception():
-            what = " ".join(str(error).split()) or "no reason given"
-            raise TrainerError(f"chunk {index}: its tokenizing worker failed: {type(error).__name__}: {what}")
-        return future.result()
-
-    def _encode(self, first: int) -> _Group:
-        """Tokenize a group of chunks, in the background thread."""
+    def _encode(self, group: int) -> tuple[list[np.ndarray], float]:
+        """Tokenize a group, in the background thread."""
         began = time.perf_counter()
-        texts = [text for index in range(first, first + self._group) for text in self.texts(index)]
-        pieces = self._tokenizer.encode_arrays(texts, self._threads)
-        each = self._samples.samples_per_chunk
-        chunks = tuple(join(pieces[i : i + each], self._tokens_per_chunk) for i in range(0, len(pieces), each))
-        return _Group(first, chunks, (time.perf_counter() - began) * 1e3 / self._group)
+        each, first = self._text.samples_per_chunk, group * GROUP
+        texts = [text for index in range(first, first + GROUP) for text in self._samples.chunk(index)]
+        pieces = self._text.tokenizer.encode_arrays(texts, self._threads)
+        chunks = [self._text.join(pieces[i : i + each]) for i in range(0, len(pieces), each)]
+        return chunks, (time.perf_counter() - began) * 1e3 / GROUP

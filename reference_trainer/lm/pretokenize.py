@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.corpus import Samples, load_corpus
+from reference_trainer.lm.chunks import ChunkedText
+from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.model import preset
+from reference_trainer.lm.parallel_tokenize import available_cores
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.shard_writer import finished_shards, locked, write_shards
-from reference_trainer.lm.shards import SHARD_TOKENS, planned_index, with_number
+from reference_trainer.lm.shard_writer import Progress, finished_shards, write_shards
+from reference_trainer.lm.shards import SHARD_TOKENS, count
 from reference_trainer.lm.tokenizer import train_or_load
-from reference_trainer.program import Parser, guarded
+from reference_trainer.program import Parser, flag, guarded
 
 _REFRESH_S = 0.1  # of the progress bar
 
@@ -27,8 +28,8 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m reference_trainer.lm.pretokenize", description=__doc__)
     add = parser.add_argument
     add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
-    add("--out", type=Path, required=True, help="folder of the shards; what is finished in it is kept")
-    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="threads (default: %(default)s, the cores)")
+    add("--out", type=Path, required=True, help="folder of the shards; finished shards in it are kept")
+    add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
     add("--preset", default=defaults.preset, help="tiny, small or base: gives the vocabulary (default: %(default)s)")
     add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="as in training (default: %(default)s)")
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="likewise (default: %(default)s)")
@@ -40,34 +41,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for; the exit code."""
     for name in ("workers", "tokens_per_chunk", "samples_per_chunk", "shard_tokens"):
         if getattr(arguments, name) < 1:
-            raise TrainerError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least 1")
+            raise TrainerError(f"{flag(name)} {getattr(arguments, name)}: must be at least 1")
     vocabulary = preset(arguments.preset).vocabulary
     corpus = load_corpus(arguments.corpus)
     if corpus.skipped:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
     tokenizer = train_or_load(corpus, vocabulary)
-    planned = planned_index(
-        corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk, arguments.shard_tokens
-    )
-    samples = Samples(corpus, planned.sample_chars, arguments.samples_per_chunk)
-    finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
-    with locked(arguments.out):
-        existing = finished_shards(arguments.out)
-        began = time.perf_counter()
-        with _bar(samples.epoch_length) as bar:
-            index = write_shards(arguments.out, planned, samples, tokenizer, workers=arguments.workers, progress=bar)
-        took = time.perf_counter() - began
+    text = ChunkedText(corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
+    samples, existing = text.samples.epoch_length, finished_shards(arguments.out)
+    began = time.perf_counter()
+    with _bar(samples) as bar:
+        index = write_shards(arguments.out, text, arguments.shard_tokens, workers=arguments.workers, progress=bar)
+    took = time.perf_counter() - began
     print(
-        f"{corpus.name}: {with_number(index.tokens, 'token')} in {with_number(index.samples, 'sample')}, "
-        f"{with_number(len(index.shards), 'shard')} of {index.dtype} in {arguments.out}"
+        f"{corpus.name}: {count(index.tokens, 'token')} in {count(index.samples, 'sample')}, "
+        f"{count(len(index.shards), 'shard')} of {index.dtype} in {arguments.out}"
         f"{f' ({existing:,} kept, {len(index.shards) - existing:,} made)' if existing else ''}; {took:.2f} s"
     )
     return 0
 
 
 @contextmanager
-def _bar(samples: int) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, where that is a terminal: a function that takes the samples and tokens so far."""
+def _bar(samples: int) -> Iterator[Progress | None]:
+    """A progress bar on stderr; None where that is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -81,7 +77,7 @@ def _bar(samples: int) -> Iterator[Callable[[int, int], None] | None]:
         TextColumn("samples, {task.fields[tokens]:,} tokens"),
         TimeRemainingColumn(),
     )
-    # drawn when there is something to say: a thread that redraws would take the GIL from the workers
+    # drawn when there is progress: a thread that redraws would take the GIL from the workers
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
         task = progress.add_task("", total=samples, tokens=0)
         last_refresh = 0.0
@@ -98,8 +94,8 @@ def _bar(samples: int) -> Iterator[Callable[[int, int], None] | None]:
 def main(argv: list[str] | None = None) -> int:
     """Entry point; user errors become one line."""
     arguments = _parser().parse_args(argv)
-    goes_on = "interrupted: finished shards are kept, the same command goes on from there"
-    return guarded(lambda: run(arguments), interrupted=goes_on)
+    interrupted = "interrupted: finished shards are kept, the same command goes on from there"
+    return guarded(lambda: run(arguments), interrupted)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ import numpy as np
 from reference_trainer.devices import open_device
 from reference_trainer.lm.chunks import Chunks
 from reference_trainer.lm.corpus import load_corpus
+from reference_trainer.lm.job import chunked_text
 from reference_trainer.lm.model import initial_weights, preset
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.tokenizer import train_or_load
 
 CHUNKS = 3
 MOST_TOKENS = 500  # a chunk: the token loop takes its time at the larger presets
@@ -25,8 +25,7 @@ def agree(settings: Settings) -> tuple[str, bool]:
     short = replace(settings, tokens_per_chunk=min(settings.tokens_per_chunk, MOST_TOKENS))
     config = preset(short.preset)
     corpus = load_corpus(short.corpus)
-    tokenizer = train_or_load(corpus, config.vocabulary)
-    chunks = Chunks(corpus, tokenizer, short.tokens_per_chunk, short.samples_per_chunk, batch=True)
+    chunks = Chunks(chunked_text(short, corpus, config), batch=True)
     weights = initial_weights(config, short.seed)
     device = open_device(short.device)
     try:

@@ -1,7 +1,7 @@
-"""Writes a corpus as token shards, and goes on where it was interrupted.
+"""Writes a corpus as token shards, and continues where it was interrupted.
 
-Where a shard ends depends on the text and the tokenizer alone, so that a run that was cut off, or one with another
-number of workers, gives the same bytes.
+Where a shard ends depends on the text and the tokenizer alone, so that an interrupted run, or one with another number
+of workers, gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.corpus import Corpus, Samples
+from reference_trainer.lm.chunks import ChunkedText, worker_result
 from reference_trainer.lm.shards import (
+    ALIGNMENT,
     INDEX,
     REMOVE,
     SCHEMA,
@@ -29,25 +30,24 @@ from reference_trainer.lm.shards import (
     Shard,
     check_index,
     disk_errors,
-    offsets_at,
     open_shard,
     planned_index,
     read_index,
     shard_path,
 )
-from reference_trainer.lm.tokenizer import Tokenizer, cache_folder
+from reference_trainer.lm.tokenizer import cache_folder
 from reference_trainer.program import obey
 
 BLOCK_CHARS: Final = 1 << 18
-"""A block that a worker encodes is samples of about so many characters, some milliseconds of work."""
+"""Characters of a block that a worker encodes, about: some milliseconds of work."""
 AHEAD: Final = 4
 """Encoded blocks per worker that may wait for an earlier one: bounds the memory."""
 
 _LOCK: Final = ".lock"
 _log: Final = logging.getLogger(__name__)
 
-EncodedBlock = tuple[np.ndarray, np.ndarray]
-"""Tokens of each sample (S,) int64, and the ids of them all, one after the other."""
+Progress = Callable[[int, int], None]
+"""Takes the samples and the tokens so far."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
 
     :raises TrainerError: another process writes here (unless `wait`), or the folder cannot be written.
     """
-    with disk_errors(directory, "shards cannot be written to "):
+    with disk_errors(f"shards cannot be written to {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         file = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115  closed below, outside `disk_errors`
     with file:
@@ -69,7 +69,7 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def finished_shards(directory: Path) -> int:
-    """How many shards the index of a folder lists; 0 where it has none yet. Writes nothing.
+    """The number of shards that the index of a folder lists; 0 without an index. Writes nothing.
 
     :raises TrainerError: the folder holds files of another program, or the index is damaged.
     """
@@ -82,45 +82,26 @@ def finished_shards(directory: Path) -> int:
 
 
 def write_shards(
-    directory: Path,
-    planned: Index,
-    samples: Samples,
-    tokenizer: Tokenizer,
-    *,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    directory: Path, text: ChunkedText, shard_tokens: int, *, workers: int = 1, progress: Progress | None = None
 ) -> Index:
-    """Write the shards that `directory` does not hold yet, inside `locked`; the index of them all.
+    """Write the shards that `directory` does not hold yet; the index of them all.
 
-    :param progress: called after every block with the samples and tokens that are written.
-    :raises TrainerError: the folder holds other shards or damaged ones, a worker failed, the disk is full.
+    :param progress: called after every block.
+    :raises TrainerError: the folder holds other shards or damaged ones, another process writes there, a worker failed,
+        the disk is full.
     """
-    index = _resumed_index(directory, planned)
-    if index.complete:
-        return index
-    output = _Output(directory, index)
-    with closing(output), closing(_encoded_blocks(samples, tokenizer, index, workers)) as blocks:
-        for counts, ids in blocks:
-            obey()
-            output.add(counts, ids)
-            if progress:
-                progress(output.samples, output.tokens)
-        return output.finish()
+    finished_shards(directory)  # before the lock: nothing is made in a folder that is not ours
+    with locked(directory):
+        return _write_shards(directory, text, planned_index(text, shard_tokens), workers, progress)
 
 
-def ensure_shards(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    tokens_per_chunk: int,
-    samples_per_chunk: int,
-    directory: Path | None = None,
-) -> Path:
-    """The folder of this corpus's shards: `directory`, whose index is checked, or one in the user's cache.
+def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
+    """The folder of this text's shards: `directory`, whose index is checked, or one in the user's cache.
 
     :raises TrainerError: the shards of `directory` are not of this corpus, tokenizer and sample size; the text is too
         short for one chunk; the cache cannot be written.
     """
-    planned = planned_index(corpus, tokenizer, tokens_per_chunk, samples_per_chunk)
+    planned = planned_index(text)
     if directory is not None:
         check_index(directory, planned)
         return directory
@@ -131,7 +112,7 @@ def ensure_shards(
             with disk_errors(directory):
                 for path in (directory / INDEX, *directory.glob("shard-*.bin")):
                     path.unlink(missing_ok=True)
-            write_shards(directory, planned, Samples(corpus, planned.sample_chars, samples_per_chunk), tokenizer)
+            _write_shards(directory, text, planned)
     return directory
 
 
@@ -149,163 +130,102 @@ def _is_intact(directory: Path, planned: Index) -> bool:
     return True
 
 
+def _write_shards(
+    directory: Path, text: ChunkedText, planned: Index, workers: int = 1, progress: Progress | None = None
+) -> Index:
+    index = _resumed_index(directory, planned)
+    if index.complete:
+        return index
+    pieces: list[np.ndarray] = []  # samples of the next shard
+    tokens = 0
+    with closing(_encoded_blocks(text, index, workers)) as blocks:
+        for block in blocks:
+            obey()
+            for piece in block:
+                pieces.append(piece)
+                tokens += len(piece)
+                if tokens >= index.shard_tokens:
+                    index = _add_shard(directory, index, pieces)
+                    pieces, tokens = [], 0
+            if progress:
+                progress(index.samples + len(pieces), index.tokens + tokens)
+    if pieces:
+        index = _add_shard(directory, index, pieces)
+    return _write_index(directory, index.model_copy(update={"complete": True}))
+
+
 def _resumed_index(directory: Path, planned: Index) -> Index:
-    """The index to go on from: finished shards are verified and kept."""
-    finished_shards(directory)
-    if not (directory / INDEX).exists():
-        _write_index(directory, planned)
-        return planned
+    """The index to continue from: finished shards are verified and kept."""
+    if not finished_shards(directory):
+        return _write_index(directory, planned)
     index = read_index(directory)
     difference = index.difference(planned)
     if not difference and index.shard_tokens != planned.shard_tokens:
         difference = f"of {index.shard_tokens} tokens, not {planned.shard_tokens} (--shard-tokens)"
     if difference:
-        raise TrainerError(f"{directory} holds other shards, {difference}: name another folder, or {REMOVE}")
+        raise TrainerError(f"{directory} holds other shards, {difference}: {REMOVE}")
     for number in range(len(index.shards)):
         open_shard(directory, index, number)
     return index
 
 
-def _encoded_blocks(
-    samples: Samples, tokenizer: Tokenizer, index: Index, workers: int
-) -> Generator[EncodedBlock, None, None]:
-    """The samples that the index does not have yet as token ids, in order, encoded in background threads.
+def _encoded_blocks(text: ChunkedText, index: Index, workers: int) -> Generator[list[np.ndarray], None, None]:
+    """The ids of the samples that the index does not have yet, in order, encoded in background threads.
 
     Threads and not processes: the library gives arrays without holding the GIL, so that they run in parallel, share
     the text, and hand over their arrays at no cost (figures: docs/log.md).
 
     :raises TrainerError: a worker failed.
     """
+    samples, dtype = text.samples, np.dtype(index.dtype).newbyteorder("<")
 
-    def encode(block: range) -> EncodedBlock:
-        pieces = tokenizer.encode_arrays([samples[number] for number in block])
-        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        return counts, np.concatenate(pieces, dtype=np.dtype(index.dtype), casting="unsafe")
+    def encode(block: range) -> list[np.ndarray]:
+        pieces = text.tokenizer.encode_arrays([samples[number] for number in block])
+        return [piece.astype(dtype) for piece in pieces]
 
     size, end = max(1, BLOCK_CHARS // samples.longest), samples.epoch_length
     blocks = [range(begin, min(begin + size, end)) for begin in range(index.samples, end, size)]
     workers = max(1, min(workers, len(blocks)))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="encode")
-    pending: deque[tuple[range, Future[EncodedBlock]]] = deque()
+    pending: deque[tuple[Future[list[np.ndarray]], str]] = deque()
     try:
         for block in blocks:
-            pending.append((block, pool.submit(encode, block)))
+            pending.append((pool.submit(encode, block), f"samples {block[0]} to {block[-1]}"))
             if len(pending) == AHEAD * workers:
-                yield _result(*pending.popleft())
+                yield worker_result(*pending.popleft())
         while pending:
-            yield _result(*pending.popleft())
+            yield worker_result(*pending.popleft())
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _result(block: range, future: Future[EncodedBlock]) -> EncodedBlock:
-    if error := future.exception():
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise TrainerError(
-            f"samples {block[0]} to {block[-1]}: their tokenizing worker failed: {type(error).__name__}: {reason}"
-        )
-    return future.result()
+def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> Index:
+    """Write the ids of these samples as the next shard; the index with it."""
+    path, ids = shard_path(directory, len(index.shards)), np.concatenate(pieces)
+    offsets = np.cumsum([0, *map(len, pieces)], dtype="<i8")
+    content = b"".join((ids.tobytes(), bytes(-ids.nbytes % ALIGNMENT), offsets.tobytes()))
+    _replace(path, content)
+    shard = Shard(
+        file=path.name,
+        samples=len(pieces),
+        tokens=len(ids),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    return _write_index(directory, index.model_copy(update={"shards": (*index.shards, shard)}))
 
 
-def _unfinished(path: Path) -> Path:
-    """The name of a file until it is complete."""
-    return path.with_name(f".{path.name}.new")
+def _write_index(directory: Path, index: Index) -> Index:
+    _replace(directory / INDEX, json.dumps(index.model_dump(by_alias=True)).encode() + b"\n")
+    return index
 
 
-def _write_index(directory: Path, index: Index) -> None:
-    path = directory / INDEX
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file under another name, and give it its own when it is complete."""
+    unfinished = path.with_name(f".{path.name}.new")
     with disk_errors(path):
-        _unfinished(path).write_text(json.dumps(index.model_dump(by_alias=True)) + "\n", encoding="utf-8")
-        _unfinished(path).replace(path)
-
-
-class _Output:
-    """The shards of a folder, and the one that is being written."""
-
-    def __init__(self, directory: Path, index: Index) -> None:
-        self._directory = directory
-        self._index = index
-        self._file: _ShardFile | None = None
-        self.samples = index.samples
-        self.tokens = index.tokens
-
-    def add(self, counts: np.ndarray, ids: np.ndarray) -> None:
-        """Append samples: tokens of each, and the ids of them all."""
-        self.samples += len(counts)
-        self.tokens += len(ids)
-        while len(counts):
-            if self._file is None:
-                self._file = _ShardFile(shard_path(self._directory, len(self._index.shards)), self._index.dtype)
-            ends = np.cumsum(counts)
-            fit = 1 + int(np.searchsorted(ends, self._index.shard_tokens - self._file.tokens))
-            fit = min(fit, len(counts))
-            self._file.add(counts[:fit], ids[: ends[fit - 1]])
-            counts, ids = counts[fit:], ids[ends[fit - 1] :]
-            if self._file.tokens >= self._index.shard_tokens:
-                self._finish_shard(self._file)
-
-    def finish(self) -> Index:
-        """Finish the last shard; the complete index."""
-        if self._file is not None:
-            self._finish_shard(self._file)
-        self._index = self._index.model_copy(update={"complete": True})
-        _write_index(self._directory, self._index)
-        return self._index
-
-    def close(self) -> None:
-        """Remove unfinished files, also where an interrupt came before `_file` was set."""
-        if self._file is not None:
-            self._file.close()
-        for path in (shard_path(self._directory, len(self._index.shards)), self._directory / INDEX):
-            with disk_errors(_unfinished(path)):  # by name: a pattern would match files of other programs
-                _unfinished(path).unlink(missing_ok=True)
-
-    def _finish_shard(self, file: _ShardFile) -> None:
-        shard = file.finish()
-        self._file = None
-        self._index = self._index.model_copy(update={"shards": (*self._index.shards, shard)})
-        _write_index(self._directory, self._index)
-
-
-class _ShardFile:
-    """One shard, under a temporary name until it is finished."""
-
-    def __init__(self, path: Path, dtype: str) -> None:
-        self._path = path
-        self._dtype = dtype
-        self._counts: list[np.ndarray] = []
-        self._digest = hashlib.sha256()
-        self.tokens = 0
-        with disk_errors(path):
-            self._file = open(_unfinished(path), "wb")  # noqa: SIM115  open over many calls
-
-    def add(self, counts: np.ndarray, ids: np.ndarray) -> None:
-        self._counts.append(counts)
-        self.tokens += len(ids)
-        self._write(ids.tobytes())
-
-    def finish(self) -> Shard:
-        """Rename the complete file."""
-        offsets = np.concatenate([[0], *self._counts]).cumsum(dtype="<i8")
-        self._write(bytes(offsets_at(self.tokens, self._dtype) - self.tokens * np.dtype(self._dtype).itemsize))
-        self._write(offsets.tobytes())
-        with disk_errors(self._path):
-            size = self._file.tell()
-            self._file.close()
-            _unfinished(self._path).replace(self._path)
-        return Shard(
-            file=self._path.name,
-            samples=len(offsets) - 1,
-            tokens=self.tokens,
-            bytes=size,
-            sha256=self._digest.hexdigest(),
-        )
-
-    def close(self) -> None:
-        with disk_errors(self._path):
-            self._file.close()
-
-    def _write(self, content: bytes) -> None:
-        self._digest.update(content)
-        with disk_errors(self._path):
-            self._file.write(content)
+        try:
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)

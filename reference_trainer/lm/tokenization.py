@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.parallel_tokenize import available_cores
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.tokenization_ways import Case, Measured, Spread, Way, measure, ways
+from reference_trainer.lm.tokenization_ways import Measured, Spread, Way, measure, ways
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
-from reference_trainer.program import Parser, guarded
+from reference_trainer.program import Parser, flag, guarded
 
 SCHEMA: Final = "tokenization/1"
 """Schema of the JSON document. Its number rises when a key changes its meaning or is removed."""
@@ -39,7 +40,7 @@ def _parser() -> Parser:
     size.add_argument("--preset", default=defaults.preset, help="vocabulary of tiny, small or base (%(default)s)")
     add("--samples", type=int, default=defaults.samples_per_chunk, help="samples of a chunk (default: %(default)s)")
     add("--sample-chars", type=int, help=f"default: such that a chunk has about {defaults.tokens_per_chunk} tokens")
-    add("--seconds", type=float, default=SECONDS, help="measured time, about (default: %(default)s)")
+    add("--seconds", type=float, default=SECONDS, help="approximate measured time (default: %(default)s)")
     add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
     add("--json", action="store_true", help="print JSON instead of a table")
     return parser
@@ -50,14 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     for name, minimum in (("vocabulary", 1), ("samples", 1), ("sample_chars", 1), ("workers", 1)):
         value = getattr(arguments, name)
         if value is not None and value < minimum:
-            raise TrainerError(f"--{name.replace('_', '-')} {value}: must be at least {minimum}")
+            raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
     if not 0 < arguments.seconds < float("inf"):
         raise TrainerError(f"--seconds {arguments.seconds}: must be a number of seconds above 0")
     vocabulary = arguments.vocabulary or preset(arguments.preset).vocabulary
     corpus = _beginning(load_corpus(arguments.corpus))
-    case = _case(arguments, corpus, train_or_load(corpus, vocabulary))
-    all_ways = tuple(ways(case))
-    document = _document(case, all_ways, measure(case, all_ways, arguments.seconds))
+    text = _chunked_text(arguments, corpus, train_or_load(corpus, vocabulary))
+    all_ways = tuple(ways(text, arguments.workers))
+    document = _document(text, all_ways, measure(all_ways, text.samples_per_chunk, arguments.seconds))
     print(json.dumps(document) if arguments.json else "\n".join(_table(document)))
     return 0
 
@@ -69,7 +70,7 @@ def _beginning(corpus: Corpus) -> Corpus:
     return replace(corpus, text=text, sha256=hashlib.sha256(text.encode()).hexdigest())
 
 
-def _case(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -> Case:
+def _chunked_text(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -> ChunkedText:
     tokens = Settings().tokens_per_chunk
     if arguments.sample_chars is not None:
         tokens = round(arguments.sample_chars * arguments.samples / tokenizer.chars_per_token)
@@ -78,19 +79,19 @@ def _case(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -
                 f"--sample-chars {arguments.sample_chars}: {arguments.samples} of them have about {tokens} tokens, "
                 f"a chunk needs {LEAST_TOKENS}: raise it, or --samples"
             )
-    return Case(corpus, tokenizer, tokens, arguments.samples, arguments.workers)
+    return ChunkedText(corpus, tokenizer, tokens, arguments.samples)
 
 
-def _document(case: Case, all_ways: Sequence[Way], results: dict[str, Measured]) -> dict[str, Any]:
+def _document(text: ChunkedText, all_ways: Sequence[Way], results: dict[str, Measured]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "corpus": case.corpus.name,
-        "corpus_sha256": case.corpus.sha256,
-        "corpus_chars": len(case.corpus.text),
-        "tokenizer": case.tokenizer.fingerprint,
-        "vocabulary": case.tokenizer.vocab_size,
-        "samples_per_chunk": case.samples_per_chunk,
-        "sample_chars": case.sample_chars,
+        "corpus": text.corpus.name,
+        "corpus_sha256": text.corpus.sha256,
+        "corpus_chars": len(text.corpus.text),
+        "tokenizer": text.tokenizer.fingerprint,
+        "vocabulary": text.tokenizer.vocab_size,
+        "samples_per_chunk": text.samples_per_chunk,
+        "sample_chars": text.sample_chars,
         "cores": available_cores(),
         "rounds": max(measured.ratio.n for measured in results.values()),
         "baseline": all_ways[0].name,

@@ -6,8 +6,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -15,39 +15,14 @@ import numpy as np
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import huggingface
-from reference_trainer.lm.chunks import Chunks, Source, sample_chars
-from reference_trainer.lm.corpus import Corpus, Samples
+from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
 from reference_trainer.lm.shard_writer import ensure_shards
-from reference_trainer.lm.shards import ShardChunks, planned_index
-from reference_trainer.lm.tokenizer import Tokenizer
+from reference_trainer.lm.shards import ShardChunks
 
 OURS: Final = "SentencePiece"
 SHARDS: Final = "memory-mapped shards"
 THEIRS: Final = "Hugging Face tokenizers"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """The text to tokenize, which is the same for every way."""
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    tokens_per_chunk: int
-    samples_per_chunk: int
-    workers: int
-    """Threads of the ways that use several."""
-
-    @property
-    def sample_chars(self) -> int:
-        """Largest number of characters of a sample."""
-        return sample_chars(self.tokenizer, self.tokens_per_chunk, self.samples_per_chunk)
-
-    def chunks(self, *, batch: bool, threads: int = 1) -> Chunks:
-        """A source that tokenizes in line."""
-        return Chunks(
-            self.corpus, self.tokenizer, self.tokens_per_chunk, self.samples_per_chunk, batch=batch, threads=threads
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,63 +37,58 @@ class Way:
     open: Callable[[], Source] | None
     """None: it cannot be measured here."""
     missing: str = ""
-    """Why not."""
+    """Why it cannot be measured."""
     same: bool = True
     """Its ids are those of the first way."""
     tokenizes: bool = True
-    """False: that was done before."""
+    """False: the text was tokenized before."""
 
 
-def ways(case: Case) -> Iterator[Way]:
+def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
     """All ways; the first is the baseline.
 
+    :param workers: threads of the ways that use several.
     :raises TrainerError: the text is too short for a chunk, or shards cannot be written.
     """
-    one_by_one, batch = case.chunks(batch=False), case.chunks(batch=True)
-    library = f"{OURS} {version('sentencepiece')}"
-    yield Way("sequential", library, "one call a sample", 1, partial(_same, one_by_one))
-    yield Way("batch", library, "one call a chunk", 1, partial(_same, batch))
-    if case.workers > 1:
-        threaded = case.chunks(batch=True, threads=case.workers)
-        yield Way("threaded batch", library, "one call a chunk, shared out", case.workers, partial(_same, threaded))
-    parallel = ParallelChunks(
-        case.corpus, case.tokenizer, case.tokens_per_chunk, case.samples_per_chunk, workers=case.workers
+    sources: list[tuple[str, str, int, Source]] = [
+        ("sequential", "one call a sample", 1, Chunks(text, batch=False)),
+        ("batch", "one call a chunk", 1, Chunks(text, batch=True)),
+        ("parallel", "in the background, the next chunks", workers, ParallelChunks(text, workers=workers)),
+    ]
+    if workers > 1:
+        threaded = Chunks(text, batch=True, threads=workers)
+        sources.insert(2, ("threaded batch", "one call a chunk, shared out", workers, threaded))
+    for name, how, threads, source in sources:
+        yield Way(name, f"{OURS} {version('sentencepiece')}", how, threads, _opener(source))
+    yield Way(
+        "pre-tokenized", SHARDS, "read from files", 1, lambda: ShardChunks(ensure_shards(text), text), tokenizes=False
     )
-    yield Way("parallel", library, "in the background, the next chunks", case.workers, partial(_same, parallel))
-    yield Way("pre-tokenized", SHARDS, "read from files", 1, partial(_open_shards, case), tokenizes=False)
-    yield from _theirs(case, one_by_one)
+    yield from _theirs(text, workers)
 
 
-def _open_shards(case: Case) -> ShardChunks:
-    tokens, samples = case.tokens_per_chunk, case.samples_per_chunk
-    directory = ensure_shards(case.corpus, case.tokenizer, tokens, samples)
-    return ShardChunks(directory, planned_index(case.corpus, case.tokenizer, tokens, samples), tokens, samples)
+def _opener(source: Source) -> Callable[[], Source]:
+    return lambda: source
 
 
-def _theirs(case: Case, ours: Chunks) -> Iterator[Way]:
-    kinds = (("one by one", "one call a sample", 1, False), ("batch", "one call a chunk", case.workers, True))
+def _theirs(text: ChunkedText, workers: int) -> Iterator[Way]:
+    kinds = (("one by one", "one call a sample", 1, False), ("batch", "one call a chunk", workers, True))
     if not huggingface.available():
         for name, how, threads, _ in kinds:
             yield Way(f"Hugging Face {name}", THEIRS, how, threads, None, huggingface.MISSING, same=False)
         return
-    samples = Samples(case.corpus, case.sample_chars)
-    texts = [samples[number] for number in range(samples.epoch_length)]
-    model = huggingface.train(texts, case.tokenizer.vocab_size, case.workers)
+    texts = [text.samples[number] for number in range(text.samples.epoch_length)]
+    model = huggingface.train(texts, text.tokenizer.vocab_size, workers)
     library = f"{THEIRS} {version('tokenizers')}"
     for name, how, threads, batch in kinds:
-        source = huggingface.HuggingFaceChunks(model, ours.texts, batch=batch)
-        yield Way(f"Hugging Face {name}", library, how, threads, partial(_same, source), same=False)
-
-
-def _same(source: Source) -> Source:
-    return source
+        source = huggingface.HuggingFaceChunks(model, text.samples, batch=batch)
+        yield Way(f"Hugging Face {name}", library, how, threads, _opener(source), same=False)
 
 
 ROUNDS: Final = 15
 LEAST_ROUNDS: Final = 5
 """With fewer rounds an interval says little."""
 LEAST_CHUNKS: Final = 128
-"""A round: beside them, what background workers tokenize in vain at its end counts little."""
+"""Chunks of a round: so many that what background workers tokenize in vain at its end counts little."""
 CHECKED: Final = 2
 """Chunks of each way that are compared with the first way's, which warms them up too."""
 CONFIDENCE: Final = 0.95
@@ -169,23 +139,23 @@ class Measured:
     """Samples per second over those of the first way."""
 
 
-def measure(case: Case, ways: Sequence[Way], seconds: float) -> dict[str, Measured]:
+def measure(ways: Sequence[Way], samples_per_chunk: int, seconds: float) -> dict[str, Measured]:
     """Figures of all ways that can be measured, by name, in about so many seconds.
 
     :raises TrainerError: a way gives other ids than the first one.
     """
-    there = [way for way in ways if way.open is not None]
-    _check(there)
-    a_chunk = sum(run_round(way, case, 0, CHECKED).seconds for way in there) / CHECKED
+    available = [way for way in ways if way.open is not None]
+    _check(available)
+    a_chunk = sum(run_round(way, samples_per_chunk, 0, CHECKED).seconds for way in available) / CHECKED
     chunks = max(LEAST_CHUNKS, int(seconds / ROUNDS / a_chunk))
     until = time.perf_counter() + seconds
-    by_way: dict[str, list[Round]] = {way.name: [] for way in there}
+    by_way: dict[str, list[Round]] = {way.name: [] for way in available}
     done = 0
     while done < LEAST_ROUNDS or time.perf_counter() < until:
-        for way in there if done % 2 == 0 else reversed(there):  # so that none always comes first
-            by_way[way.name].append(run_round(way, case, done * chunks, chunks))
+        for way in available if done % 2 == 0 else reversed(available):  # so that none always comes first
+            by_way[way.name].append(run_round(way, samples_per_chunk, done * chunks, chunks))
         done += 1
-    first = by_way[there[0].name]
+    first = by_way[available[0].name]
     return {name: summary(rounds, first) for name, rounds in by_way.items()}
 
 
@@ -199,24 +169,18 @@ def _check(ways: Sequence[Way]) -> None:
 
 def _first_chunks(way: Way) -> list[np.ndarray]:
     assert way.open is not None
-    source = way.open()
-    try:
+    with closing(way.open()) as source:
         return [source.ids(index) for index in range(CHECKED)]
-    finally:
-        source.close()
 
 
-def run_round(way: Way, case: Case, first: int, chunks: int) -> Round:
-    """Time the chunks from `first` on; starting and ending background workers is in it."""
+def run_round(way: Way, samples_per_chunk: int, first: int, chunks: int) -> Round:
+    """Time the chunks from `first` on, together with the start and the end of background workers."""
     assert way.open is not None
-    source = way.open()
-    try:
+    with closing(way.open()) as source:
         cpu, began = time.process_time(), time.perf_counter()
         tokens = sum(len(source.ids(index)) for index in range(first, first + chunks))
         source.close()
-        return Round(time.perf_counter() - began, time.process_time() - cpu, chunks * case.samples_per_chunk, tokens)
-    finally:
-        source.close()
+        return Round(time.perf_counter() - began, time.process_time() - cpu, chunks * samples_per_chunk, tokens)
 
 
 def summary(rounds: Sequence[Round], first: Sequence[Round]) -> Measured:
@@ -227,7 +191,7 @@ def summary(rounds: Sequence[Round], first: Sequence[Round]) -> Measured:
         tokens_per_s=_spread([r.tokens / r.seconds for r in rounds]),
         ms_per_sample=_spread([r.seconds * 1e3 / r.samples for r in rounds]),
         cpu_ms_per_sample=_spread([r.cpu_s * 1e3 / r.samples for r in rounds]),
-        ratio=ratio_of(ratios),
+        ratio=mean_ratio(ratios),
     )
 
 
@@ -235,7 +199,7 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def ratio_of(ratios: Sequence[float]) -> Ratio:
+def mean_ratio(ratios: Sequence[float]) -> Ratio:
     """The mean ratio of two or more paired rounds; their logarithms are taken as independent."""
     from scipy.special import stdtrit
 

@@ -38,7 +38,7 @@ def measure(preset: str, folder: Path) -> tuple[Interval, float, float]:
     job, history = prepare(settings), History(None)
     with ExitStack() as stack:
         place = stack.enter_context(closing(checkpoint_folder(job, folder)))
-        source = stack.enter_context(closing(open_source(settings, job.chosen, job.corpus, job.tokenizer)))
+        source = stack.enter_context(closing(open_source(job)))
         device = stack.enter_context(closing(open_device("host", blocking_wait=job.chosen.blocking_wait)))
         learning = stack.enter_context(closing(Learning(job, source, device, history, checkpoints=place, say=print)))
         loop, snapshots = (

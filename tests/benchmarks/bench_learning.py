@@ -9,7 +9,7 @@ from math import log
 import pytest
 
 from reference_trainer.devices.host import HostDevice
-from reference_trainer.lm.chunks import Chunks
+from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.heldout import bigram_baseline, split
 from reference_trainer.lm.learn_chunk import LearnChunk
@@ -27,9 +27,9 @@ LEAST_ACCURACY = 1.3  # times that of bigrams
 def test_held_out_text(width: int, vocabulary: int) -> None:
     config, settings, optimizer = ModelConfig(width, 2, vocabulary), Settings(), Optimizer()
     corpus = load_corpus()
-    tokenizer = train_or_load(corpus, vocabulary)
     sizes = settings.tokens_per_chunk, settings.samples_per_chunk
-    chunks, parts = Chunks(corpus, tokenizer, *sizes, batch=True), split(corpus, tokenizer, *sizes)
+    text = ChunkedText(corpus, train_or_load(corpus, vocabulary), *sizes)
+    chunks, parts = Chunks(text, batch=True), split(text)
     held_out = [chunks.ids(index) for index in parts.judged]
     baseline = bigram_baseline(map(chunks.ids, range(parts.training)), held_out, vocabulary)
     device = HostDevice()

@@ -36,7 +36,7 @@ def measure(variant: str) -> tuple[float, float, float]:
 
     settings, block = Settings(variant=variant, device="host"), BLOCK[variant]
     job = prepare(settings)
-    source = open_source(settings, job.chosen, job.corpus, job.tokenizer)
+    source = open_source(job)
     device = open_device("host", blocking_wait=job.chosen.blocking_wait)
     forward = Pipeline(device, job.config, initial_weights(job.config, 0), settings.tokens_per_chunk, job.chosen)
     loop, recorder = _Loop(job, source, device, forward, history=History(None)), marks.recorder()

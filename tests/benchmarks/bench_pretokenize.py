@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from reference_trainer.lm.chunks import Chunks
-from reference_trainer.lm.corpus import Corpus, Samples, load_corpus
+from reference_trainer.lm.chunks import ChunkedText, Chunks
+from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import PRESETS
-from reference_trainer.lm.shard_writer import ensure_shards, locked, write_shards
-from reference_trainer.lm.shards import ShardChunks, planned_index
+from reference_trainer.lm.shard_writer import ensure_shards, write_shards
+from reference_trainer.lm.shards import SHARD_TOKENS, ShardChunks
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from tests.benchmarks.measure import ratio
 
@@ -49,9 +49,7 @@ def _busy() -> float:
 def written(folder: Path, corpus: Corpus, tokenizer: Tokenizer, workers: int) -> float:
     """Tokens/s of cutting, tokenizing and writing the corpus."""
     began = time.perf_counter()
-    planned = planned_index(corpus, tokenizer, TOKENS, SAMPLES)
-    with locked(folder):
-        index = write_shards(folder, planned, Samples(corpus, planned.sample_chars), tokenizer, workers=workers)
+    index = write_shards(folder, ChunkedText(corpus, tokenizer, TOKENS, SAMPLES), SHARD_TOKENS, workers=workers)
     return index.tokens / (time.perf_counter() - began)
 
 
@@ -107,10 +105,8 @@ def test_whole_command(tmp_path: Path) -> None:
 def test_chunk_from_shards_over_tokenized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     corpus = load_corpus()
-    tokenizer = train_or_load(corpus, PRESETS["tiny"].vocabulary)
-    chunks = Chunks(corpus, tokenizer, TOKENS, SAMPLES, batch=True)
-    directory = ensure_shards(corpus, tokenizer, TOKENS, SAMPLES)
-    shards = ShardChunks(directory, planned_index(corpus, tokenizer, TOKENS, SAMPLES), TOKENS, SAMPLES)
+    text = ChunkedText(corpus, train_or_load(corpus, PRESETS["tiny"].vocabulary), TOKENS, SAMPLES)
+    chunks, shards = Chunks(text, batch=True), ShardChunks(ensure_shards(text), text)
     times: dict[str, list[float]] = {"tokenized": [], "shards": []}
     for _ in range(PAIRS):
         for name, source in (("tokenized", chunks), ("shards", shards)):

@@ -1,4 +1,4 @@
-"""A small text to train on, and a tokenizer cache that is nobody's."""
+"""A small text to train on, and a tokenizer cache of these tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 
@@ -44,3 +45,9 @@ def corpus(corpus_file: Path, own_cache: None) -> Corpus:
 @pytest.fixture
 def tokenizer(corpus: Corpus) -> Tokenizer:
     return train_or_load(corpus, 256)
+
+
+@pytest.fixture
+def text(corpus: Corpus, tokenizer: Tokenizer) -> ChunkedText:
+    """The small text in chunks of 400 tokens."""
+    return ChunkedText(corpus, tokenizer, 400, 4)

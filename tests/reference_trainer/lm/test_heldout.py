@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import log
 
@@ -9,24 +10,16 @@ import numpy as np
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import Chunks
-from reference_trainer.lm.corpus import Corpus
+from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.heldout import Split, bigram_baseline, split
-from reference_trainer.lm.tokenizer import train_or_load
+from tests.reference_trainer.lm.sources import Letters, made_up
 
 
-def corpus_of(text: str) -> Corpus:
-    return Corpus(name="text", text=text, sha256="", documents=1)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_the_last_chunks_are_held_out(small_text: str) -> None:
-    corpus = corpus_of(small_text)
-    tokenizer = train_or_load(corpus, 256)
-    result = split(corpus, tokenizer, 500, 3)
-    chunks = Chunks(corpus, tokenizer, 500, 3, batch=True)
-    learned = [chunks.texts(index) for index in range(result.training)]
-    judged = [chunks.texts(index) for index in result.judged]
+def test_the_last_chunks_are_held_out(text: ChunkedText, small_text: str) -> None:
+    text = replace(text, tokens_per_chunk=500, samples_per_chunk=3)
+    result = split(text)
+    learned = [text.samples.chunk(index) for index in range(result.training)]
+    judged = [text.samples.chunk(index) for index in result.judged]
     texts = ["".join(samples) for samples in (*learned, *judged)]
     assert small_text.startswith("".join(texts)), "the chunks are the text from its beginning on, in order"
     assert len(small_text) - len("".join(texts)) < max(map(len, texts)), "and less than a chunk is left out"
@@ -35,12 +28,9 @@ def test_the_last_chunks_are_held_out(small_text: str) -> None:
 
 
 def test_one_chunk_is_held_out_at_least(small_text: str) -> None:
-    class OneCharacter:
-        chars_per_token = 1.0
-
-    assert split(corpus_of(small_text[:1000]), OneCharacter(), 400, 1) == Split(2, 1)  # type: ignore[arg-type]
+    assert split(made_up(small_text[:1000], Letters(), 400, 1)) == Split(2, 1)
     with pytest.raises(TrainerError, match=r"none is left to be held out; give more text, or less --tokens-per-chunk"):
-        split(corpus_of(small_text[:1000]), OneCharacter(), 900, 1)  # type: ignore[arg-type]
+        split(made_up(small_text[:1000], Letters(), 900, 1))
 
 
 def test_bigram_baseline() -> None:

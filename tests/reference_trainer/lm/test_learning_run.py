@@ -42,9 +42,8 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 def held_out_and_not(settings: Settings) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The chunks that may be learned from, and those that may not."""
-    job = prepare(settings)
-    chunks = Chunks(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk, batch=True)
-    parts = split(job.corpus, job.tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
+    text = prepare(settings).text
+    chunks, parts = Chunks(text, batch=True), split(text)
     return [chunks.ids(index) for index in range(parts.training)], [chunks.ids(index) for index in parts.judged]
 
 

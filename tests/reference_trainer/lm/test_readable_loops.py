@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,29 +11,28 @@ import pytest
 
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm import as_found, fixed
-from reference_trainer.lm.chunks import Chunks
-from reference_trainer.lm.corpus import Corpus
+from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.pipeline import QUIET_CHUNKS, Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
-from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from tests.reference_trainer.lm import equivalence
 
 CONFIG = preset("tiny")
 WEIGHTS = equivalence.Case(CONFIG, ()).weights()
-TOKENS, SAMPLES = 120, 4
+TOKENS = 120
 COUNTS = ("syncs", "h2d", "d2h", "allocations", "launches")
-Text = tuple[Corpus, Tokenizer]
 
 
 @pytest.fixture
-def text(corpus: Corpus) -> Text:
-    return corpus, train_or_load(corpus, CONFIG.vocabulary)
+def text(text: ChunkedText) -> ChunkedText:
+    return replace(text, tokens_per_chunk=TOKENS)
 
 
-def with_pipeline(device: HostDevice, text: Text, chosen: Plan, chunks: int) -> tuple[list[Any], list[np.ndarray]]:
+def with_pipeline(
+    device: HostDevice, text: ChunkedText, chosen: Plan, chunks: int
+) -> tuple[list[Any], list[np.ndarray]]:
     """Losses of the chunks (of those read together: once), and their predictions."""
-    source = Chunks(*text, TOKENS, SAMPLES, batch=True)
+    source = Chunks(text, batch=True)
     pipeline = Pipeline(device, CONFIG, WEIGHTS, TOKENS, chosen)
     losses, predictions = [], []
     for number in range(chunks):
@@ -44,9 +44,8 @@ def with_pipeline(device: HostDevice, text: Text, chosen: Plan, chunks: int) -> 
     return [loss for loss in losses if loss is not None], predictions
 
 
-def loop(train: Callable[..., Iterator[Any]], device: HostDevice, text: Text, chunks: int) -> Iterator[Any]:
-    sizes = {"tokens_per_chunk": TOKENS, "samples_per_chunk": SAMPLES}
-    return train(*text, device, CONFIG, WEIGHTS, chunks=chunks, **sizes)
+def loop(train: Callable[..., Iterator[Any]], device: HostDevice, text: ChunkedText, chunks: int) -> Iterator[Any]:
+    return train(text, device, CONFIG, WEIGHTS, chunks=chunks)
 
 
 def counted(device: HostDevice, steps: Iterator[Any], of: int) -> dict[str, int]:
@@ -59,9 +58,9 @@ def counted(device: HostDevice, steps: Iterator[Any], of: int) -> dict[str, int]
     return {name: getattr(after, name) - getattr(before, name) for name in COUNTS}
 
 
-def pipeline_steps(device: HostDevice, text: Text, chosen: Plan) -> Iterator[int]:
+def pipeline_steps(device: HostDevice, text: ChunkedText, chosen: Plan) -> Iterator[int]:
     """The pipeline's chunks, as the training loop submits and collects them."""
-    source = Chunks(*text, TOKENS, SAMPLES, batch=True)
+    source = Chunks(text, batch=True)
     pipeline = Pipeline(device, CONFIG, WEIGHTS, TOKENS, chosen)
     for number in range(100):
         pipeline.submit(source.ids(number))
@@ -70,7 +69,7 @@ def pipeline_steps(device: HostDevice, text: Text, chosen: Plan) -> Iterator[int
         yield number
 
 
-def test_as_found_is_the_pipeline_without_fixes(device: HostDevice, text: Text) -> None:
+def test_as_found_is_the_pipeline_without_fixes(device: HostDevice, text: ChunkedText) -> None:
     expected_losses, expected = with_pipeline(device, text, Plan(), 4)
     losses, predictions = zip(*loop(as_found.train, device, text, 4), strict=True)
     assert list(losses) == expected_losses
@@ -78,7 +77,7 @@ def test_as_found_is_the_pipeline_without_fixes(device: HostDevice, text: Text) 
     assert len({ids for chunk in predictions for ids in chunk}) > 10, "the model predicts more than one token"
 
 
-def test_fixed_is_the_pipeline_with_every_fix(device: HostDevice, text: Text) -> None:
+def test_fixed_is_the_pipeline_with_every_fix(device: HostDevice, text: ChunkedText) -> None:
     chunks = QUIET_CHUNKS + 3
     expected_losses, expected = with_pipeline(device, text, plan(variant_fixes("fixed", "host")), chunks)
     losses, predictions = [], []
@@ -91,7 +90,7 @@ def test_fixed_is_the_pipeline_with_every_fix(device: HostDevice, text: Text) ->
     assert all(np.array_equal(ids, another) for ids, another in zip(predictions, expected, strict=True))
 
 
-def test_illness_and_cure_compute_the_same(device: HostDevice, text: Text) -> None:
+def test_illness_and_cure_compute_the_same(device: HostDevice, text: ChunkedText) -> None:
     ill, cured = (loop(module.train, device, text, 3) for module in (as_found, fixed))
     for (_, ids), (_, prediction) in zip(ill, cured, strict=False):
         different = np.count_nonzero(device.download(prediction)[: len(ids)] != ids)
@@ -104,7 +103,7 @@ def test_illness_and_cure_compute_the_same(device: HostDevice, text: Text) -> No
     ids=["as-found", "fixed"],
 )
 def test_they_ask_the_same_of_the_device(
-    device: HostDevice, text: Text, train: Callable[..., Iterator[Any]], fixes: tuple[str, ...], chunks: int
+    device: HostDevice, text: ChunkedText, train: Callable[..., Iterator[Any]], fixes: tuple[str, ...], chunks: int
 ) -> None:
     steps, reference = loop(train, device, text, 100), pipeline_steps(device, text, plan(fixes))
     assert counted(device, steps, chunks) == counted(device, reference, chunks)

@@ -1,12 +1,13 @@
-"""Chunks out of shards: bit for bit those of the text, with no tokenization; and shards that are not the right ones."""
+"""Chunks read from shards: bit for bit those of the text, without tokenization; and shards that are refused."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,363 +16,260 @@ import pytest
 
 from profiler import marks
 from reference_trainer.errors import USAGE, TrainerError
-from reference_trainer.lm import shard_writer as module
-from reference_trainer.lm.chunks import Chunks, Source, sample_chars
-from reference_trainer.lm.corpus import Corpus, Samples
-from reference_trainer.lm.shard_writer import ensure_shards, locked, write_shards
-from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, Index, ShardChunks, planned_index, read_index
-from reference_trainer.lm.tokenizer import Tokenizer
+from reference_trainer.lm import shard_writer
+from reference_trainer.lm.chunks import ChunkedText, Chunks
+from reference_trainer.lm.shard_writer import ensure_shards, write_shards
+from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, ShardChunks, read_index
+from tests.reference_trainer.lm.sources import Letters, assert_same, made_up
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-TOKENS, SAMPLES = 400, 4
 
 
-@dataclass
-class Letters:
-    """A tokenizer of any vocabulary: an id a character, the last ids too."""
-
-    vocab_size: int
-    fingerprint: str = "letters"
-    chars_per_token: float = 1.0
-
-    def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
-        return [np.array([self.vocab_size - 1 - ord(letter) % 100 for letter in text], np.int32) for text in texts]
-
-
-@dataclass(frozen=True)
-class Shards:
-    """A folder for the shards of a text, how they are cut, and the chunks that they must give."""
-
-    directory: Path
-    corpus: Corpus
-    tokenizer: Any
-    tokens: int = TOKENS
-    samples: int = SAMPLES
-
-    def write(self, shard: int = SHARD_TOKENS, workers: int = 1) -> Index:
-        planned = planned_index(self.corpus, self.tokenizer, self.tokens, self.samples, shard)
-        samples = Samples(self.corpus, planned.sample_chars, self.samples)
-        with locked(self.directory):
-            return write_shards(self.directory, planned, samples, self.tokenizer, workers=workers)
-
-    def open(self, **more: object) -> ShardChunks:
-        """As training opens them."""
-        planned = planned_index(self.corpus, self.tokenizer, self.tokens, self.samples)
-        return ShardChunks(self.directory, planned, self.tokens, **{"samples_per_chunk": self.samples, **more})
-
-    def text(self) -> Chunks:
-        return Chunks(self.corpus, self.tokenizer, self.tokens, self.samples, batch=True)
-
-    def ensure(self, directory: Path | None = None, **changed: object) -> Path:
-        """What the trainer asks for: the folder of the user's, or one in the cache."""
-        it = replace(self, **changed)
-        return ensure_shards(it.corpus, it.tokenizer, it.tokens, it.samples, *([directory] if directory else ()))
-
-
-@pytest.fixture
-def shards(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer) -> Shards:
-    return Shards(tmp_path, corpus, tokenizer)
-
-
-def outcome(source: Source, index: int) -> np.ndarray | str:
-    """The ids of a chunk, or in which words it was refused."""
-    try:
-        return source.ids(index)
-    except TrainerError as error:
-        return str(error)
-
-
-def same(expected: Source, observed: Source, indices: range) -> int:
-    """Hold every chunk against the text's; how many were refused by both alike."""
-    refused = 0
-    for index in indices:
-        text, read = outcome(expected, index), outcome(observed, index)
-        if isinstance(text, str):
-            assert read == text
-            refused += 1
-        else:
-            assert isinstance(read, np.ndarray), read
-            assert read.dtype == np.int32
-            assert np.array_equal(read, text), f"chunk {index}"
-    return refused
+def compare(folder: Path, text: ChunkedText, chunks: range) -> int:
+    """The shards of a folder give the text's chunks; the number that both refuse."""
+    return assert_same(Chunks(text, batch=True), ShardChunks(folder, text), chunks)
 
 
 @pytest.mark.parametrize(
     ("tokens", "samples", "shard"),
-    [
-        (tokens, samples, shard)
-        for tokens, samples in ((400, 4), (37, 1), (3_000, 8), (101, 7))
-        for shard in (SHARD_TOKENS, 1_500)
-    ]
-    + [(400, 4, 1)],  # a shard a sample
-)
-def test_chunks_are_those_of_the_text(shards: Shards, tokens: int, samples: int, shard: int) -> None:
-    shards = replace(shards, tokens=tokens, samples=samples)
-    index, expected, observed = shards.write(shard), shards.text(), shards.open()
+    [*((*size, shard) for size in ((400, 4), (37, 1), (3_000, 8), (101, 7)) for shard in (SHARD_TOKENS, 1_500)),
+     (400, 4, 1)],
+)  # fmt: skip
+def test_chunks_are_those_of_the_text(tmp_path: Path, text: ChunkedText, tokens: int, samples: int, shard: int) -> None:
+    text = replace(text, tokens_per_chunk=tokens, samples_per_chunk=samples)
+    index = write_shards(tmp_path, text, shard)
     assert len(index.shards) == 1 if shard == SHARD_TOKENS else len(index.shards) > 10, "also over the edges of shards"
     epoch = -(-index.samples // samples)
-    assert not same(expected, observed, range(epoch + 3)), "over the end of the text too"
-    assert not same(expected, observed, range(10**9, 10**9 + 3))
+    assert not compare(tmp_path, text, range(epoch + 3)), "also over the end of the text"
+    assert not compare(tmp_path, text, range(10**9, 10**9 + 3))
 
 
-def test_chunk_of_one_token(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """Some samples of a few letters are one token, and have nothing to predict: refused in the same words."""
-    short = Corpus("short", "an even shorter text of the and of it " * 9, "0" * 64, 1)
-    shards = Shards(tmp_path, short, tokenizer, 1, 1)
-    shards.write(shard=5)
-    refused = same(shards.text(), shards.open(), range(90))
-    assert 0 < refused < 90, refused
+def test_chunks_of_more_samples_need_no_other_shards(tmp_path: Path, text: ChunkedText) -> None:
+    write_shards(tmp_path, text, 3_000)
+    twice = replace(text, tokens_per_chunk=800, samples_per_chunk=8)
+    assert twice.sample_chars == text.sample_chars
+    compare(tmp_path, twice, range(50))
 
 
-def test_same_samples_in_other_chunks(shards: Shards) -> None:
-    """What is written are samples: chunks of more samples of the same size need no other shards."""
-    shards.write(shard=3_000)
-    assert sample_chars(shards.tokenizer, 800, 8) == sample_chars(shards.tokenizer, 400, 4)
-    twice = replace(shards, tokens=800, samples=8)
-    same(twice.text(), twice.open(), range(50))
+def test_chunks_without_two_tokens_are_refused_alike(tmp_path: Path, text: ChunkedText) -> None:
+    class Sparse(Letters):
+        def encode_arrays(self, texts: list[str], threads: object = None) -> list[np.ndarray]:
+            arrays = super().encode_arrays(texts)
+            return [ids if "x" in sample else ids[:0] for sample, ids in zip(texts, arrays, strict=True)]
+
+    sparse = made_up("aaaa bbbx cccc dddd xxxx eeee ", Sparse(), 10, 2)
+    write_shards(tmp_path / "sparse", sparse, 6)
+    assert compare(tmp_path / "sparse", sparse, range(9)) == 3, "chunk 1 of each epoch is empty"
+    short = made_up("an even shorter text of the and of it " * 9, text.tokenizer, 1, 1)
+    write_shards(tmp_path / "short", short, 5)
+    assert 0 < compare(tmp_path / "short", short, range(90)) < 90
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(200, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
-def test_bytes_of_an_id_go_by_the_vocabulary(tmp_path: Path, corpus: Corpus, vocabulary: int, dtype: str) -> None:
-    shards = Shards(tmp_path, corpus, Letters(vocabulary))
-    index = shards.write(shard=9_999)
-    assert index.dtype == json.loads((tmp_path / "index.json").read_text())["dtype"] == dtype
-    observed = shards.open()
-    same(shards.text(), observed, range(200))
-    assert max(observed.ids(number).max() for number in range(20)) > vocabulary - 100
-
-
-def test_samples_without_a_token(tmp_path: Path) -> None:
-    @dataclass
-    class Sparse(Letters):
-        def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
-            return [
-                ids if "x" in text else ids[:0] for text, ids in zip(texts, super().encode_arrays(texts), strict=True)
-            ]
-
-    corpus = Corpus("sparse", "aaaa bbbx cccc dddd xxxx eeee ", "1" * 64, 1)
-    shards = Shards(tmp_path, corpus, Sparse(200), 10, 2)
-    shards.write(shard=6)
-    assert same(shards.text(), shards.open(), range(9)) == 3, "chunk 1 of each epoch is empty"
+def test_the_vocabulary_decides_the_bytes_of_an_id(
+    tmp_path: Path, small_text: str, vocabulary: int, dtype: str
+) -> None:
+    text = made_up(small_text, Letters(vocabulary), 400, 4)
+    assert write_shards(tmp_path, text, 9_999).dtype == dtype
+    compare(tmp_path, text, range(200))
+    assert max(ShardChunks(tmp_path, text).ids(number).max() for number in range(20)) > vocabulary - 100
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_worker_that_fails_is_one_line(tmp_path: Path, workers: int) -> None:
-    @dataclass
     class Failing(Letters):
-        def encode_arrays(self, texts: list[str], num_threads: int = 1) -> list[np.ndarray]:
+        def encode_arrays(self, texts: list[str], threads: object = None) -> list[np.ndarray]:
             if any("x" in text for text in texts):
                 raise RuntimeError("no more\nmemory")
             return super().encode_arrays(texts)
 
-    corpus = Corpus("failing", "abcd " * 200_000 + "xxxx " * 200_000, "4" * 64, 1)
-    statement = r"samples \d+ to \d+: their tokenizing worker failed: RuntimeError: no more memory$"
-    with pytest.raises(TrainerError, match=statement):
-        Shards(tmp_path, corpus, Failing(200)).write(shard=50_000, workers=workers)
-    remaining = read_index(tmp_path)
-    assert remaining.shards
-    assert not remaining.complete
+    text = made_up("abcd " * 200_000 + "xxxx " * 200_000, Failing(), 400, 4)
+    message = r"samples \d+ to \d+: its tokenizing worker failed: RuntimeError: no more memory$"
+    with pytest.raises(TrainerError, match=message):
+        write_shards(tmp_path, text, 50_000, workers=workers)
+    index = read_index(tmp_path)
+    assert index.shards
+    assert not index.complete
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_nothing_is_tokenized(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards.write()
-    chunks = shards.open()
-    regions: list[str] = []
-    counted: list[str] = []
-    monkeypatch.setattr(marks, "region", lambda name: regions.append(name) or nullcontext())
-    monkeypatch.setattr(marks, "count", lambda name, amount=1: counted.append(name))
-    chunks.ids(0)
-    assert (regions, counted) == (["data"], [])
-
-
-def test_verbose_says_what_reading_took(shards: Shards, capsys: pytest.CaptureFixture[str]) -> None:
-    shards.write()
-    shards.open().ids(0)
-    assert capsys.readouterr().out == ""
-    shards.open(verbose=True).ids(0)
-    assert capsys.readouterr().out.startswith("Read 4 samples from shards in ")
-
-
-def test_closed_twice_and_the_ids_stay(shards: Shards) -> None:
-    shards.write()
-    chunks = shards.open()
+def test_reading_tokenizes_nothing_and_ids_outlive_the_source(
+    tmp_path: Path, text: ChunkedText, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path, text, SHARD_TOKENS)
+    chunks, events = ShardChunks(tmp_path, text), []
+    monkeypatch.setattr(marks, "region", lambda name: events.append(name) or nullcontext())
+    monkeypatch.setattr(marks, "count", lambda name, amount=1: events.append(name))
     ids = chunks.ids(0)
+    assert (events, capsys.readouterr().out) == (["data"], "")
     before = ids.copy()
     chunks.close()
     chunks.close()
     assert np.array_equal(ids, before)
+    ShardChunks(tmp_path, text, verbose=True).ids(0)
+    assert capsys.readouterr().out.startswith("Read 4 samples from shards in ")
 
 
-# ---------------------------------------------------------------- shards that are not the right ones
+# ---------------------------------------------------------------- shards that are refused
+
+Damage = Callable[[Path], object]
+FIRST, SECOND, INDEX = "shard-00000.bin", "shard-00001.bin", "index.json"
 
 
-def changed(**fields: object) -> Callable[[Path], None]:
+def changed(**fields: object) -> Damage:
     """A change of fields of the index."""
 
-    def change(directory: Path) -> None:
-        path = directory / "index.json"
+    def change(folder: Path) -> None:
+        path = folder / INDEX
         path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
     return change
 
 
-def flip(name: str, position: float) -> Callable[[Path], None]:
-    """A bit that turned over, at this share of the file."""
-
-    def change(directory: Path) -> None:
-        content = bytearray((directory / name).read_bytes())
-        content[int(position * (len(content) - 1))] ^= 1
-        (directory / name).write_bytes(content)
-
-    return change
-
-
-def cut(name: str, by: int) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).write_bytes((directory / name).read_bytes()[:-by]) and None
-
-
-def longer(directory: Path) -> None:
-    with open(directory / "shard-00001.bin", "ab") as file:
-        file.write(b"\0")
-
-
-NOT_OURS = "is not a folder of shards"
-
-
-def entry(field: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+def entry(field: str, change: Callable[[Any], Any]) -> Damage:
     """A change of a field of the second shard in the index."""
 
-    def changed_entry(directory: Path) -> None:
-        shards = json.loads((directory / "index.json").read_text())["shards"]
+    def change_entry(folder: Path) -> None:
+        shards = json.loads((folder / INDEX).read_text())["shards"]
         shards[1][field] = change(shards[1][field])
-        changed(shards=shards)(directory)
+        changed(shards=shards)(folder)
 
-    return changed_entry
+    return change_entry
 
 
-misnamed = entry("file", lambda _: "shard-1.bin")
+def content(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def flip(name: str, position: float) -> Damage:
+    """One other bit, at this share of the file."""
+
+    def flipped(data: bytes) -> bytes:
+        at = int(position * (len(data) - 1))
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    return content(name, flipped)
+
+
+def missing(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
+
+
+NOT_OURS = "is damaged, or no index of shards ("
+REMADE = ("name another folder", f"remove its {INDEX} and shard-*.bin", "make the shards again with python -m")
 
 
 @pytest.mark.parametrize(
-    ("damage", "file", "statement", "cure"),
+    ("damage", "file", "message", "cure"),
     [
-        (lambda d: (d / "index.json").unlink(), "index.json", "does not exist", "make the shards with"),
-        (lambda d: (d / "shard-00001.bin").unlink(), "shard-00001.bin", "is missing", "again"),
-        (cut("shard-00001.bin", 1), "shard-00001.bin", "is cut short", "again"),
-        (longer, "shard-00001.bin", "is damaged: it has", "again"),
-        (flip("shard-00000.bin", 0), "shard-00000.bin", "is damaged: its SHA-256", "again"),
-        (flip("shard-00001.bin", 0.5), "shard-00001.bin", "is damaged: its SHA-256", "again"),
-        (flip("shard-00001.bin", 1), "shard-00001.bin", "is damaged: its SHA-256", "again"),
-        (cut("index.json", 30), "index.json", "is damaged (it is cut short or no JSON)", "again"),
-        (lambda d: (d / "index.json").write_text("[]"), "index.json", NOT_OURS, "name another"),
-        (lambda d: (d / "index.json").write_text("{}"), "index.json", NOT_OURS, "name another"),
-        (lambda d: (d / "index.json").write_text("\n"), "index.json", NOT_OURS, "name another"),
-        (lambda d: (d / "index.json").write_text('{"schema": 1}'), "index.json", NOT_OURS, "name another"),
-        (lambda d: (d / "index.json").write_bytes(b"\xff{"), "index.json", NOT_OURS, "name another"),
-        (changed(schema="x"), "index.json", NOT_OURS, "name another"),
-        (changed(shards=[1]), "index.json", "is damaged (shards.0: ", "again"),
-        (changed(shards=None), "index.json", "is damaged (shards: ", "again"),
-        (changed(complete=0), "index.json", "is damaged (complete: ", "again"),
-        (changed(sample_chars="9"), "index.json", "is damaged (sample_chars: ", "again"),
-        (changed(dtype="uint32"), "index.json", "is damaged (its dtype is 'uint32'", "again"),
-        (misnamed, "index.json", "is damaged (its entry 1 of shards is not of shard-00001.bin)", "again"),
-        (entry("tokens", lambda tokens: tokens - 8), "index.json", "shard-00001.bin cannot be of", "again"),
-        (changed(schema=SCHEMA + 1), "index.json", f"has schema {SCHEMA + 1}, this version reads up to", "update it"),
-        (changed(complete=False), "index.json", "are not complete", "goes on from there"),
-        (changed(complete=False, shards=[]), "index.json", "are not complete, 0 finished", "goes on from there"),
-        (changed(tokenizer="feed"), "index.json", "of tokenizer feed, not ", "name another folder"),
-        (changed(corpus_sha256="beef", tokenizer="x"), "index.json", "of corpus small.txt (SHA-256 beef", "folder"),
-        (changed(sample_chars=9), "index.json", "of samples of 9 characters, not ", "name another folder"),
+        (missing(INDEX), INDEX, "does not exist", ("make the shards with",)),
+        (missing(SECOND), SECOND, "is missing", REMADE),
+        (content(SECOND, lambda data: data[:-1]), SECOND, "is damaged: it has", REMADE),
+        (content(SECOND, lambda data: data + b"\0"), SECOND, "is damaged: it has", REMADE),
+        (flip(FIRST, 0), FIRST, "is damaged: its SHA-256", REMADE),
+        (flip(SECOND, 0.5), SECOND, "is damaged: its SHA-256", REMADE),
+        (flip(SECOND, 1), SECOND, "is damaged: its SHA-256", REMADE),
+        *(
+            (content(INDEX, lambda data, other=other: other or data[:-30]), INDEX, NOT_OURS, REMADE)
+            for other in (b"", b"[]", b"{}", b"\n", b'{"schema": 1}', b"\xff{", b"<html>", b"[" * 100_000)
+        ),
+        (changed(schema="x"), INDEX, f"{NOT_OURS}schema: ", REMADE),
+        (changed(shards=[1]), INDEX, f"{NOT_OURS}shards.0: ", REMADE),
+        (changed(shards=None), INDEX, f"{NOT_OURS}shards: ", REMADE),
+        (changed(complete=0), INDEX, f"{NOT_OURS}complete: ", REMADE),
+        (changed(sample_chars="9"), INDEX, f"{NOT_OURS}sample_chars: ", REMADE),
+        (changed(dtype="uint32"), INDEX, "its dtype is 'uint32'", REMADE),
+        (entry("file", lambda _: "shard-1.bin"), INDEX, f"its entry 1 of shards is not of {SECOND}", REMADE),
+        (entry("tokens", lambda tokens: tokens - 8), INDEX, f"{SECOND} cannot be of", REMADE),
+        (changed(schema=SCHEMA + 1), INDEX, f"schema {SCHEMA + 1} is newer than {SCHEMA}", REMADE),
+        (changed(complete=False), INDEX, "are not complete", ("goes on from there",)),
+        (changed(complete=False, shards=[]), INDEX, "are not complete, 0 finished", ("goes on from there",)),
+        (changed(tokenizer="feed"), INDEX, "of tokenizer feed, not ", ("name another folder",)),
+        (changed(corpus_sha256="beef", tokenizer="x"), INDEX, "of corpus small.txt (SHA-256 beef", ("folder",)),
+        (changed(sample_chars=9), INDEX, "of samples of 9 characters, not ", ("name another folder",)),
     ],
 )
 def test_refused_in_one_line(
-    tmp_path: Path, shards: Shards, damage: Callable[[Path], None], file: str, statement: str, cure: str
+    tmp_path: Path, text: ChunkedText, damage: Damage, file: str, message: str, cure: tuple[str, ...]
 ) -> None:
-    shards.write(shard=9_000)
-    shards.open().close()
+    write_shards(tmp_path, text, 9_000)
+    ShardChunks(tmp_path, text).close()
     damage(tmp_path)
     with pytest.raises(TrainerError) as caught:
-        shards.open()
-    message = str(caught.value)
-    assert caught.value.exit_code == USAGE
-    assert "\n" not in message
-    assert str(tmp_path / file) in message
-    assert statement in message
-    assert cure in message
-    assert f"remove {tmp_path}" not in message
-    assert statement != NOT_OURS or "remove" not in message
+        ShardChunks(tmp_path, text)
+    line = str(caught.value)
+    assert (caught.value.exit_code, "\n" in line) == (USAGE, False)
+    assert f"remove {tmp_path}" not in line
+    for part in (str(tmp_path / file), message, *cure):
+        assert part in line
 
 
-def test_no_folder(tmp_path: Path, shards: Shards) -> None:
+def test_no_folder(tmp_path: Path, text: ChunkedText) -> None:
     (tmp_path / "file").write_text("not a folder")
     for name in ("none", "file"):
-        with pytest.raises(TrainerError, match=rf"{name}/index\.json does not exist: make the shards with python -m"):
-            replace(shards, directory=tmp_path / name).open()
-
-
-def test_too_few_samples_for_a_chunk(shards: Shards) -> None:
-    largest = shards.write().samples
-    shards.open(samples_per_chunk=largest).ids(3)
-    with pytest.raises(TrainerError, match=rf"{largest} samples, too few for a chunk of {largest + 1}"):
-        shards.open(samples_per_chunk=largest + 1)
-
-
-# ---------------------------------------------------------------- made when need be
-
-
-def test_made_in_the_cache_once(tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    created = shards.ensure()
-    assert created.parent == tmp_path / "training-profiler" / "shards"
-    same(shards.text(), replace(shards, directory=created).open(), range(50))
-    assert shards.ensure(tokens=500) != created
-    assert shards.ensure(corpus=replace(shards.corpus, sha256="2" * 64)) != created
-    monkeypatch.setattr(module, "write_shards", None)
-    assert shards.ensure() == created
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        flip("shard-00000.bin", 0.5),
-        cut("index.json", 9),
-        changed(complete=False),
-        lambda d: (d / "index.json").unlink(),
-        lambda d: (d / "shard-00000.bin").unlink(),
-    ],
-)
-def test_cache_mends_itself(
-    tmp_path: Path,
-    shards: Shards,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    damage: Callable[[Path], None],
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    created = shards.ensure()
-    index, content = read_index(created), (created / "shard-00000.bin").read_bytes()
-    damage(created)
-    reported = (created / "index.json").exists()
-    with caplog.at_level(logging.WARNING):
-        assert shards.ensure() == created
-    assert ("making cached shards again: " in caplog.text) == reported
-    assert (read_index(created), (created / "shard-00000.bin").read_bytes()) == (index, content)
-
-
-def test_a_folder_of_the_users_is_taken_or_refused(tmp_path: Path, corpus: Corpus, shards: Shards) -> None:
-    shards.write()
-    assert shards.ensure(tmp_path) == tmp_path
-    message = rf"of corpus small\.txt \(SHA-256 {corpus.sha256[:16]}\.\.\.\), not small\.txt \(SHA-256 3333"
-    with pytest.raises(TrainerError, match=message):
-        shards.ensure(tmp_path, corpus=replace(corpus, sha256="3" * 64))
-    with pytest.raises(TrainerError, match=r"none/index\.json does not exist: make the shards with"):
-        shards.ensure(tmp_path / "none")
+        for use in (lambda folder: ShardChunks(folder, text), lambda folder: ensure_shards(text, folder)):
+            with pytest.raises(TrainerError, match=rf"{name}/index\.json does not exist: make the shards with python"):
+                use(tmp_path / name)
     assert not (tmp_path / "none").exists()
 
 
-def test_no_cache_that_can_be_written(tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_samples_for_a_chunk(tmp_path: Path, text: ChunkedText) -> None:
+    largest = write_shards(tmp_path, text, SHARD_TOKENS).samples
+    for samples in (largest, largest + 1):  # of the same size
+        wider = replace(text, samples_per_chunk=samples, tokens_per_chunk=100 * samples)
+        assert wider.sample_chars == text.sample_chars
+        if samples == largest:
+            ShardChunks(tmp_path, wider).ids(3)
+            continue
+        with pytest.raises(TrainerError, match=rf"{largest} samples, too few for a chunk of {largest + 1}"):
+            ShardChunks(tmp_path, wider)
+
+
+# ---------------------------------------------------------------- the shards in the cache
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "training-profiler" / "shards"
+
+
+def test_made_in_the_cache_once(empty_cache: Path, text: ChunkedText, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ensure_shards(text)
+    assert folder.parent == empty_cache
+    compare(folder, text, range(50))
+    assert ensure_shards(replace(text, tokens_per_chunk=500)) != folder
+    assert ensure_shards(replace(text, corpus=replace(text.corpus, sha256="2" * 64))) != folder
+    monkeypatch.setattr(shard_writer, "_write_shards", None)
+    assert ensure_shards(text) == folder
+
+
+@pytest.mark.parametrize(
+    "damage", [flip(FIRST, 0.5), flip(INDEX, 0), changed(complete=False), missing(INDEX), missing(FIRST)]
+)
+def test_the_cache_is_repaired(
+    empty_cache: Path, text: ChunkedText, caplog: pytest.LogCaptureFixture, damage: Damage
+) -> None:
+    folder = ensure_shards(text)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    damage(folder)
+    reported = (folder / INDEX).exists()
+    with caplog.at_level(logging.WARNING):
+        assert ensure_shards(text) == folder
+    assert ("making cached shards again: " in caplog.text) == reported
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_of_the_user_is_taken_or_refused(tmp_path: Path, text: ChunkedText) -> None:
+    write_shards(tmp_path, text, SHARD_TOKENS)
+    assert ensure_shards(text, tmp_path) == tmp_path
+    ours = re.escape(f"of corpus small.txt (SHA-256 {text.corpus.sha256[:16]}...), not small.txt (SHA-256 3333")
+    with pytest.raises(TrainerError, match=ours):
+        ensure_shards(replace(text, corpus=replace(text.corpus, sha256="3" * 64)), tmp_path)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, text: ChunkedText, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(TrainerError, match=r"shards cannot be written to .*: Not a directory"):
-        shards.ensure()
+        ensure_shards(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,21 +13,14 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import huggingface, tokenization, tokenization_ways
-from reference_trainer.lm.corpus import load_corpus
+from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.tokenization import main
-from reference_trainer.lm.tokenization_ways import Case, Round, Way, measure, ratio_of, run_round, summary, ways
-from reference_trainer.lm.tokenizer import train_or_load
+from reference_trainer.lm.tokenization_ways import Round, Way, mean_ratio, measure, run_round, summary, ways
 from tests.reference_trainer.processes import raising, refused
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 OURS = ["sequential", "batch", "threaded batch", "parallel", "pre-tokenized"]
 THEIRS = ["Hugging Face one by one", "Hugging Face batch"]
-
-
-@pytest.fixture
-def case(corpus_file: Path, own_cache: None) -> Case:
-    corpus = load_corpus(corpus_file)
-    return Case(corpus, train_or_load(corpus, 256), 400, 4, workers=2)
 
 
 @pytest.fixture
@@ -44,100 +38,86 @@ def arguments(corpus_file: Path, *more: str) -> list[str]:
     return ["--corpus", str(corpus_file), "--seconds", "0.01", "--sample-chars", "200", "--workers", "2", *more]
 
 
-# ---------------------------------------------------------------- ways
-
-
-def test_all_ways_but_theirs_give_the_same_ids(case: Case) -> None:
+def test_all_ways_but_theirs_give_the_same_ids(text: ChunkedText) -> None:
     pytest.importorskip("tokenizers")
-    expected = [case.chunks(batch=False).ids(index) for index in range(3)]
-    result = {way.name: way for way in ways(case)}
+    plain = Chunks(text, batch=False)
+    result = {way.name: way for way in ways(text, workers=2)}
     assert list(result) == [*OURS, *THEIRS]
     for name, way in result.items():
-        source = way.open()
-        try:
+        with closing(way.open()) as source:
             ids = [source.ids(index) for index in range(3)]
-        finally:
-            source.close()
         assert all(item.dtype == np.int32 for item in ids), name
-        same = all(np.array_equal(item, another) for item, another in zip(ids, expected, strict=True))
+        same = all(np.array_equal(item, plain.ids(index)) for index, item in enumerate(ids))
         assert same == way.same == (name in OURS), name
-    assert {name: way.threads for name, way in result.items() if way.threads > 1} == {
-        "threaded batch": 2,
-        "parallel": 2,
-        "Hugging Face batch": 2,
-    }
+    threads = {name for name, way in result.items() if way.threads == 2}
+    assert threads == {"threaded batch", "parallel", "Hugging Face batch"}
     assert [name for name, way in result.items() if not way.tokenizes] == ["pre-tokenized"]
 
 
-def test_one_worker_leaves_out_the_threads_of_the_library(case: Case, without_theirs: None) -> None:
-    result = list(ways(replace(case, workers=1)))
+def test_one_worker_leaves_out_the_threads_of_the_library(text: ChunkedText, without_theirs: None) -> None:
+    result = list(ways(text, workers=1))
     assert [way.name for way in result if way.open] == [name for name in OURS if name != "threaded batch"]
     assert {way.threads for way in result} == {1}
 
 
-def test_their_model_has_the_same_size_and_reads_the_whole_text(case: Case) -> None:
+def test_their_model_has_the_same_size_and_reads_the_whole_text(text: ChunkedText) -> None:
     pytest.importorskip("tokenizers")
-    texts = [text for index in range(10) for text in case.chunks(batch=True).texts(index)]
-    model = huggingface.train(texts, 200, threads=2)
+    texts = text.samples.chunk(0)
+    model = huggingface.train([sample for index in range(10) for sample in text.samples.chunk(index)], 200, threads=2)
     assert model.get_vocab_size() == 200
-    item, batch = (huggingface.HuggingFaceChunks(model, lambda index: texts, batch=how) for how in (False, True))
-    ids = item.ids(0)
-    assert np.array_equal(ids, batch.ids(0))
-    read = model.decode(ids.tolist()).replace("\u2581", " ")
+    one, batch = (huggingface.HuggingFaceChunks(model, text.samples, batch=how).ids(0) for how in (False, True))
+    assert np.array_equal(one, batch)
+    read = model.decode(one.tolist()).replace("\u2581", " ")
     assert "".join(read.split()) == "".join("".join(texts).split())
 
 
 # ---------------------------------------------------------------- rounds
 
+Log = list[tuple[str, int | str]]
 
-class Noted:
-    """A source that notes what is asked of it."""
 
-    def __init__(self, name: str, log: list[tuple[str, int | str]]) -> None:
-        self._name = name
-        self._log = log
+class Recorded:
+    """A source that records what is requested."""
+
+    def __init__(self, name: str, log: Log, first: int = 0) -> None:
+        self._name, self._log, self._first = name, log, first
 
     def ids(self, index: int) -> np.ndarray:
         self._log.append((self._name, index))
-        return np.full(index + 3, index % 2, np.int32)
+        return np.full(index + 3, self._first, np.int32)
 
     def close(self) -> None:
         self._log.append((self._name, "close"))
 
 
-def noted(name: str, log: list[tuple[str, int | str]]) -> Way:
-    return Way(name, "none", "noted", 1, lambda: Noted(name, log))
+def way(name: str, log: Log, first: int = 0) -> Way:
+    return Way(name, "none", "recorded", 1, lambda: Recorded(name, log, first))
 
 
-def test_a_round_takes_the_chunks_from_first_on_and_closes_the_source(case: Case) -> None:
-    log: list[tuple[str, int | str]] = []
-    result = run_round(noted("a", log), case, 5, 3)
+def test_a_round_takes_the_chunks_from_first_on_and_closes_the_source() -> None:
+    log: Log = []
+    result = run_round(way("a", log), 4, 5, 3)
     assert log[:4] == [("a", 5), ("a", 6), ("a", 7), ("a", "close")]
-    assert (result.samples, result.tokens) == (3 * case.samples_per_chunk, 8 + 9 + 10)
+    assert (result.samples, result.tokens) == (3 * 4, 8 + 9 + 10)
     assert result.seconds > 0
 
 
-def test_rounds_are_interleaved_over_the_same_chunks_in_turning_order(case: Case, quick: None) -> None:
-    log: list[tuple[str, int | str]] = []
-    there = [noted("a", log), noted("b", log), Way("c", "none", "is not there", 1, None, "because")]
-    result = measure(case, there, 1e-9)
+def test_rounds_are_interleaved_over_the_same_chunks_in_alternating_order(quick: None) -> None:
+    log: Log = []
+    result = measure([way("a", log), way("b", log), Way("c", "none", "is not there", 1, None, "because")], 4, 1e-9)
     assert list(result) == ["a", "b"]
     assert result["a"].ratio.n == 2
     requested = [entry for entry in log if entry[1] != "close"][-8:]
     assert requested == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("b", 3), ("a", 2), ("a", 3)]
 
 
-def test_other_ids_are_reported(case: Case, quick: None) -> None:
-    class Wrong(Noted):
-        def ids(self, index: int) -> np.ndarray:
-            return super().ids(index) + 1
-
-    first, log = noted("a", []), []
-    wrong = Way("b", "none", "wrong", 1, lambda: Wrong("b", log))
+def test_other_ids_are_reported(quick: None) -> None:
+    first, log = way("a", []), []
+    wrong = way("b", log, first=1)
     with pytest.raises(TrainerError, match="b and a give other ids for chunk 0"):
-        measure(case, [first, wrong], 1e-9)
+        measure([first, wrong], 4, 1e-9)
     assert log[-1] == ("b", "close")
-    assert measure(case, [first, replace(wrong, same=False)], 1e-9)
+    assert measure([first, replace(wrong, same=False)], 4, 1e-9)
 
 
 def test_figures_by_hand() -> None:
@@ -152,29 +132,29 @@ def test_figures_by_hand() -> None:
     assert result.ratio.value == pytest.approx(2)
     assert (result.ratio.low, result.ratio.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
     assert (result.ratio.n, result.ratio.different) == (3, False)
-
-
-@pytest.mark.parametrize(("ratios", "different"), [((2.0, 2.1), True), ((0.5, 0.51), True), ((0.9, 1.2), False)])
-def test_different_means_that_the_interval_leaves_out_1(ratios: tuple[float, float], different: bool) -> None:
-    assert ratio_of(ratios).different == different
+    for ratios, different in (((2.0, 2.1), True), ((0.5, 0.51), True), ((0.9, 1.2), False)):
+        assert mean_ratio(ratios).different == different
 
 
 # ---------------------------------------------------------------- the program
 
 
-def test_the_json(corpus_file: Path, quick: None, without_theirs: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json(
+    corpus_file: Path, corpus: object, quick: None, without_theirs: None,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Of a long corpus the beginning is measured."""
+    monkeypatch.setattr(tokenization, "MOST_CHARS", 30_000)
     assert main(arguments(corpus_file, "--json", "--samples", "4", "--vocabulary", "300")) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["baseline"], document["vocabulary"]) == ("tokenization/1", "sequential", 300)
-    assert document["samples_per_chunk"] == 4
+    assert (document["samples_per_chunk"], document["corpus_chars"]) == (4, 30_000)
+    assert document["corpus_sha256"] != corpus.sha256
     assert abs(document["sample_chars"] - 200) <= 1
     assert [way["name"] for way in document["ways"]] == [*OURS, *THEIRS]
-    for number, way in enumerate(document["ways"]):
-        where = f"ways.{number}.measured"
-        if way["name"] in THEIRS:
-            assert (way["measured"], document["not_measured"][where]) == (None, huggingface.MISSING)
-            continue
-        assert where not in document["not_measured"]
+    missing = {f"ways.{5 + number}.measured": huggingface.MISSING for number in range(2)}
+    assert document["not_measured"] == missing
+    for way in document["ways"][:5]:
         rate, each = (way["measured"][key] for key in ("samples_per_s", "ms_per_sample"))
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
         assert 1e3 / rate["high"] == pytest.approx(each["low"])
@@ -192,29 +172,6 @@ def test_the_table(corpus_file: Path, quick: None, without_theirs: None, capsys:
     assert len({len(row.rpartition("  ")[0]) for row in rows[:5]}) == 1, "columns are aligned"
     assert [row[:24].rstrip() for row in rows] == [*OURS, *THEIRS]
     assert rows[-1].endswith(f"not measured: {huggingface.MISSING}")
-
-
-def test_their_rows(corpus_file: Path, quick: None, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tokenizers")
-    assert main(arguments(corpus_file, "--json")) == 0
-    *_, item, batch = json.loads(capsys.readouterr().out)["ways"]
-    for way in (item, batch):
-        assert way["measured"]["tokens_per_s"]["median"] > way["measured"]["samples_per_s"]["median"]
-        assert not way["same_ids"]
-
-
-def test_of_a_long_corpus_the_beginning_is_measured(
-    corpus_file: Path,
-    quick: None,
-    without_theirs: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(tokenization, "MOST_CHARS", 30_000)
-    assert main(arguments(corpus_file, "--json")) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["corpus_chars"] == 30_000
-    assert document["corpus_sha256"] != load_corpus(corpus_file).sha256
 
 
 @pytest.mark.parametrize(
