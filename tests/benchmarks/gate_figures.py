@@ -1,4 +1,4 @@
-"""The two figures of the error rates, light and readable without colour: rules by what they miss, and live rounds."""
+"""The two figures of the error rates, which need no colour: what each rule misses, and the live rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler.check.model import FAIL, PASS
 from tests.benchmarks.gate_rules import RULES
-from tests.benchmarks.gate_tables import FEEDS, SHOWN
+from tests.benchmarks.gate_tables import SHOWN, SIZES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +36,8 @@ _SETTINGS: dict[Any, Any] = {
     "axes.spines.left": False,
     "legend.frameon": False,
 }
-_SAME = {"traceml-5": "pytest-mean"}
-"""Rules that say the same of the same samples share a row."""
+_SHOWN = [rule for rule in RULES if rule.key != "traceml-5"]
+"""TraceML's limit of 5% gives the same as pytest-benchmark's mean:5%: they share a row."""
 _NAMES = {"pytest-mean": "pytest-benchmark mean:5%,\nTraceML compare, limit 5%"}
 _HEADING: dict[str, Any] = {
     "xy": (0, 1),
@@ -49,27 +49,25 @@ _HEADING: dict[str, Any] = {
 }
 _OFFSET = 0.17
 MOST_POINTS = 300
-"""Of one experiment: a figure that loads at once."""
+"""Dots of an experiment, so that the figure loads at once."""
 
 
 def rules_figure(found: Mapping[str, Any], path: Path) -> None:
-    """False alarms on A/A and misses of 5%, a row for each rule, for both amounts of samples."""
+    """Draw false alarms on A/A and misses of 5%: a row for each rule, for both numbers of samples."""
     import matplotlib as mpl
 
     with mpl.rc_context(_SETTINGS):
         from matplotlib.figure import Figure
 
-        rules = [rule for rule in RULES if rule.key not in _SAME]
         figure = Figure(figsize=(8.2, 7.6))
         axes = figure.subplots(2, 2, sharey="row", sharex="col")
-        for (size, words), line in zip(FEEDS.items(), axes, strict=True):
+        for (size, words), line in zip(SIZES.items(), axes, strict=True):
             for panel, name in zip(line, ("same", "slower-5"), strict=True):
                 _rules_panel(panel, found, size, name)
-            keys = ["ours", *(rule.key for rule in rules)]
-            labels = {rule.key: _NAMES.get(rule.key, rule.name) for rule in rules} | {"ours": "this gate"}
-            line[0].set_yticks(range(len(keys)), [labels[key] for key in keys])
+            labels = ["this gate", *(_NAMES.get(rule.key, rule.name) for rule in _SHOWN)]
+            line[0].set_yticks(range(len(labels)), labels)
             line[0].get_yticklabels()[0].set_fontweight("bold")
-            line[0].set_ylim(len(keys) - 0.4, -0.6)
+            line[0].set_ylim(len(labels) - 0.4, -0.6)
             line[0].set_title(f"Others with {words}", loc="left", fontsize=9, color=MUTED)
         axes[1, 0].set_xlabel("% of cases called slower")
         axes[1, 1].set_xlabel("% of cases not called slower")
@@ -84,11 +82,9 @@ def rules_figure(found: Mapping[str, Any], path: Path) -> None:
 
 def _rules_panel(panel: Axes, found: Mapping[str, Any], size: str, name: str) -> None:
     miss = name != "same"
-    rules = [rule for rule in RULES if rule.key not in _SAME]
-    ours = found["drawn"].get(name)
-    if ours:
+    if ours := found["drawn"].get(name):
         _ours(panel, ours["singly"], miss)
-    for place, rule in enumerate(rules, 1):
+    for place, rule in enumerate(_SHOWN, 1):
         for way, offset in (("same job", -_OFFSET), ("stored", _OFFSET)):
             one = found["peers"].get(name, {}).get(f"{size}, {way}", {}).get(rule.key)
             if one:
@@ -99,7 +95,7 @@ def _rules_panel(panel: Axes, found: Mapping[str, Any], size: str, name: str) ->
 
 
 def _ours(panel: Axes, rates: Mapping[str, Mapping[str, float]], miss: bool) -> None:
-    """FAIL alone, and with INCONCLUSIVE, which is red too unless told otherwise: all that does not pass."""
+    """FAIL alone, and FAIL with INCONCLUSIVE, which fails a job too by default."""
     not_passed = {"rate": 1 - rates[PASS]["rate"], "low": 1 - rates[PASS]["high"], "high": 1 - rates[PASS]["low"]}
     for one, filled, y in ((rates[FAIL], True, -_OFFSET), (not_passed, False, _OFFSET)):
         _dot(panel, y, one, miss, marker="D", filled=filled, color=ACCENT)
@@ -139,7 +135,7 @@ def _legend(figure: Figure) -> None:
 
 
 def rounds_figure(found: Mapping[str, Any], path: Path) -> None:
-    """Both lines of every round that measures, in %, and the edges."""
+    """Draw both lines of every measuring round, in %, and the edges."""
     import matplotlib as mpl
 
     values: Mapping[str, Sequence[tuple[float, float]]] = found["round_values"]

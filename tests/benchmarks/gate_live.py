@@ -1,10 +1,9 @@
-"""Live gates over programs whose difference is known: real work added, nothing simulated. Appends to one raw file.
+"""Live gates over programs whose difference is known: real work is added, nothing is simulated. Appends to a raw file.
 
     python -m tests.benchmarks.gate_live --gates 10 --into reports/gate/gates.jsonl.gz
 
-Each line is a gate: its experiment, its verdict by the method of that moment, and every turn of its rounds, from
-which any other rule can be computed again (tests/benchmarks/gate_rules.py). Experiments take turns, so that the
-machine's good and bad hours fall on all of them.
+Each line is a gate: its experiment, its verdict at that time, and every block of its rounds, from which any other rule
+can be computed again. Experiments alternate, so that the machine's good and bad hours affect all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,19 +30,18 @@ from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.verdict import next_kind, throughput
 
 SCRIPT = Path(__file__).parent / "gate_scripts" / "passes.py"
-ROOT = Path(__file__).parents[2]
 SCHEMA = "gate-live/1"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Two programs: the base's settings, and what the candidate's have in their place."""
-
     name: str
     share: int
     """Gates of it in a cycle."""
     base: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the base."""
     candidate: Mapping[str, str] = field(default_factory=dict)
+    """Settings in which the candidate differs."""
 
 
 _STEP = {"PASSES": "160", "OMP_NUM_THREADS": "1"}
@@ -58,61 +57,64 @@ EXPERIMENTS = (
 
 
 def gate(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """One live gate, as a line of the file."""
+    """Run one live gate; returns its line of the file."""
     programs = {
         side: Program(side, (sys.executable, str(SCRIPT)), SCRIPT.parent, {**experiment.base, **changes})
         for side, changes in ((BASE, {}), (CANDIDATE, experiment.candidate))
     }
-    began, at = time.monotonic(), datetime.now(UTC)
+    commit = subprocess.run(
+        ["git", "-C", str(SCRIPT.parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    begin, at = time.monotonic(), datetime.now(UTC)
     rounds: list[Round] = []
-    maker, limits = RoundRunner(programs, folder), Limits()
+    runner, limits = RoundRunner(programs, folder), Limits()
     while kind := next_kind(rounds, limits):
-        rounds.append(maker.run(len(rounds) + 1, kind))
-    found = throughput(rounds, limits)
+        rounds.append(runner.run(len(rounds) + 1, kind))
+    result = throughput(rounds, limits)
     return {
         "schema": SCHEMA,
         "experiment": experiment.name,
         "at": at.isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "state": found.state,
-        "reason": sentence(found.reason) if found.reason else "",
-        "seconds": round(time.monotonic() - began, 2),
-        "slowdowns": [line.slowdown for line in found.lines],
-        "rounds": [one.to_json() for one in rounds],
+        "commit": commit.stdout.strip(),
+        "state": result.state,
+        "reason": sentence(result.reason) if result.reason else "",
+        "seconds": round(time.monotonic() - begin, 2),
+        "slowdowns": [line.slowdown for line in result.lines],
+        "rounds": [measured.to_json() for measured in rounds],
     }
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """A gzip member of its own each: a killed run leaves all whole lines before."""
+    """Write a gzip member of its own, so that a killed run leaves all lines before it whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as file:
         file.write(gzip.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n", mtime=0))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All gates of a file; `rounds` as Round."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    return [{**line, "rounds": [Round.from_json(one) for one in line["rounds"]]} for line in lines]
+    """All gates of a file, with `rounds` as Round; the last one is left out while it is being written."""
+    data, text = path.read_bytes(), b""
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(data)
+        except zlib.error as error:
+            sys.exit(f"{path}: {len(data)} bytes before its end: {error}")
+        text, data = (text + part, member.unused_data) if member.eof else (text, b"")
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [{**line, "rounds": [Round.from_json(measured) for measured in line["rounds"]]} for line in lines]
 
 
 def _cycle(names: set[str]) -> Iterator[Experiment]:
-    """Endless; each experiment as often as its share says, spread evenly."""
+    """Yield each experiment as often as its share says, spread evenly, without an end."""
     chosen = [experiment for experiment in EXPERIMENTS if experiment.name in names]
     credit = dict.fromkeys((experiment.name for experiment in chosen), 0.0)
-    total = sum(experiment.share for experiment in chosen)
     while True:
         for experiment in chosen:
-            credit[experiment.name] += experiment.share / total
-        most = max(chosen, key=lambda experiment: credit[experiment.name])
-        credit[most.name] -= 1
-        yield most
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+            credit[experiment.name] += experiment.share / sum(experiment.share for experiment in chosen)
+        due = max(chosen, key=lambda experiment: credit[experiment.name])
+        credit[due.name] -= 1
+        yield due
 
 
 def main() -> None:
@@ -127,10 +129,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             line = gate(experiment, Path(folder))
         append(args.into, line)
-        shown = ", ".join("–" if value is None else f"{100 * value:+.1f}%" for value in line["slowdowns"])
+        slowdowns = ", ".join("–" if value is None else f"{100 * value:+.1f}%" for value in line["slowdowns"])
         print(
             f"{number + 1:3} {experiment.name:10} {line['state']:12} {line['seconds']:5.0f} s "
-            f"{len(line['rounds']):2} rounds  {shown}  {line['reason'][:70]}",
+            f"{len(line['rounds']):2} rounds  {slowdowns}  {line['reason'][:70]}",
             flush=True,
         )
 

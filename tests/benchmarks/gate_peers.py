@@ -1,9 +1,9 @@
-"""Our copies of other tools' rules held against the tools' own code, on samples of live rounds.
+"""Compare our copies of other tools' rules with the tools' own code, on samples of live rounds.
 
     python -m tests.benchmarks.gate_peers reports/gate/gates.jsonl.gz --python PEERS/bin/python
 
 PEERS is an environment with `pip install asv asv-runner pytest-benchmark` and `pip install --no-deps traceml-ai`.
-Prints how many decisions agree. benchstat is a Go program and not run: its rule is written after its source.
+Prints how many decisions agree. benchstat is a Go program and is not run; its rule follows its source.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import gate_feeds
-from tests.benchmarks.gate_resample import by_experiment, read_whole
+from tests.benchmarks.gate_live import read
+from tests.benchmarks.gate_resample import by_experiment
 from tests.benchmarks.gate_rules import RULES
+from tests.benchmarks.gate_samples import Samples, samples
 
 MOST = 400
-"""Rows of each experiment and way of feeding."""
+"""Rows of each experiment and way of measuring."""
 
 THEIRS = """
 import json, sys
@@ -63,19 +64,14 @@ print(json.dumps({"versions": {name: version(name) for name in names}, "decided"
 """
 
 
-def theirs(python: str, fed: gate_feeds.Fed) -> Mapping[str, Any]:
-    """What the tools' own code says of each row."""
-    pairs = [[base.tolist(), other.tolist()] for base, other in zip(fed.base, fed.candidate, strict=True)]
+def decided(python: str, rows: Samples) -> Mapping[str, Any]:
+    """The decisions of the tools' own code for each row, and their versions."""
+    pairs = [[base.tolist(), candidate.tolist()] for base, candidate in zip(rows.base, rows.candidate, strict=True)]
     done = subprocess.run([python, "-c", THEIRS], input=json.dumps(pairs), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def some_rows(fed: gate_feeds.Fed) -> gate_feeds.Fed:
-    rows = np.unique(np.linspace(0, len(fed) - 1, min(MOST, len(fed))).astype(np.int64))
-    return gate_feeds.Fed(fed.base[rows], fed.candidate[rows], fed.gates[rows])
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def main() -> None:
@@ -83,16 +79,18 @@ def main() -> None:
     parser.add_argument("raw", type=Path)
     parser.add_argument("--python", required=True, help="of an environment that has the tools")
     args = parser.parse_args()
-    agreed: dict[str, list[int]] = {}
+    agreed: dict[str, list[bool]] = {}
     versions: Mapping[str, str] = {}
-    for gates in by_experiment(read_whole(args.raw)).values():
-        for fed in map(some_rows, gate_feeds.feeds(gates).values()):
-            found = theirs(args.python, fed)
-            versions = found["versions"]
+    for gates in by_experiment(read(args.raw)).values():
+        for every in samples(gates).values():
+            some = np.unique(np.linspace(0, len(every) - 1, min(MOST, len(every))).astype(np.int64))
+            rows = Samples(every.base[some], every.candidate[some], every.gates[some])
+            theirs = decided(args.python, rows)
+            versions = theirs["versions"]
             for rule in RULES:
-                if rule.key in found["decided"][0]:
-                    own, other = rule.fails(fed.base, fed.candidate), [one[rule.key] for one in found["decided"]]
-                    agreed.setdefault(rule.key, []).extend((own == np.array(other)).tolist())
+                if rule.key in theirs["decided"][0]:
+                    ours, others = rule.fails(rows.base, rows.candidate), [row[rule.key] for row in theirs["decided"]]
+                    agreed.setdefault(rule.key, []).extend((ours == np.array(others)).tolist())
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     for key, same in agreed.items():
         print(f"{key:12} {sum(same)} of {len(same)} decisions the same")

@@ -1,7 +1,7 @@
-"""Other tools' rules for "it became slower", on arrays of step times: each as its own code decides.
+"""Other tools' rules for "it became slower", on arrays of step times: each decides as the tool's own code does.
 
-Every rule takes times of the base and of the candidate, samples along the last axis, and says where it would report a
-slow-down. How far they agree with the tools' own code is checked by tests/benchmarks/gate_peers.py.
+Every rule takes times of the base and of the candidate, with samples along the last axis, and returns where it would
+report a slow-down. tests/benchmarks/gate_peers.py compares the rules with the tools' own code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BENCHSTAT_EXACT = 50
 ASV_P = 0.002
 """`p_threshold` of `is_different`, asv/_stats.py."""
 ASV_EXACT = 20
-"""Largest sample of which asv computes p exactly."""
+"""Largest sample for which asv computes p exactly."""
 ASV_FACTOR = 1.1
 """Default of `--factor`, asv/commands/common_args.py."""
 TRACEML_VERDICT = 0.03
@@ -55,7 +55,7 @@ def mean_time(base: Array, candidate: Array) -> Flags:
 
 
 def least_time(base: Array, candidate: Array) -> Flags:
-    """The same of the minimum."""
+    """`PercentageRegressionCheck` of the minimum."""
     return np.asarray(candidate.min(axis=-1) / base.min(axis=-1) > 1 + THRESHOLD)
 
 
@@ -65,14 +65,14 @@ def traceml_verdict(base: Array, candidate: Array) -> Flags:
 
 
 def benchstat(base: Array, candidate: Array) -> Flags:
-    """`AssumeNothing.Compare` and `FormatDelta`: the delta of medians where p <= alpha; here, if it is a rise."""
+    """`AssumeNothing.Compare` and `FormatDelta`: the medians differ with p <= alpha; here only a rise counts."""
     exact = max(base.shape[-1], candidate.shape[-1]) <= BENCHSTAT_EXACT
     significant = mann_whitney(base, candidate, exact=exact, continuity=True) <= BENCHSTAT_ALPHA
     return np.asarray(significant & (_median_rise(base, candidate) > 1))
 
 
 def benchstat_by_5(base: Array, candidate: Array) -> Flags:
-    """What scripts around benchstat do: fail where the delta that it shows is above 5%."""
+    """What scripts around benchstat do: they fail if the displayed delta is above 5%."""
     return np.asarray(benchstat(base, candidate) & (_median_rise(base, candidate) > 1 + THRESHOLD))
 
 
@@ -91,7 +91,8 @@ def asv_continuous(factor: float) -> Callable[[Array, Array], Flags]:
 
 
 def asv_compare(factor: float) -> Callable[[Array, Array], Flags]:
-    """The same without samples, which `asv run` does not keep: the 99% intervals of both medians must be apart."""
+    """`_is_result_better` without samples, which `asv run` does not store: the 99% intervals of both medians must be
+    apart."""
 
     def fails(base: Array, candidate: Array) -> Flags:
         slower = np.median(base, axis=-1) < np.median(candidate, axis=-1) / factor
@@ -100,46 +101,41 @@ def asv_compare(factor: float) -> Callable[[Array, Array], Flags]:
     return fails
 
 
-_PYTEST_BENCHMARK = "pytest-benchmark 5.3.1, utils.py, PercentageRegressionCheck"
+_PYTEST = "pytest-benchmark 5.3.1, utils.py, PercentageRegressionCheck"
 _BENCHSTAT = "golang.org/x/perf, benchmath/anone.go and sample.go"
 _ASV = "asv 0.6.6, commands/compare.py, _is_result_better, and _stats.py, is_different"
 _TRACEML = "traceml-ai 0.5.0, reporting/compare"
 RULES = (
-    Rule("mean", "mean dropped > 5%", "the plain comparison of two means", mean_throughput, "Of steps a second."),
-    Rule("pytest-min", "pytest-benchmark min:5%", _PYTEST_BENCHMARK, least_time, "`--benchmark-compare-fail=min:5%`."),
-    Rule(
-        "pytest-mean", "pytest-benchmark mean:5%", _PYTEST_BENCHMARK, mean_time, "`--benchmark-compare-fail=mean:5%`."
-    ),
+    Rule("mean", "mean dropped > 5%", "the plain comparison of two means", mean_throughput, "It uses steps a second."),
+    Rule("pytest-min", "pytest-benchmark min:5%", _PYTEST, least_time, "`--benchmark-compare-fail=min:5%`."),
+    Rule("pytest-mean", "pytest-benchmark mean:5%", _PYTEST, mean_time, "`--benchmark-compare-fail=mean:5%`."),
     Rule(
         *("traceml-5", "TraceML compare, limit 5%", f"{_TRACEML}/policy.py, evaluate_step_time_ci_result", mean_time),
-        note="`traceml compare A B --max-step-time-regression-pct 5` (exit code 4): two runs, their mean step times.",
+        note="`traceml compare A B --max-step-time-regression-pct 5` (exit code 4) compares mean step times of runs.",
     ),
     Rule(
         *("traceml-3", "TraceML compare, verdict", f"{_TRACEML}/verdict.py, StepTimeRegressionRule", traceml_verdict),
-        note="REGRESSION from 3% on; it fails no job.",
+        note="It prints REGRESSION from 3% on and fails no job.",
     ),
     Rule(
         *("benchstat", "benchstat", _BENCHSTAT, benchstat),
-        note="A rise is shown instead of `~`: U test, p ≤ 0.05. benchstat itself fails no job.",
+        note="It shows a rise instead of `~` where the U test gives p ≤ 0.05. benchstat itself fails no job.",
     ),
-    Rule("benchstat-5", "benchstat, delta > 5%", _BENCHSTAT, benchstat_by_5, "The same, and the medians 5% apart."),
+    Rule("benchstat-5", "benchstat, delta > 5%", _BENCHSTAT, benchstat_by_5, "The medians must also be 5% apart."),
     Rule(
         *("asv-1.1", "asv continuous", _ASV, asv_continuous(ASV_FACTOR)),
-        note="U test, p < 0.002, and medians apart by the default factor of 1.1.",
+        note="The U test must give p < 0.002, and the medians must differ by the default factor of 1.1.",
     ),
-    Rule("asv-1.05", "asv continuous -f 1.05", _ASV, asv_continuous(1 + THRESHOLD), "The same by 1.05."),
+    Rule("asv-1.05", "asv continuous -f 1.05", _ASV, asv_continuous(1 + THRESHOLD), "The factor is 1.05."),
     Rule(
         *("asv-stored", "asv compare -f 1.05", _ASV, asv_compare(1 + THRESHOLD)),
-        note="Of results that `asv run` stored, without samples: the medians' 99% intervals must be apart.",
+        note="It compares results that `asv run` stored, without samples: the medians' 99% intervals must be apart.",
     ),
 )
 
 
 def mann_whitney(base: Array, candidate: Array, *, exact: bool, continuity: bool) -> Array:
-    """Two-sided p of the U test, row by row.
-
-    :param exact: from the distribution of U without ties, else from a normal one.
-    """
+    """Two-sided p of the U test, row by row, from the exact distribution of U without ties or from a normal one."""
     from scipy.stats import mannwhitneyu
 
     method = "exact" if exact else "asymptotic"
@@ -158,7 +154,7 @@ def _intervals_apart(base: Array, candidate: Array) -> Flags:
 
 
 def _interval(samples: Array) -> tuple[Array, Array]:
-    """asv_runner/statistics.py, quantile_ci: order statistics around the median that hold it with 99%."""
+    """asv_runner/statistics.py, quantile_ci: order statistics around the median that contain it with 99%."""
     ordered = np.sort(samples, axis=-1)
     low, high = _ranks(samples.shape[-1])
     return ordered[..., low], ordered[..., high]
@@ -166,14 +162,9 @@ def _interval(samples: Array) -> tuple[Array, Array]:
 
 @cache
 def _ranks(number: int) -> tuple[int, int]:
-    """:raises ValueError: so few samples that asv takes another way (its Laplace posterior)."""
-    below, low, high = 0.0, None, None
-    for rank in range(number):
-        below += comb(number, rank) / 2**number
-        low = rank if below <= 0.005 else low
-        if below >= 0.995:
-            high = rank
-            break
-    if low is None or high is None:
+    """:raises ValueError: there are too few samples, and asv would use its Laplace posterior."""
+    below = np.cumsum([comb(number, rank) / 2**number for rank in range(number)])
+    low, high = np.flatnonzero(below <= 0.005), np.flatnonzero(below >= 0.995)
+    if not len(low) or not len(high):
         raise ValueError(f"{number} samples have no interval of order statistics")
-    return low, high
+    return int(low[-1]), int(high[0])

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/gate_simulation.py [--gates 2000] [--noise usual,spiky] [--true 0,5,10:0.5] [--detect 0.05]
 
-Simulated, not measured: noise is made up after what was seen on shared machines, and says what the method does with
-such noise, not how a machine is. Values of rounds come from the same functions that the gate uses, on arrays; the
-decision is the gate's own. With the same arguments it prints the same table.
+The noise is simulated after observations on shared machines: it shows what the method does with such noise, not how a
+machine behaves. The gate's own functions compute the values of the rounds and decide. The same arguments print the same
+table.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ import numpy.typing as npt
 
 from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
 from profiler.check.speed.round_values import RoundValues, all_steps, typical_step
-from profiler.check.speed.sequential import CONFIRM_LOOKS, looks
-from profiler.check.speed.verdict import Decision, decide, measurements
+from profiler.check.speed.sequential import CONFIRM_LOOKS
+from profiler.check.speed.verdict import Decision
+from tests.benchmarks.gate_rates import step_by_step
 
 Array = npt.NDArray[np.float64]
-Seen = tuple[str, RoundValues]
 
 STEP_S = 0.05
 START_S = 2.1
-"""What a round spends on the start of each of its programs, beside its steps: programs that import torch, two cores."""
+"""Start of each program of a round: programs that import torch, on two cores."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Of one machine. Standard deviations are of logs."""
+    """The noise of a machine. Standard deviations are of logs."""
 
     core: float = 0.05
-    """Of a step by itself."""
+    """Noise of a single step."""
     outliers: float = 0.02
-    """Share of steps that something interrupts ..."""
+    """Share of interrupted steps ..."""
     outlier: float = 0.5
-    """... which take so much longer, exponentially distributed."""
+    """... and how much longer they take, exponentially distributed."""
     phase: float = 0.2
-    """Of the machine's speed, which changes ..."""
+    """Changes of the machine's speed ..."""
     phase_s: float = 5.0
-    """... every so many seconds."""
+    """... and the seconds between two of them."""
     burst: float = 0.05
     """Share of time in bursts of a second, in which steps are slower by |N(0, burst_sd)|."""
     burst_sd: float = 0.25
     luck: float = 0.0125
-    """Of a pair of programs for its whole life."""
+    """Constant difference between two programs for the whole round."""
     tails: int | None = None
-    """Degrees of freedom of a Student's t that luck follows, scaled to the same sd; None: it is normal."""
+    """Degrees of freedom of Student's t for `luck`, scaled to the same sd; None: it is normal."""
     slot: float = 0.0
-    """By how much a program that is started second is slower."""
+    """Slow-down of the program that is started second."""
 
 
 NOISES = {
@@ -75,11 +75,11 @@ class Truth:
     """How the candidate differs."""
 
     slower: float = 0.0
-    """Share, all steps."""
+    """Slow-down of all steps, as a share."""
     every: int = 0
-    """A stall every so many steps ..."""
+    """Steps between two stalls ..."""
     stall: float = 0.0
-    """... of so many times a step."""
+    """... and how much longer the step is, as a share."""
 
 
 STALL = "10:0.5"
@@ -92,14 +92,19 @@ def truth_of(text: str) -> Truth:
 
 
 def rounds(
-    rng: np.random.Generator, kind: str, noise: Noise, truth: Truth, at: argparse.Namespace, odd: npt.NDArray[np.bool_]
-) -> list[Seen]:
-    """Rounds of one kind, as the gate sees them.
+    rng: np.random.Generator,
+    kind: str,
+    noise: Noise,
+    truth: Truth,
+    at: argparse.Namespace,
+    base_first: npt.NDArray[np.bool_],
+) -> list[RoundValues]:
+    """Rounds of one kind.
 
-    :param odd: of each round, whether the base is started first.
+    :param base_first: of each round, whether the base is started first.
     """
-    number, sides = len(odd), 3 if kind == CONFIRM else 2
-    # Turns come in half blocks, in each of which every side has one; the second half of a block is the first mirrored.
+    number, sides = len(base_first), 3 if kind == CONFIRM else 2
+    # blocks come in groups in which every side has one; every second group is the one before it mirrored
     order = np.argsort(rng.random((number, (at.pairs + 1) // 2, sides)), axis=-1)
     order = np.stack([order, order[..., ::-1]], axis=2).reshape(number, -1, sides)[:, : at.pairs]
     place = np.argsort(order, axis=-1)
@@ -107,27 +112,27 @@ def rounds(
     time = np.take_along_axis(time, place[..., np.newaxis], axis=2)  # by side: base, candidate, control
     luck = rng.normal(size=(number, sides)) if noise.tails is None else _student(rng, noise.tails, (number, sides))
     time *= np.exp(luck * noise.luck / np.sqrt(2))[:, np.newaxis, :, np.newaxis]
-    time[:, :, 0] *= np.where(odd, 1.0, 1 + noise.slot)[:, np.newaxis, np.newaxis]
-    time[:, :, 1] *= (1 + truth.slower) * np.where(odd, 1 + noise.slot, 1.0)[:, np.newaxis, np.newaxis]
+    time[:, :, 0] *= np.where(base_first, 1.0, 1 + noise.slot)[:, np.newaxis, np.newaxis]
+    time[:, :, 1] *= (1 + truth.slower) * np.where(base_first, 1 + noise.slot, 1.0)[:, np.newaxis, np.newaxis]
     if truth.every:
         step = np.arange(at.pairs * at.steps).reshape(at.pairs, at.steps)
         stalled = (step + rng.integers(truth.every, size=(number, 1, 1))) % truth.every == 0
         time[:, :, 1] *= np.where(stalled, 1 + truth.stall, 1.0)
-    turn = time.sum(axis=-1)
-    base, candidate, control = turn[:, :, 0], turn[:, :, 1], turn[:, :, -1]
-    (usual, error), (every, its_error) = typical_step(base, candidate), all_steps(base, candidate, at.steps)
-    full = np.log(candidate.sum(axis=-1) / base.sum(axis=-1))
-    controls = (None, None)
-    control_rest = np.zeros(number)
-    if sides == 3:
-        controls = (typical_step(base, control)[0], all_steps(base, control, at.steps)[0])
-        control_rest = np.log(control.sum(axis=-1) / base.sum(axis=-1)) - controls[1]
-    values = []
-    for one in range(number):
-        beside = [None if of is None else float(of[one]) for of in controls]
-        rest = float(error[one]), float(its_error[one]), float(full[one] - every[one]), float(control_rest[one])
-        values.append((kind, RoundValues(float(usual[one]), float(every[one]), *beside, *rest)))
-    return values
+    base, candidate, control = np.moveaxis(time.sum(axis=-1), -1, 0)[[0, 1, -1]]
+    (typical, typical_error), (every, every_error) = _lines(base, candidate, at)
+    excess = np.log(candidate.sum(axis=-1) / base.sum(axis=-1)) - every
+    if kind == MEASURE:
+        columns = zip(typical, every, typical_error, every_error, excess, strict=True)
+        return [RoundValues(float(a), float(b), None, None, *map(float, rest)) for a, b, *rest in columns]
+    (control_typical, _), (control_every, _) = _lines(base, control, at)
+    control_excess = np.log(control.sum(axis=-1) / base.sum(axis=-1)) - control_every
+    series = (typical, every, control_typical, control_every, typical_error, every_error, excess, control_excess)
+    return [RoundValues(*map(float, values)) for values in zip(*series, strict=True)]
+
+
+def _lines(base: Array, side: Array, at: argparse.Namespace) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Slow-downs of the typical step and of all steps, each with its error."""
+    return typical_step(base, side), all_steps(base, side, at.steps)
 
 
 def _steps(rng: np.random.Generator, number: int, steps: int, noise: Noise) -> Array:
@@ -152,36 +157,17 @@ def gates(noise: Noise, truth: Truth, at: argparse.Namespace, seed: int) -> list
     """Every gate's decision, and its rounds by kind."""
     rng = np.random.default_rng(seed)
     limits = Limits(detect=at.detect, max_rounds=at.max_rounds)
-    taken: list[list[Seen]] = [[] for _ in range(at.gates)]
-    due = {MEASURE: _steps_between(looks(limits.max_rounds)), CONFIRM: _steps_between(CONFIRM_LOOKS)}
-    decisions: dict[int, Decision] = {}
-    open_gates = {MEASURE: list(range(at.gates)), CONFIRM: []}
-    while open_gates[MEASURE] or open_gates[CONFIRM]:
-        wanting: dict[str, list[int]] = {MEASURE: [], CONFIRM: []}
-        for kind, some in open_gates.items():
-            missing = {gate: due[kind][_count(taken[gate], kind)] for gate in some}
-            while some := [gate for gate in some if missing[gate]]:
-                odd = np.array([bool((len(taken[gate]) + 1) % 2) != (kind == CONFIRM) for gate in some])
-                for gate, one in zip(some, rounds(rng, kind, noise, truth, at, odd), strict=True):
-                    taken[gate].append(one)
-                    missing[gate] -= 1
-            for gate in missing:
-                found = decide(measurements(taken[gate]), limits)
-                if found.next:
-                    wanting[found.next].append(gate)
-                else:
-                    decisions[gate] = found
-        open_gates = wanting
-    return [(decisions[gate], Counter(kind for kind, _ in taken[gate])) for gate in range(at.gates)]
 
+    def some(kind: str, before: int, number: int) -> list[RoundValues]:
+        base_first = [bool((before + index) % 2) != (kind == CONFIRM) for index in range(1, number + 1)]
+        return rounds(rng, kind, noise, truth, at, np.array(base_first))
 
-def _count(taken: list[Seen], kind: str) -> int:
-    return sum(of == kind for of, _ in taken)
-
-
-def _steps_between(places: tuple[int, ...]) -> dict[int, int]:
-    """From one look to the next."""
-    return {before: after - before for before, after in zip((0, *places), places, strict=False)}
+    return [
+        step_by_step(
+            some(MEASURE, 0, limits.max_rounds), lambda before: some(CONFIRM, before, CONFIRM_LOOKS[-1]), limits
+        )
+        for _ in range(at.gates)
+    ]
 
 
 def row(name: str, what: str, all_gates: list[tuple[Decision, Counter[str]]], at: argparse.Namespace) -> str:
@@ -206,11 +192,11 @@ def main() -> None:
     parser.add_argument("--noise", default=",".join(NOISES))
     parser.add_argument("--true", default=f"0,2,3,5,10,-5,{STALL}", help="percent, or a stall: EVERY:STEPS")
     parser.add_argument("--pairs", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=2, help="of a turn")
+    parser.add_argument("--steps", type=int, default=2, help="of a block")
     parser.add_argument("--detect", type=float, default=0.05)
     parser.add_argument("--max-rounds", type=int, default=28)
     at = parser.parse_args()
-    print(f"simulated: {at.gates} gates each, {at.pairs} pairs of turns of {at.steps} steps of {1000 * STEP_S:g} ms")
+    print(f"simulated: {at.gates} gates each, {at.pairs} pairs of blocks of {at.steps} steps of {1000 * STEP_S:g} ms")
     print("noise          true %    FAIL    PASS  INCONC  of them  rounds that measure  confirm  seconds")
     print("                           %       %       %  unconf.%  median 90%  mean  mean  median 90%")
     for name in at.noise.split(","):
