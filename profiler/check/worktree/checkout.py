@@ -11,7 +11,6 @@ folders, the first on that file system that can be written is used; if there is 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -19,18 +18,18 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler.check.worktree.git import Repository, run_git
 from profiler.core.errors import ProfilerError
-from profiler.core.procfs import is_alive, read_stat
+from profiler.core.procfs import is_alive
 
 PREFIX: Final = "profiler-check-"
 """Start of the name of a worktree's folder; the host and the PID of its check follow."""
 OWNER: Final = "owner"
-"""Name of a file in that folder. It is locked as well: the kernel unlocks it however the check ends."""
+"""Name of a file in that folder with the path of git's folder. The kernel releases its lock however the check ends."""
 _FOLDER_NAME: Final = re.compile(re.escape(PREFIX) + r"(?P<host>.+)-(?P<pid>\d+)-[^-]+")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LOW_SPACE: Final = 1 << 28
@@ -165,80 +164,39 @@ def _make_folder(repository: Repository) -> Path:
 # ---------------------------------------------------------------- whose
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The process of a check."""
-
-    repository: str
-    """Git's folder, which all worktrees of a repository share."""
-    host: str
-    namespace: str
-    """PID namespace: a container has its own."""
-    pid: int
-    started: int
-    """Clock ticks since boot, because PIDs are reused."""
-
-    @classmethod
-    def current(cls, repository: Path) -> Owner:
-        """This process."""
-        stat = read_stat(os.getpid())
-        return cls(str(repository), host_name(), _pid_namespace(), os.getpid(), stat.start_ticks if stat else 0)
-
-
 @contextmanager
 def owned(folder: Path, repository: Path) -> Iterator[None]:
-    """Mark `folder` as used by this process within the block.
+    """Mark `folder` as used by a check of `repository` within the block.
 
     :raises ProfilerError: it cannot be written.
     """
-    text = json.dumps(asdict(Owner.current(repository))).encode()
     try:
         file = open(folder / OWNER, "xb", buffering=0)  # noqa: SIM115 - closed below
+        with suppress(OSError):  # the file system has no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(os.fsencode(repository))
     except OSError as error:
         raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
     with file:
-        try:
-            _lock(file.fileno())
-            file.write(text)
-        except OSError as error:
-            raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
         yield
 
 
 def is_abandoned(folder: Path, repository: Path) -> bool:
     """Whether `folder` belongs to a check of this repository, user and host that ended without removing it."""
+    pid = check_pid(folder)
+    if pid is None:
+        return False
     try:
         descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False
     with open(descriptor, "rb") as file:
+        if file.read() != os.fsencode(repository) or os.fstat(descriptor).st_uid != os.getuid():
+            return False
         try:
-            owner = Owner(**json.loads(file.read()))
-        except (ValueError, TypeError, OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return False
-        if (owner.repository, owner.host) != (str(repository), host_name()):
-            return False
-        if os.fstat(descriptor).st_uid != os.getuid():
-            return False
-        locked = _lock(descriptor)
-    if owner.namespace != _pid_namespace():  # the PID is meaningless here
-        return locked is False
-    return not locked and not is_alive(owner.pid, owner.started)
-
-
-def _lock(descriptor: int) -> bool | None:
-    """Try to lock a file; whether another process holds the lock, None if the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path: pid:[4026531836]
-    except OSError:
-        return ""
+        except OSError:  # the file system has no locks
+            return not is_alive(pid)
+    return True

@@ -16,20 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.speed.watchdog import watchdog_process
-from profiler.check.worktree.checkout import Checkout, low_space
+from profiler.check.worktree.checkout import low_space
 from profiler.check.worktree.interpreter import Interpreter, inspect_interpreter, is_python, script_interpreter
-from profiler.check.worktree.requirements import Requirements, conda_files, find_requirements
+from profiler.check.worktree.requirements import Requirements, local_projects
 from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
 
-CHOICES: Final = ("auto", "same")
 COMPLETE: Final = "whole"
 """A file that is written last: an environment without it belongs to an interrupted check and is made again."""
 _CACHE_DAYS: Final = 60
 """An environment with torch takes gigabytes; one that was not used for so long is removed."""
 _DAY_S: Final = 86400.0
-_PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
-"""Programs that choose the environment of what they start."""
 _IGNORED_PACKAGES: Final = ("pip", "setuptools", "wheel")
 _PIP: Final = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _REDIRECTING: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
@@ -76,70 +72,23 @@ class Environment:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentRequest:
-    """What the choice of an environment depends on."""
+def make_environment(
+    requirements: Requirements, python: Interpreter, folder: Path, say: Callable[[str], None]
+) -> tuple[Environment, Path, bool]:
+    """An environment with what a revision requires, its folder in the cache, and whether it was made now.
 
-    rev: str
-    choice: str
-    """auto | same"""
-    changed_files: Sequence[str]
-    """Files that require something else than in the working tree."""
-    python: Interpreter
-    """The user's."""
-    program: str
-    """First word of the command."""
-    cwd: Path
-    """Where the program starts, in the revision."""
-    root: Path
-    """Of the user's checkout."""
-    checkout: Checkout
-
-
-def choose_environment(
-    request: EnvironmentRequest, say: Callable[[str], None]
-) -> tuple[Environment | None, tuple[Notice, ...]]:
-    """The revision's own environment, or None for the user's, with notices for the report.
-
-    :raises ProfilerError: an environment is needed and cannot be made.
+    :param folder: private to this check; local projects are installed in an environment of their own in it.
+    :raises ProfilerError: it cannot be made.
     """
-
-    def notice(environment: str, **values: str) -> Notice:
-        base = {"rev": request.rev, "files": tuple(request.changed_files), "environment": environment}
-        return Notice("requirements-differ", {**base, **values})
-
-    if request.choice == "same":
-        return None, (notice("same"),)
-    if Path(request.program).name in _PROJECT_MANAGERS:
-        return None, (notice("manager", program=request.program),)
-    local = (Path(folder).resolve() for folder, _ in request.python.local.values())
-    project_installed = any(folder.is_relative_to(request.root) for folder in local)
-    tree = request.checkout.tree
-    requirements = find_requirements(tree, request.cwd, project_installed=project_installed)
-    conda = conda_files(tree, request.cwd)
-    if requirements is None and conda:
-        raise ProfilerError(
-            f"{request.rev} has other requirements ({', '.join(request.changed_files)}), and pip cannot install "
-            f"{conda[0]}: make that environment yourself and give --before and --after, or --environment same"
-        )
-    if requirements is None:
-        return None, (notice("nothing-to-install"),)
-    home, is_new = _cached_home(requirements, request.python, say)
-    environment = Environment(str(home / "bin" / "python"), (home / "bin",))
-    if requirements.projects:
-        say(f"installing {', '.join(folder.name for folder in requirements.projects)} of the revision")
-        layer = _install_projects(home, request.checkout.folder, requirements.projects)
-        environment = Environment(str(layer / "bin" / "python"), (layer / "bin", *environment.scripts))
-    notices = [notice("new" if is_new else "cached", path=str(home))]
-    if versions := _changed_versions(request.python, environment.python, request.checkout.folder):
-        notices.append(Notice("package-versions-differ", {"packages": versions}))
-    if requirements.has_extras:
-        notices.append(Notice("extras-not-installed"))
-    notices += [Notice("conda-file-ignored", {"file": name}) for name in conda]
-    return environment, tuple(notices)
+    home, is_new = _cached_home(requirements, python, say)
+    if not requirements.projects:
+        return Environment(str(home / "bin" / "python"), (home / "bin",)), home, is_new
+    say(f"installing {', '.join(project.name for project in requirements.projects)} of the revision")
+    layer = _install_projects(home, folder, requirements.projects)
+    return Environment(str(layer / "bin" / "python"), (layer / "bin", home / "bin")), home, is_new
 
 
-def _changed_versions(user: Interpreter, python: str, folder: Path) -> list[tuple[str, str, str]]:
+def changed_versions(user: Interpreter, python: str, folder: Path) -> list[tuple[str, str, str]]:
     """(package, revision's version, user's version) of packages that differ, torch first."""
     packages = inspect_interpreter(python, folder).packages
     return [
@@ -208,10 +157,7 @@ def _make(home: Path, requirements: Requirements, python: Interpreter, say: Call
     except BaseException:  # Ctrl-C too: an incomplete environment with torch takes gigabytes
         shutil.rmtree(home, ignore_errors=True)
         raise
-    with (home / COMPLETE).open("w", encoding="utf-8") as file:
-        json.dump({"files": [str(file) for file in requirements.files], "python": python.version}, file)
-        file.flush()
-        os.fsync(file.fileno())
+    (home / COMPLETE).touch()
 
 
 # ---------------------------------------------------------------- venv and pip
@@ -230,15 +176,15 @@ def install(home: Path, requirements: Requirements, log: Path) -> None:
 
     :raises ProfilerError: pip failed.
     """
+    folder = requirements.folder
     constraints = home / "constraints.txt"
     constraints.write_text("\n".join(requirements.constraints) + "\n", encoding="utf-8")
-    constraint_files = [file for file in (requirements.folder / "constraints.txt", constraints) if file.is_file()]
+    in_files = local_projects(folder, requirements.files)
     arguments = [argument for file in requirements.files for argument in ("-r", str(file))]
-    arguments += [*requirements.dependencies, *map(str, requirements.built)]
-    if arguments:
-        arguments += [argument for file in constraint_files for argument in ("-c", str(file))]
-        error = "pip cannot install what the revision requires"
-        run_logged([*_pip(home), "install", *arguments], requirements.folder, log, error)
+    arguments += [str(project) for project in requirements.projects if project not in in_files]
+    for file in filter(Path.is_file, (folder / "constraints.txt", constraints)):
+        arguments += ["-c", str(file)]
+    run_logged([*_pip(home), "install", *arguments], folder, log, "pip cannot install what the revision requires")
 
 
 def _uninstall_projects(home: Path, projects: Sequence[Path], log: Path) -> None:

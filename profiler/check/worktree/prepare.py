@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from profiler.check.worktree import contents
 from profiler.check.worktree.checkout import Checkout, checked_out, low_space, on_other_filesystem
-from profiler.check.worktree.environment import CHOICES, EnvironmentRequest, choose_environment
+from profiler.check.worktree.environment import Environment, changed_versions, make_environment
 from profiler.check.worktree.git import Repository, short
-from profiler.check.worktree.interpreter import find_interpreter, inspect_interpreter
+from profiler.check.worktree.interpreter import Interpreter, find_interpreter, inspect_interpreter
 from profiler.check.worktree.paths import PathMapping
-from profiler.check.worktree.requirements import changed_files
+from profiler.check.worktree.requirements import changed_files, conda_files, find_requirements
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+
+_PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
+"""Programs that choose the environment of what they start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,6 @@ def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> It
     :param say: is told about steps that take long.
     :raises ProfilerError: no git, no repository, no such revision, folder or link, or pip failed.
     """
-    if request.environment not in CHOICES:
-        raise ProfilerError(f"--environment {request.environment}: it is one of {', '.join(CHOICES)}")
-    if not request.argv:
-        raise ProfilerError("no command to check: write it after --, as in: check --against main -- python train.py")
     repository = Repository.find(request.cwd)
     commit = repository.resolve(request.rev)
     with checked_out(repository, commit, say) as checkout:
@@ -102,23 +102,22 @@ def _complete(
     mapping = PathMapping.between(root, tree, cwd)
     folder = mapping.map_cwd(cwd, rev)
     python = inspect_interpreter(find_interpreter(argv, cwd), cwd)
-    changed = changed_files(root, tree, cwd)
-    ignored = repository.ignored(changed) if changed else frozenset()
-    chosen = None
-    if changed := tuple(name for name in changed if name not in ignored):
-        situation = EnvironmentRequest(rev, request.environment, changed, python, argv[0], folder, root, checkout)
-        chosen, notices = choose_environment(situation, say)
+    environment = None
+    different = changed_files(root, tree, cwd)
+    ignored = repository.ignored(different)
+    if changed := tuple(name for name in different if name not in ignored):
+        environment, notices = _choose_environment(request, changed, python, mapping, say)
         notes += notices
     for name, (source, editable) in sorted(python.local.items()):
         if not editable and Path(source).resolve().is_relative_to(root):
             notes.append(Notice("installed-copy", {"name": name, "folder": source}))
     contents.compile_modules(python.executable, root, tree)
     command = (mapping.map_program(argv[0], cwd, rev), *map(mapping.map_argument, argv[1:]))
-    variables = _location_variables(folder) | (chosen.variables() if chosen else {})
+    variables = _location_variables(folder) | (environment.variables() if environment else {})
     if python_path := mapping.python_path(os.environ.get("PYTHONPATH", ""), python.import_paths):
         variables["PYTHONPATH"] = python_path
     return PreparedSide(
-        argv=chosen.command(command, python) if chosen else command,
+        argv=environment.command(command, python) if environment else command,
         cwd=folder,
         env=variables,
         what=f"{rev} ({short(commit)})",
@@ -127,6 +126,48 @@ def _complete(
         repository=root,
         other_filesystem=on_other_filesystem(folder, cwd),
     )
+
+
+def _choose_environment(
+    request: RevisionRequest,
+    changed: Sequence[str],
+    python: Interpreter,
+    mapping: PathMapping,
+    say: Callable[[str], None],
+) -> tuple[Environment | None, list[Notice]]:
+    """The revision's own environment, or None for the user's, with notices for the report.
+
+    :param changed: files that require something else than in the working tree.
+    :raises ProfilerError: an environment is needed and cannot be made.
+    """
+
+    def notice(environment: str, **values: str) -> Notice:
+        base = {"rev": request.rev, "files": changed, "environment": environment}
+        return Notice("requirements-differ", {**base, **values})
+
+    if request.environment == "same":
+        return None, [notice("same")]
+    if Path(request.argv[0]).name in _PROJECT_MANAGERS:
+        return None, [notice("manager", program=request.argv[0])]
+    folder = mapping.map_cwd(request.cwd, request.rev)
+    is_installed = any(Path(source).resolve().is_relative_to(mapping.root) for source, _ in python.local.values())
+    requirements = find_requirements(mapping.tree, folder, project_installed=is_installed)
+    conda = conda_files(mapping.tree, folder)
+    if requirements is None:
+        if conda:
+            raise ProfilerError(
+                f"{request.rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: "
+                f"make that environment yourself and give --before and --after, or --environment same"
+            )
+        return None, [notice("nothing-to-install")]
+    private = mapping.tree.parent
+    environment, home, is_new = make_environment(requirements, python, private, say)
+    notices = [notice("new" if is_new else "cached", path=str(home))]
+    if versions := changed_versions(python, environment.python, private):
+        notices.append(Notice("package-versions-differ", {"packages": versions}))
+    if requirements.has_extras:
+        notices.append(Notice("extras-not-installed"))
+    return environment, notices + [Notice("conda-file-ignored", {"file": name}) for name in conda]
 
 
 def _location_variables(cwd: Path) -> dict[str, str]:

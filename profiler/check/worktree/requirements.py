@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ _CONDA_FILES: Final = ("environment.yml", "environment.yaml")
 _LOCK_FILES: Final = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock")
 _PROJECT_KEYS: Final = ("dependencies", "optional-dependencies", "requires-python", "dynamic")
 """The parts of [project] that decide which packages are installed."""
+_SETUP_SECTIONS: Final = ("options", "options.extras_require")
 _INCLUDE: Final = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 _LOCAL: Final = re.compile(r"^(?:-e\s+|--editable[\s=]+)?(?:\S+\s*@\s*)?(?:file://)?(?P<path>[./][^\[\s;]*)")
 _COMMENT: Final = re.compile(r"(^|\s)#.*$")
@@ -39,22 +40,17 @@ class Requirements:
     folder: Path
     files: tuple[Path, ...]
     """Requirements files."""
-    dependencies: tuple[str, ...] = ()
-    """Of the folder's own project, where pyproject.toml lists them."""
-    built: tuple[Path, ...] = ()
-    """Its folder, where only a build tells what the project requires."""
-    projects: tuple[Path, ...] = ()
-    """Folders of local projects, its own included; they are installed editable for one check only."""
-    has_extras: bool = False
-    """Its own project has optional dependencies, which are not installed."""
+    projects: tuple[Path, ...]
+    """Folders of local projects. The cache has what they require; they are installed editable for one check only."""
     constraints: tuple[str, ...] = ()
+    has_extras: bool = False
+    """The folder's own project has optional dependencies, which are not installed."""
 
     def key(self) -> str:
         """A text that is equal for equal sets of packages."""
-        files = [*_with_includes([self.folder / "constraints.txt", *self.files])]
-        builds = [project for project in self.projects if project != self.folder or not self.dependencies]
-        files += [project / name for project in builds for name in _PROJECT_FILES]
-        return json.dumps([list(map(significant_text, files)), self.dependencies, self.constraints])
+        files = _with_includes([self.folder / "constraints.txt", *self.files])
+        files += [project / name for project in self.projects for name in _PROJECT_FILES]
+        return json.dumps([list(map(significant_text, files)), self.constraints])
 
 
 def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requirements | None:
@@ -67,34 +63,26 @@ def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requ
         preferred = (folder / "requirements.txt", folder / "requirements.lock")
         file = next((file for file in preferred if file.is_file()), None)
         files = (file,) if file else tuple(sorted(folder.glob("requirements*.txt")))
-        toml = _read_toml(folder / "pyproject.toml")
+        toml = _read(folder / "pyproject.toml", tomllib.loads)
         has_setup = (folder / "setup.py").is_file() or bool(significant_text(folder / "setup.cfg"))
         is_project = "project" in toml or "poetry" in toml.get("tool", {}) or has_setup
-        if not files and not is_project:
-            continue
-        constraints = tuple(pin for name in _LOCK_FILES for pin in _locked_versions(folder / name))
-        projects = _local_projects(folder, files)
-        if not is_project or (files and not project_installed):
-            return Requirements(folder, files, projects=projects, constraints=constraints)
-        project = toml.get("project", {"dynamic": ["dependencies"]})
-        is_listed = "dependencies" not in project.get("dynamic", ()) and ("dependencies" in project or not has_setup)
-        return Requirements(
-            folder,
-            files,
-            dependencies=tuple(project.get("dependencies", ())) if is_listed else (),
-            built=() if is_listed else (folder,),
-            projects=tuple(dict.fromkeys((folder, *projects))),
-            has_extras=bool(project.get("optional-dependencies")),
-            constraints=constraints,
-        )
+        if files or is_project:
+            needs_project = is_project and (project_installed or not files)
+            return Requirements(
+                folder,
+                files,
+                projects=tuple(dict.fromkeys([folder] * needs_project + local_projects(folder, files))),
+                constraints=tuple(pin for name in _LOCK_FILES for pin in _locked_versions(folder / name)),
+                has_extras=needs_project and bool(toml.get("project", {}).get("optional-dependencies")),
+            )
     return None
 
 
-def _local_projects(folder: Path, files: tuple[Path, ...]) -> tuple[Path, ...]:
+def local_projects(folder: Path, files: Sequence[Path]) -> list[Path]:
     """Folders that requirements files install, such as `-e .[dev]` and `./lib`."""
-    lines = (line for file in _with_includes(list(files)) for line in significant_text(file).splitlines())
+    lines = (line for file in _with_includes(files) for line in significant_text(file).splitlines())
     paths = ((folder / match["path"]).resolve() for line in lines if (match := _LOCAL.match(line)))
-    return tuple(dict.fromkeys(path for path in paths if path.is_dir()))
+    return [path for path in paths if path.is_dir()]
 
 
 def conda_files(tree: Path, cwd: Path) -> tuple[str, ...]:
@@ -148,13 +136,11 @@ def _significant_toml(toml: dict[str, Any]) -> str:
 def _significant_setup(text: str) -> str:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
-    options = dict(parser["options"]) if parser.has_section("options") else {}
-    extras = dict(parser["options.extras_require"]) if parser.has_section("options.extras_require") else {}
-    parts = {key: options.get(key, "") for key in ("install_requires", "setup_requires", "python_requires")}
-    return json.dumps([parts, extras], sort_keys=True) if any(parts.values()) or extras else ""
+    parts = {name: dict(parser[name]) for name in _SETUP_SECTIONS if parser.has_section(name)}
+    return json.dumps(parts, sort_keys=True) if parts else ""
 
 
-def _with_includes(files: list[Path]) -> list[Path]:
+def _with_includes(files: Iterable[Path]) -> list[Path]:
     """`files` and the files that they include by -r and -c, each once."""
     files = list(files)
     for file in files:  # grows meanwhile
@@ -177,23 +163,20 @@ def _locked_versions(lock: Path) -> Iterator[str]:
     """name==version of a lock's packages from an index, except names with several versions."""
     versions: dict[str, set[str]] = defaultdict(set)
     if lock.name == "Pipfile.lock":
-        try:
-            packages = json.loads(lock.read_text(encoding="utf-8")).get("default", {})
-        except (OSError, ValueError):
-            return
-        for name, package in packages.items():
+        for name, package in _read(lock, json.loads).get("default", {}).items():
             if str(package.get("version", "")).startswith("=="):
                 versions[name].add(package["version"].removeprefix("=="))
-    for package in _read_toml(lock).get("package", ()) if lock.name != "Pipfile.lock" else ():
-        source = package.get("source", {})
-        from_index = "registry" in source or not source or source.get("type") == "legacy"
-        if from_index and "name" in package and "version" in package:
-            versions[str(package["name"])].add(str(package["version"]))
+    else:
+        for package in _read(lock, tomllib.loads).get("package", ()):
+            source = package.get("source", {})
+            from_index = "registry" in source or not source or source.get("type") == "legacy"
+            if from_index and "name" in package and "version" in package:
+                versions[str(package["name"])].add(str(package["version"]))
     yield from (f"{name}=={version}" for name, (version, *more) in sorted(versions.items()) if not more)
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
+def _read(file: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import json
 import os
 import shutil
 import signal
@@ -22,7 +20,6 @@ from profiler.check.worktree import checkout
 from profiler.check.worktree.checkout import (
     OWNER,
     PREFIX,
-    Owner,
     check_pid,
     host_name,
     is_abandoned,
@@ -120,57 +117,38 @@ def test_a_folder_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) ->
         assert check_pid(Path(name)) is None, name
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, False),
-        ({"pid": 0}, True),
-        ({"started": 1}, True),
-        ({"pid": 0, "host": "another"}, False),
-        ({"pid": 0, "repository": "/another"}, False),
-        ({"pid": 0, "namespace": "of a container"}, True),
-    ],
-)
-def test_a_folder_whose_process_has_ended_is_abandoned(tmp_path: Path, changes: dict[str, Any], expected: bool) -> None:
-    """A living process with another start time has the reused PID of one that has ended."""
-    owner = dataclasses.replace(
-        Owner.current(tmp_path), **(changes | ({"pid": ended_pid()} if "pid" in changes else {}))
-    )
-    (tmp_path / OWNER).write_text(json.dumps(dataclasses.asdict(owner)))
-    assert is_abandoned(tmp_path, tmp_path) is expected
+def abandoned(parent: Path, repository: Path, pid: int | None = None) -> Path:
+    """The folder of a check that has ended."""
+    folder = parent / f"{PREFIX}{host_name()}-{pid or ended_pid()}-a"
+    folder.mkdir(parents=True)
+    (folder / OWNER).write_bytes(os.fsencode(repository))
+    return folder
 
 
-def test_a_locked_folder_is_not_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The PID of another container is meaningless, and so is the lock on a file system without locks."""
-    mine = Owner.current(tmp_path)
-    for gone in (
-        dataclasses.replace(mine, pid=ended_pid()),
-        dataclasses.replace(mine, namespace="other", pid=ended_pid()),
-    ):
-        folder = tmp_path / gone.namespace.replace(":", "")
-        folder.mkdir()
-        with monkeypatch.context() as patch:
-            patch.setattr(Owner, "current", lambda _, gone=gone: gone)
-            with owned(folder, tmp_path):
-                assert not is_abandoned(folder, tmp_path)
-        assert is_abandoned(folder, tmp_path)
+def test_an_unlocked_folder_of_this_repository_is_abandoned(tmp_path: Path) -> None:
+    folder = abandoned(tmp_path, tmp_path)
+    assert is_abandoned(folder, tmp_path)
+    assert not is_abandoned(folder, tmp_path / "other")
+    assert not is_abandoned(folder.rename(tmp_path / f"{PREFIX}another-host-{ended_pid()}-a"), tmp_path)
+    reused = abandoned(tmp_path, tmp_path, os.getpid())
+    assert is_abandoned(reused, tmp_path), "another process has the PID"
+    (reused / OWNER).unlink()
+    assert not is_abandoned(reused, tmp_path), "nobody owns it yet"
+    with owned(reused, tmp_path):
+        assert not is_abandoned(reused, tmp_path)
+    assert is_abandoned(reused, tmp_path)
 
+
+def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(checkout.fcntl, "flock", none)
-    assert not is_abandoned(tmp_path / "other", tmp_path)
-    assert is_abandoned(tmp_path / mine.namespace.replace(":", ""), tmp_path)
-    (tmp_path / "live").mkdir()
-    with owned(tmp_path / "live", tmp_path):
-        assert not is_abandoned(tmp_path / "live", tmp_path)
-
-
-def test_a_damaged_owner_file_is_nobodys(tmp_path: Path) -> None:
-    assert not is_abandoned(tmp_path, tmp_path)
-    for text in ("", "[]", "{}", '{"pid": 1}', "/a/repository"):
-        (tmp_path / OWNER).write_text(text)
-        assert not is_abandoned(tmp_path, tmp_path), text
+    living = tmp_path / f"{PREFIX}{host_name()}-{os.getpid()}-b"
+    living.mkdir()
+    with owned(living, tmp_path):
+        assert not is_abandoned(living, tmp_path)
+    assert is_abandoned(abandoned(tmp_path, tmp_path), tmp_path)
 
 
 def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path: Path, git: Any) -> None:
@@ -192,10 +170,8 @@ def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path:
 def test_abandoned_worktrees_are_removed_wherever_they_are(repository: Path, tmp_path: Path, git: Any) -> None:
     """Made with another TMPDIR, and by a check in another worktree of the same repository."""
     git(repository, "worktree", "add", "--detach", str(tmp_path / "linked"))
-    folder = tmp_path / "other-tmp" / f"{PREFIX}{host_name()}-{ended_pid()}-a"
+    folder = abandoned(tmp_path / "other-tmp", repository / ".git")
     git(tmp_path / "linked", "worktree", "add", "--detach", str(folder / "linked"))
-    owner = dataclasses.replace(Owner.current(repository / ".git"), pid=ended_pid())
-    (folder / OWNER).write_text(json.dumps(dataclasses.asdict(owner)))
     with at_revision("HEAD~1", repository):
         pass
     assert not folder.exists()

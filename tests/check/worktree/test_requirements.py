@@ -84,14 +84,11 @@ def test_which_requirements_files_are_used(tmp_path: Path) -> None:
 def test_a_project_is_installed_if_needed(tmp_path: Path) -> None:
     text = "[project]\nname='p'\ndependencies=['a>1']\noptional-dependencies={dev=['b'],other=['c']}\n"
     root = write(tmp_path, {"pyproject.toml": text})
-    requirements = required(root)
-    assert (requirements.dependencies, requirements.projects, requirements.built) == (("a>1",), (root,), ())
-    assert requirements.has_extras
+    assert (required(root).projects, required(root).has_extras) == ((root,), True)
     write(root, {"requirements.txt": "r"})
-    assert (required(root).dependencies, required(root).projects) == ((), ())
+    assert (required(root).projects, required(root).has_extras) == ((), False)
     installed = required(root, project_installed=True)
-    found = (installed.files, installed.dependencies, installed.projects)
-    assert found == ((root / "requirements.txt",), ("a>1",), (root,))
+    assert (installed.files, installed.projects) == ((root / "requirements.txt",), (root,))
 
 
 def test_local_folders_are_projects_and_files_are_not(tmp_path: Path) -> None:
@@ -103,13 +100,10 @@ def test_local_folders_are_projects_and_files_are_not(tmp_path: Path) -> None:
     assert required(root).key() != key, "what local projects require belongs to the environment"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[project]\nname='p'\ndynamic=['dependencies']", "[tool.poetry]\nname='p'\n[tool.poetry.dependencies]\na='1'"],
-)
-def test_a_project_whose_requirements_only_a_build_tells(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["[project]\nname='p'", "[tool.poetry]\nname='p'\n"])
+def test_what_builds_a_project_belongs_to_the_environment(tmp_path: Path, text: str) -> None:
     root = write(tmp_path, {"pyproject.toml": text})
-    assert (required(root).projects, required(root).built) == ((root,), (root,))
+    assert required(root).projects == (root,)
     key = required(root).key()
     write(root, {"pyproject.toml": text + "\n[build-system]\nrequires=['x']"})
     assert required(root).key() != key
