@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def run_check(args: argparse.Namespace) -> int:
@@ -15,16 +16,18 @@ def run_check(args: argparse.Namespace) -> int:
     runs, command = split_words(args)
     mode = choose_mode(args, runs, command)
     if mode is Mode.HISTORY:
-        from profiler.check.modes.recorded import show_history
+        from profiler.check.history import read, trend
+        from profiler.check.outputs.history import print_history
 
-        return show_history(args.history)
-    from profiler.check.modes import counters, interleaved, recorded
+        print_history(trend(read(args.history)), stream=sys.stdout)
+        return 0
+    from profiler.check.modes import counters, interleaved
     from profiler.check.settings import settings_from
 
     settings = settings_from(args, uses_baseline=mode not in (Mode.COMMANDS, Mode.RUNS))
     check_early(settings)
     if mode is Mode.RUNS:
-        return recorded.check_runs(runs, settings)
+        return counters.check_runs(runs, settings)
     if mode is Mode.COMMANDS:
         return interleaved.check_commands(args.before, args.after, settings)
     if mode is Mode.AGAINST:

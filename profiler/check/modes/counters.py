@@ -1,10 +1,12 @@
-"""The mode `check --baseline FILE`: counters of a command against the file, and `--update`, which writes it."""
+"""The modes that compare counters only: a command against a baseline file, which `--update` writes, and two recorded
+runs."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,8 +20,10 @@ from profiler.check.modes.sides import (
     Recordings,
     describe_side,
     fingerprint,
+    load_recordings,
     record_counters,
     short_program,
+    side_differences,
     single_program,
     warnings_of_steps,
     working_side,
@@ -28,6 +32,7 @@ from profiler.check.outputs.text import count, sentence
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
+from profiler.check.worktree.prepare import PreparedSide
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
@@ -42,24 +47,31 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     program = single_program(side)
     if settings.update:
         return update(program, settings)
-    result = compare_to_baseline(program, settings)
-    section = result.section
-    base = SideInfo(BASE, f"{result.path} (of {section.updated_at[:10]})", section.command, step_source=section.step)
-    return finish(
-        GateResult(
-            base=base,
-            candidate=describe_side(CANDIDATE, replace(side, what=""), recordings=result.recordings),
-            limits=settings.limits,
-            mode="baseline",
-            counters=result.lines,
-            counters_state=result.state,
-            counters_reasons=result.reasons,
-            warnings=result.warnings,
-            machine=fingerprint(result.recordings.runs),
-            baseline_file=str(result.path),
-        ),
-        settings,
+    result, _ = compare_to_baseline(replace(side, what=""), program, settings)
+    return finish(result, settings)
+
+
+def check_runs(paths: Sequence[Path], settings: Settings) -> int:
+    """Compare the counters of two recorded runs, but not their speed; returns the exit code."""
+    sides = {label: load_recordings([path]) for label, path in zip((BASE, CANDIDATE), paths, strict=True)}
+    lines = compare(sides[BASE].counted, sides[CANDIDATE].counted, settings.limits)
+    info = {}
+    for (label, recordings), path in zip(sides.items(), paths, strict=True):
+        run = recordings.runs[0].info
+        side = PreparedSide(tuple(run.argv), Path(), what=str(path), commit=run.git_commit or "")
+        info[label] = describe_side(label, side, recordings)
+    result = GateResult(
+        base=info[BASE],
+        candidate=info[CANDIDATE],
+        limits=settings.limits,
+        mode="runs",
+        counters=lines,
+        counters_state=overall(lines),
+        warnings=side_differences(sides[BASE], sides[CANDIDATE]),
+        notes=(Notice("times-not-compared"), Notice("one-process-a-side")),
+        machine=fingerprint(sides[CANDIDATE].runs),
     )
+    return finish(result, settings, sides=sides)
 
 
 def with_baseline_steps(settings: Settings) -> Settings:
@@ -89,22 +101,8 @@ def baseline_path(settings: Settings) -> Path:
     return settings.baseline
 
 
-@dataclass(frozen=True)
-class BaselineResult:
-    """The candidate's counters compared to the section of the file for this machine and work."""
-
-    path: Path
-    section: baseline.BaselineSection
-    recordings: Recordings
-    lines: tuple[CounterLine, ...]
-    state: str
-    reasons: tuple[Notice, ...]
-    """Why nothing could be compared."""
-    warnings: tuple[Notice, ...]
-
-
-def compare_to_baseline(program: Program, settings: Settings) -> BaselineResult:
-    """The counters of fresh processes against the file."""
+def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings) -> tuple[GateResult, Recordings]:
+    """The counters of fresh processes compared to the section of the file for this machine and work."""
     path = baseline_path(settings)
     recordings = record_counters(program, settings, settings.processes)
     key = environment_key(recordings.runs[0])
@@ -117,35 +115,43 @@ def compare_to_baseline(program: Program, settings: Settings) -> BaselineResult:
         if overall(lines) != PASS and any(map(_varies, lines)):
             recordings += record_counters(program, settings, MORE_PROCESSES, settings.processes + 1)
             lines = compared(recordings.counted)
-    warnings = (
-        *warnings_of_steps(recordings),
-        *baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),
-        *short_program(recordings.counted, settings.steps or section.steps),
+    result = GateResult(
+        base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
+        candidate=describe_side(CANDIDATE, side, recordings),
+        limits=settings.limits,
+        mode="baseline",
+        counters=lines,
+        counters_state=INCONCLUSIVE if reasons else overall(lines),
+        counters_reasons=reasons,
+        warnings=(
+            *warnings_of_steps(recordings),
+            *baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),
+            *short_program(recordings.counted, settings.steps or section.steps),
+        ),
+        machine=fingerprint(recordings.runs),
+        baseline_file=str(path),
     )
-    return BaselineResult(
-        path, section, recordings, lines, INCONCLUSIVE if reasons else overall(lines), reasons, warnings
-    )
+    return result, recordings
 
 
 def _varies(line: CounterLine) -> bool:
     return any(ends is not None and ends[0] != ends[1] for ends in (line.before, line.after))
 
 
-def merge_baseline(result: GateResult, file: BaselineResult) -> GateResult:
-    """The result of two revisions with that of the file: of each counter the worse of both."""
+def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
+    """The result of two revisions combined with that of the baseline file: of each counter the worse of both."""
     merged = {(line.counter, line.scope): line for line in result.counters}
-    for line in file.lines:
+    for line in file.counters:
         key = line.counter, line.scope
-        merged[key] = _worse(line, merged.get(key), str(file.path))
-    name = f"{file.path} (of {file.section.updated_at[:10]})"
+        merged[key] = _worse(line, merged.get(key), file.baseline_file)
     return replace(
         result,
         counters=tuple(merged.values()),
-        counters_state=worst(state for state in (result.counters_state, file.state) if state is not None),
-        counters_reasons=(*result.counters_reasons, *file.reasons),
+        counters_state=worst(filter(None, (result.counters_state, file.counters_state))),
+        counters_reasons=(*result.counters_reasons, *file.counters_reasons),
         warnings=(*result.warnings, *file.warnings),
-        notes=(*result.notes, Notice("baseline-too", {"file": name})),
-        baseline_file=str(file.path),
+        notes=(*result.notes, Notice("baseline-too", {"file": file.base.what})),
+        baseline_file=file.baseline_file,
     )
 
 

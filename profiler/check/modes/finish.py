@@ -159,6 +159,7 @@ def _write(result: GateResult, out: Path, comparison: Comparison | None) -> bool
 
 
 def _append_to_history(path: Path, result: GateResult) -> bool:
+    """Whether the result is in the history."""
     from profiler.check.history import append
 
     if result.throughput is None:
@@ -172,7 +173,7 @@ def _append_to_history(path: Path, result: GateResult) -> bool:
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     """The comparison of the runs of both sides, for the page."""
-    if not sides or not sides[BASE].paths or not sides[CANDIDATE].paths:
+    if not sides or not sides[BASE].runs or not sides[CANDIDATE].runs:
         return None
     from profiler import read
     from profiler.analyse.compare.comparison import SideRuns, compare
@@ -182,7 +183,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     runs = []
     for name in (BASE, CANDIDATE):
         side = sides[name]
-        light = tuple(read(path) for path in side.paths[:_COMPARED_RUNS])
+        light = tuple(read(run.path) for run in side.runs[:_COMPARED_RUNS])
         detail = read(side.detail, timeline=True) if side.detail else None
         runs.append(SideRuns(name, shlex.join(side.runs[0].info.argv), light, detail))
     comparison = compare(runs, anyway=True)

@@ -8,18 +8,18 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import WOULD_SYNC
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
-from profiler.check.modes.counters import BaselineResult, compare_to_baseline, merge_baseline, with_baseline_steps
+from profiler.check.modes.counters import compare_to_baseline, merge_baseline, with_baseline_steps
 from profiler.check.modes.finish import finish, interrupt_code, reported
 from profiler.check.modes.sides import (
     Recordings,
@@ -94,9 +94,9 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
                 )
 
         programs = paired_programs(base, candidate, hint=_HINT)
-        file = compare_to_baseline(programs[CANDIDATE], settings) if settings.baseline is not None else None
+        baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         sides = {BASE: base, CANDIDATE: candidate}
-        return check_interleaved(sides, programs, settings, mode="against", file=file, admit=admit)
+        return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 
 
 def check_interleaved(
@@ -105,33 +105,33 @@ def check_interleaved(
     settings: Settings,
     *,
     mode: str,
-    file: BaselineResult | None = None,
-    **options: Any,
+    baseline: tuple[GateResult, Recordings] | None = None,
+    admit: Callable[[ControlledProcess], None] = lambda _: None,
 ) -> int:
     """Measure speed and counters of BASE and CANDIDATE; returns the exit code.
 
-    :param file: the comparison of the candidate's counters to a baseline.
-    :param options: of RoundRunner.
+    :param baseline: the candidate's counters compared to a baseline, and the runs in which they were counted.
+    :param admit: see RoundRunner.
     """
+    located = {CANDIDATE: baseline[1]} if baseline else {}
     measured = MeasuredRounds()
     with rounds_saved(measured.rounds, settings.out):
         with gpu_throttling() as gpus:
             runner = RoundRunner(
-                programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, **options
+                programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, admit=admit
             )
             run_rounds(runner, settings.limits, measured, lambda: _check_limit_names(runner.runs, settings.limits))
         speed = throughput(measured.rounds, settings.limits, stopped=measured.stopped)
         recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
-        lines = _compare_counters(programs, recordings, settings, file, stopped=bool(measured.exit_code))
+        lines = _compare_counters(recordings, settings.limits)
+        if lines and overall(lines) == FAIL and not measured.exit_code:
+            lines = _located(lines, programs, settings, located)
     if speed.state == FAIL and settings.explain:
         details = record_explanations(programs, settings)
         recordings = {side: replace(runs, detail=details.get(side)) for side, runs in recordings.items()}
     if sides[BASE].other_filesystem:
         speed = on_other_filesystem(speed)
-    info = {
-        label: describe_side(label, side, recordings=recordings[label], rounds=measured.rounds)
-        for label, side in sides.items()
-    }
+    info = {label: describe_side(label, side, recordings[label], measured.rounds) for label, side in sides.items()}
     notes = [note for side in sides.values() for note in side.notes]
     result = GateResult(
         base=info[BASE],
@@ -148,7 +148,7 @@ def check_interleaved(
         notes=tuple(note for index, note in enumerate(notes) if note not in notes[:index]),
         machine=fingerprint(recordings[BASE].runs),
     )
-    code = finish(merge_baseline(result, file) if file else result, settings, sides=recordings)
+    code = finish(merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings)
     return measured.exit_code or code
 
 
@@ -164,30 +164,27 @@ def _check_limit_names(runs: Mapping[str, Sequence[Path]], limits: Limits) -> No
     compare(counted, counted, limits)
 
 
-def _compare_counters(
+def _compare_counters(recordings: Mapping[str, Recordings], limits: Limits) -> tuple[CounterLine, ...]:
+    base, candidate = (recordings[side].counted for side in (BASE, CANDIDATE))
+    return compare(base, candidate, limits) if base and candidate else ()
+
+
+def _located(
+    lines: tuple[CounterLine, ...],
     programs: Mapping[str, Program],
-    recordings: Mapping[str, Recordings],
     settings: Settings,
-    file: BaselineResult | None,
-    *,
-    stopped: bool,
+    located: dict[str, Recordings],
 ) -> tuple[CounterLine, ...]:
-    """Counters of the light runs of all rounds; where one rose, they are counted once more with their source lines."""
-    if not recordings[BASE].counted or not recordings[CANDIDATE].counted:
-        return ()
-    lines = compare(recordings[BASE].counted, recordings[CANDIDATE].counted, settings.limits)
-    if overall(lines) != FAIL or stopped:
-        return lines
+    """`lines` with the source lines at which counters rose, for which the programs are counted once more.
+
+    :param located: the runs with source lines that exist already; those that are made are added.
+    """
     with reported("the lines at which counters rose could not be found"):
-        located = {
-            side: file.recordings.counted
-            if file and side == CANDIDATE
-            else record_counters(program, settings, 1, purpose=f"once more, the {side}").counted
-            for side, program in programs.items()
-        }
-        detailed = {
-            (line.counter, line.scope): line for line in compare(located[BASE], located[CANDIDATE], settings.limits)
-        }
+        for side, program in programs.items():
+            if side not in located:
+                located[side] = record_counters(program, settings, 1, purpose=f"once more, the {side}")
+        found = compare(located[BASE].counted, located[CANDIDATE].counted, settings.limits)
+        detailed = {(line.counter, line.scope): line for line in found}
         return tuple(with_source_lines(line, detailed.get((line.counter, line.scope))) for line in lines)
     return lines
 
@@ -221,15 +218,17 @@ def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, af
 
     :param measured: gets each round at once, so that none is lost when the next one fails.
     """
+    from rich.console import Console
+
     begin = time.monotonic()
-    with _progress(limits) as show:
+    with progress(Console(stderr=True)) as show:
         try:
             while kind := next_kind(measured.rounds, limits):
                 longest = max((done.seconds for done in measured.rounds), default=0.0)
                 if limits.max_seconds is not None and time.monotonic() - begin + longest > limits.max_seconds:
                     measured.stopped = Notice("time-limit", {"seconds": limits.max_seconds})
                     break
-                show(measured.rounds, kind)
+                show(progress_text(measured.rounds, kind, limits))
                 measured.rounds.append(runner.run(len(measured.rounds) + 1, kind))
                 if len(measured.rounds) == 1:
                     after_first()
@@ -272,50 +271,41 @@ def _save(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
 
 # ---------------------------------------------------------------- progress
 
-Show = Callable[[Sequence[Round], str], None]
 _ignore_closed: Final = partial(suppress, OSError, SystemExit)
 """A closed terminal ends no rounds. SystemExit is rich's answer to a closed pipe."""
 
 
-def _progress(limits: Limits) -> AbstractContextManager[Show]:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return live_progress(console, limits) if console.is_terminal else nullcontext(progress_lines(limits))
-
-
-def progress_lines(limits: Limits) -> Show:
-    begin = time.monotonic()
-
-    def show(rounds: Sequence[Round], kind: str) -> None:
-        elapsed = timedelta(seconds=int(time.monotonic() - begin))
-        with _ignore_closed():
-            print(f"{progress_text(rounds, kind, limits)} ({elapsed})", file=sys.stderr)
-
-    return show
-
-
 @contextmanager
-def live_progress(console: Console, limits: Limits) -> Iterator[Show]:
+def progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """A function that shows the round that begins: in a line that changes; without a terminal in a new line."""
+    if not console.is_terminal:
+        begin = time.monotonic()
+
+        def print_line(text: str) -> None:
+            with _ignore_closed():
+                print(f"{text} ({timedelta(seconds=int(time.monotonic() - begin))})", file=sys.stderr)
+
+        yield print_line
+        return
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
     # The first column may wrap, so that a narrow terminal does not cut the time behind it.
     columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
-    progress = Progress(*columns, console=console, transient=True)
-    task = progress.add_task("", total=None)
+    live = Progress(*columns, console=console, transient=True)
+    task = live.add_task("", total=None)
 
-    def show(rounds: Sequence[Round], kind: str) -> None:
+    def change_line(text: str) -> None:
         with _ignore_closed():
-            progress.update(task, description=progress_text(rounds, kind, limits))
+            live.update(task, description=text)
 
     with _ignore_closed():
-        progress.start()
+        live.start()
     try:
-        yield show
+        yield change_line
     finally:
         with _ignore_closed():
-            progress.stop()
+            live.stop()
 
 
 def progress_text(rounds: Sequence[Round], kind: str, limits: Limits) -> str:

@@ -133,14 +133,13 @@ def gpu_throttling() -> Iterator[Any]:
 class Recordings:
     """The runs that the processes of a side left, and what they counted."""
 
-    paths: tuple[Path, ...]
     runs: tuple[Run, ...]
     counted: tuple[Counted, ...]
     detail: Path | None = None
     """A run at level standard, which tells where its time goes."""
 
     def __add__(self, other: Recordings) -> Recordings:
-        return Recordings(self.paths + other.paths, self.runs + other.runs, self.counted + other.counted)
+        return Recordings(self.runs + other.runs, self.counted + other.counted)
 
 
 def record_counters(
@@ -171,21 +170,15 @@ def load_recordings(paths: Sequence[Path], folder: str = "") -> Recordings:
 
     :raises ProfilerError: a run has no steps.
     """
-    runs = tuple(load(path) for path in paths)
+    runs = tuple(map(load, paths))
     for run in runs:
         if not _has_steps(run):
             raise ProfilerError(
                 f"{run.path} has no steps, and only steps can be compared: call profiler.step() at the end of each, or "
                 f"train with an optimizer or a loader of torch"
             )
-    return Recordings(
-        tuple(paths),
-        runs,
-        tuple(
-            counted(run, measured_spans(path), folder=folder or start_folder(run))
-            for run, path in zip(runs, paths, strict=True)
-        ),
-    )
+    counts = (counted(run, measured_spans(run.path), folder=folder or start_folder(run)) for run in runs)
+    return Recordings(runs, tuple(counts))
 
 
 def _has_steps(run: Run) -> bool:
@@ -270,26 +263,20 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 # ---------------------------------------------------------------- descriptions
 
 
-def describe_side(
-    label: str,
-    side: PreparedSide,
-    *,
-    recordings: Recordings | None = None,
-    rounds: Sequence[Round] = (),
-) -> SideInfo:
+def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
     """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
-    runs = recordings.runs if recordings else ()
-    steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings)
+    steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings.runs)
     command = shlex.join(side.argv)
+    first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
         label,
         side.what or command,
         command,
         side.commit or None,
-        step_text(runs[0].step) if runs else "",
+        step_text(first.step) if first else "",
         median(steps) / 1e9 if steps else None,
         tokens / (sum(steps) / 1e9) if tokens else None,
-        {name: value for name, value in (runs[0].info.facts if runs else {}).items() if isinstance(value, str | int)},
+        {name: value for name, value in first.info.facts.items() if isinstance(value, str | int)} if first else {},
     )
 
 
@@ -299,12 +286,12 @@ def _speed_of_rounds(label: str, rounds: Sequence[Round]) -> tuple[list[int], in
     return [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
 
 
-def _speed_of_runs(recordings: Recordings | None) -> tuple[list[int], int]:
+def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:
     """The same of recorded runs; of controlled programs only in their measured spans."""
     steps: list[int] = []
     tokens = 0
-    for run, path in zip(recordings.runs, recordings.paths, strict=True) if recordings else ():
-        window, spans = measured_window(run), measured_spans(path)
+    for run in runs:
+        window, spans = measured_window(run), measured_spans(run.path)
         rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
         for begin, end, step_tokens in rows:
             if not spans or any(first <= begin and end <= last for first, last in spans):

@@ -8,19 +8,28 @@ import json
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, CounterLine, GateResult, Limits, Round
+from profiler.check.model import (
+    CONFIRM,
+    FAIL,
+    INCONCLUSIVE,
+    MEASURE,
+    PASS,
+    CounterLine,
+    GateResult,
+    Limits,
+    Round,
+    SideInfo,
+)
 from profiler.check.modes import interleaved
 from profiler.check.modes.counters import merge_baseline
 from profiler.check.modes.interleaved import (
-    live_progress,
-    progress_lines,
+    progress,
     progress_text,
     rounds_saved,
     with_source_lines,
@@ -87,24 +96,23 @@ def counter(name: str, state: str, *codes: str) -> CounterLine:
 def test_of_each_counter_the_worse_of_file_and_revision_counts() -> None:
     lines = (counter("syncs", FAIL), counter("h2d", PASS), counter("d2h", PASS))
     revision = (counter("syncs", PASS), counter("h2d", FAIL, "varies"))
-    file: Any = SimpleNamespace(
-        path=Path("b.json"),
-        section=SimpleNamespace(updated_at="2026-01-02T03:04"),
-        lines=lines,
-        state=FAIL,
-        reasons=(),
+    file = GateResult(
+        base=SideInfo("base", "b.json (of 2026-01-02)", ""),
+        counters=lines,
+        counters_state=FAIL,
         warnings=(Notice("other-command"),),
+        baseline_file="b.json",
     )
-    found = merge_baseline(GateResult(mode="against", counters=revision, counters_state=FAIL), file)
-    assert {line.counter: (line.state, [reason.code for reason in line.reasons]) for line in found.counters} == {
+    merged = merge_baseline(GateResult(mode="against", counters=revision, counters_state=FAIL), file)
+    assert {line.counter: (line.state, [reason.code for reason in line.reasons]) for line in merged.counters} == {
         "syncs": (FAIL, ["compared-to"]),
         "h2d": (FAIL, ["varies", "compared-to"]),
         "d2h": (PASS, []),
     }
-    assert (found.warnings, [note.code for note in found.notes]) == (file.warnings, ["baseline-too"])
-    file.lines, file.state, file.reasons = (), INCONCLUSIVE, (Notice("key-differs"),)
-    found = merge_baseline(GateResult(mode="against", counters=revision[:1], counters_state=PASS), file)
-    assert (found.counters_state, found.counters_reasons) == (INCONCLUSIVE, file.reasons)
+    assert (merged.warnings, merged.notes) == (file.warnings, (Notice("baseline-too", {"file": file.base.what}),))
+    file = replace(file, counters=(), counters_state=INCONCLUSIVE, counters_reasons=(Notice("key-differs"),))
+    merged = merge_baseline(GateResult(mode="against", counters=revision[:1], counters_state=PASS), file)
+    assert (merged.counters_state, merged.counters_reasons) == (INCONCLUSIVE, file.counters_reasons)
     assert merge_baseline(GateResult(mode="against", counters_state=None), file).counters_state == INCONCLUSIVE
 
 
@@ -138,11 +146,11 @@ class ClosedTerminal(io.StringIO):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_closed_terminal_ends_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_closed_terminal_ends_no_round(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
     monkeypatch.setattr("sys.stderr", ClosedTerminal())
-    progress_lines(Limits())([], MEASURE)
-    with live_progress(Console(file=ClosedTerminal(), force_terminal=True), Limits()) as show:
-        show([], MEASURE)
+    with progress(Console(file=ClosedTerminal(), force_terminal=is_terminal)) as show:
+        show("round 1")
 
 
 @pytest.fixture
@@ -172,7 +180,8 @@ def rounds(measured: int, confirming: int = 0) -> list[Round]:
     ],
 )
 def test_progress_in_one_line(capsys: pytest.CaptureFixture[str], done: list[Round], kind: str, line: str) -> None:
-    progress_lines(Limits())(done, kind)
+    with progress(Console(file=io.StringIO())) as show:
+        show(progress_text(done, kind, Limits()))
     assert re.fullmatch(rf"{re.escape(line)} \({ELAPSED}\)\n", capsys.readouterr().err)
 
 
@@ -181,10 +190,10 @@ def test_progress_in_one_line(capsys: pytest.CaptureFixture[str], done: list[Rou
 @pytest.mark.parametrize(("done", "kind"), [(rounds(19), MEASURE), (rounds(20, 7), CONFIRM)])
 def test_a_narrow_terminal_cuts_neither_the_slow_down_nor_the_time(done: list[Round], kind: str, width: int) -> None:
     console = Console(width=width, height=10, file=io.StringIO(), force_terminal=True, color_system=None)
-    with live_progress(console, Limits()) as show:
-        show(done, kind)
-    shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     text = progress_text(done, kind, Limits())
+    with progress(console) as show:
+        show(text)
+    shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert re.search(ELAPSED, shown)
     assert "\u2026" not in shown
     assert text.rpartition(" ")[2] in shown
