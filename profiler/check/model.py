@@ -32,6 +32,12 @@ CONFIRM: Final = "confirm"
 """Kinds of rounds: rounds that may lead to a suspected FAIL, and rounds that confirm it (programs started in the
 other order, with a control)."""
 
+LOOKS: Final = (5, 7, 10, 14, 20)
+"""Numbers of rounds after which the test may decide; each is about 1.4 times the one before. The maximum number of
+rounds is always a look."""
+POWER: Final = 0.8
+"""Probability of what is called detectable: the smallest slow-down, and the rounds that would settle it."""
+
 
 # ---------------------------------------------------------------- what was measured
 

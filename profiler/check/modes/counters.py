@@ -28,13 +28,14 @@ from profiler.check.modes.sides import (
     warnings_of_steps,
     working_side,
 )
-from profiler.check.outputs.text import count, sentence
+from profiler.check.outputs.text import sentence
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.prepare import PreparedSide
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3
 """Counted in addition where counters vary between processes."""
@@ -199,9 +200,7 @@ def update(program: Program, settings: Settings) -> int:
         print(sentence(warning), file=sys.stderr)
     for line in baseline.remaining_sections(path, section, str(program.cwd)):
         print(line, file=sys.stderr)
-    counters = (
-        f"{count(len(section.counters), 'counter')} over {count(section.steps, 'step')} of "
-        f"{count(section.processes, 'process', 'processes')}"
-    )
+    processes = "1 process" if section.processes == 1 else f"{section.processes:,} processes"
+    counters = f"{plural(len(section.counters), 'counter')} over {plural(section.steps, 'step')} of {processes}"
     print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
     return 0

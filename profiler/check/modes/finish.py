@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from profiler.check.counters.compare import unused_limits, worst
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
 from profiler.check.outputs import json
-from profiler.check.outputs.annotations import workflow_commands
-from profiler.check.outputs.findings import RepositoryPaths
+from profiler.check.outputs.alerts import RepositoryPaths
+from profiler.check.outputs.cases import workflow_commands
 from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
 from profiler.check.outputs.write import write_all

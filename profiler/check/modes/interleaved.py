@@ -35,7 +35,6 @@ from profiler.check.modes.sides import (
     working_side,
 )
 from profiler.check.outputs.format import percent
-from profiler.check.outputs.text import count
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
@@ -44,6 +43,7 @@ from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.report.text import plural
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def rounds_saved(rounds: Sequence[Round], out: Path) -> Iterator[None]:
 
 
 def _save(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
-    number = f"{count(len(rounds), 'round')} measured before"
+    number = f"{plural(len(rounds), 'round')} measured before"
     document = {
         "schema": "check-rounds/1",
         "ended_by": str(error) or type(error).__name__,

@@ -17,7 +17,6 @@ from typing import Final
 from profiler.check import history
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import EVERY, GATED, UNGATED
-from profiler.check.outputs.text import enumerate_names
 from profiler.check.settings import Settings
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import COUNTERS
@@ -131,10 +130,10 @@ def choose_mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple
     mode = _mode(args, runs, command)
     for name, modes in _GOES_WITH.items():
         if getattr(args, name) not in (None, False) and mode not in modes:
-            raise ProfilerError(
-                f"--{name.replace('_', '-')} goes with {enumerate_names(modes, 'or')}: with {mode} it has no effect, "
-                f"leave it out"
-            )
+            *others, last = modes
+            alternatives = f"{', '.join(others)} or {last}" if others else last
+            option = name.replace("_", "-")
+            raise ProfilerError(f"--{option} goes with {alternatives}: with {mode} it has no effect, leave it out")
     return mode
 
 

@@ -6,8 +6,12 @@ numbers below); GitHub's documentation of SARIF support for code scanning; GitLa
 
 from __future__ import annotations
 
+import hashlib
 import json
-from pathlib import PurePath
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,18 +19,14 @@ from profiler import __version__
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.findings import (
-    ERROR,
-    NOTE,
-    WARNING,
-    Finding,
-    RepositoryPaths,
-    findings,
-    fingerprint,
-    rule_name,
-)
+from profiler.core.terminal import plain
 from profiler.report.render.json import clean
 
+ERROR: Final = "error"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+_FINGERPRINT_DIGITS: Final = 32
+"""Of a SHA-256: 128 bits."""
 SARIF_VERSION: Final = "2.1.0"
 SARIF_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RULE_NAME: Final = 255
@@ -36,6 +36,97 @@ ROOT: Final = "%SRCROOT%"
 """What code scanning takes for the repository's root (3.14.14)."""
 _SEVERITIES: Final = {ERROR: "major", WARNING: "minor", NOTE: "info"}
 """Of Code Quality's info, minor, major, critical, blocker."""
+
+
+# ---------------------------------------------------------------- files
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryPaths:
+    """Names files as a repository does, which is where annotations and alerts are shown."""
+
+    root: str
+    """Absolute; empty: there is none."""
+    cwd: str
+    """What relative files are relative to."""
+
+    @classmethod
+    def around(cls, directory: Path) -> RepositoryPaths:
+        """The nearest folder upward from `directory` that has a .git."""
+        here = directory.absolute()
+        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+        return cls(str(root) if root else "", str(here))
+
+    def relative(self, file: str) -> str | None:
+        """`file` relative to the root, with forward slashes; None if it lies elsewhere."""
+        if not file or not self.root:
+            return None
+        # only by its text: the file may be deleted, or of a revision
+        path = PurePath(os.path.normpath(PurePath(self.cwd) / file))
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
+
+    def label(self, file: str) -> str:
+        """The same; a file that lies elsewhere unchanged."""
+        return self.relative(file) or file
+
+
+# ---------------------------------------------------------------- findings
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of code at which a counter changed."""
+
+    line: CounterLine
+    change: Change
+    level: str
+    """ERROR | WARNING | NOTE"""
+    fingerprint: str
+    """Of the counter, the file, the function and the operation: it stays when the line moves."""
+    message: str
+
+    @property
+    def rule(self) -> str:
+        return rule_name(self.line)
+
+
+def findings(result: GateResult, repository: RepositoryPaths) -> tuple[Finding, ...]:
+    """All lines of code that changed, in the order of counters and changes."""
+    result_findings: list[Finding] = []
+    counts = Counter[str]()
+    for line in result.counters:
+        before, after, _ = fmt.counter_amounts(line)
+        total = f"{fmt.counter_title(line)} per step: {fmt.base_noun(result)} {before}, candidate {after}"
+        for change in line.changes:
+            file = repository.label(change.file)
+            digest = fingerprint(rule_name(line), file, change.function, change.operation)
+            counts[digest] += 1
+            if counts[digest] > 1:  # several of the same function and operation are numbered in their order
+                digest = fingerprint(digest, str(counts[digest]))
+            message = f"{fmt.rise(change)}{fmt.function_and_operation(change)}. {total}."
+            result_findings.append(Finding(line, change, _level(line, change), digest, message))
+    return tuple(result_findings)
+
+
+def rule_name(line: CounterLine) -> str:
+    """'counter/syncs', 'counter/h2d/worker'."""
+    name = "".join(char if char.isalnum() or char in "-._" else "-" for char in plain(line.counter))
+    return f"counter/{name}" + ("/worker" if line.scope == "worker" else "")
+
+
+def fingerprint(*texts: str) -> str:
+    """A hexadecimal digest of texts."""
+    joined = "\0".join(texts).encode("utf-8", "replace")
+    return hashlib.sha256(joined).hexdigest()[:_FINGERPRINT_DIGITS]
+
+
+def _level(line: CounterLine, change: Change) -> str:
+    if line.state == PASS or change.after <= change.before:
+        return NOTE
+    return ERROR if line.state == FAIL else WARNING
+
+
+# ---------------------------------------------------------------- the files
 
 
 def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:

@@ -13,8 +13,10 @@ from typing import Final
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
+    LOOKS,
     MEASURE,
     PASS,
+    POWER,
     Change,
     CounterLine,
     GateResult,
@@ -25,12 +27,11 @@ from profiler.check.model import (
 from profiler.core import units
 from profiler.core.metrics import counter_unit, find_counter
 from profiler.core.terminal import plain
+from profiler.report.text import plural
 
 WORKERS: Final = "in loader workers"
-POWER: Final = "80%"
-"""Probability of a FAIL at the smallest detectable slow-down: profiler.check.speed.sequential, POWER."""
-_FIRST_LOOK: Final = 5
-"""Rounds before the first look: profiler.check.speed.sequential, LOOKS."""
+DETECTED: Final = f"{100 * POWER:g}%"
+"""Probability of a FAIL at the smallest detectable slow-down."""
 _ROUNDING: Final = 1e-9
 """Relative difference of means of equal counts, by rounding of the division."""
 _MAX_SLOWDOWN: Final = 20.0
@@ -190,11 +191,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if _WHOLE_SECONDS_FROM <= seconds < 60 else units.seconds(seconds)
 
 
-def rounds(count: int) -> str:
-    """'1 round', '7 rounds'."""
-    return f"{count:,} round{'s' * (count != 1)}"
-
-
 # ---------------------------------------------------------------- lines of the verdict on speed
 
 
@@ -223,23 +219,31 @@ def detectable(line: TimeLine, state: str) -> tuple[str, ...]:
     if percentage(line.smallest) is None:
         return (*first, "from which slow-down on it would have been a FAIL: not measured")
     start = percent(line.smallest)
-    if state == INCONCLUSIVE and line.rounds < _FIRST_LOOK:
-        return (*first, f"so few rounds would show a FAIL only from {start} on ({POWER})")
-    return (*first, f"from {start} on it would have been a FAIL ({POWER})")
+    if state == INCONCLUSIVE and line.rounds < LOOKS[0]:
+        return (*first, f"so few rounds would show a FAIL only from {start} on ({DETECTED})")
+    return (*first, f"from {start} on it would have been a FAIL ({DETECTED})")
+
+
+def outlook(result: GateResult, line: TimeLine, state: str) -> list[str]:
+    """What the rounds rule out or could have detected, and what would settle the line.
+
+    :param state: of the line (`line_state`).
+    """
+    effort = remaining_effort(result, line)
+    return [*detectable(line, state), *([f"to settle it: {effort}"] if effort else [])]
 
 
 def remaining_effort(result: GateResult, line: TimeLine) -> str:
     """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
-    if line.state == INCONCLUSIVE and line.rounds < _FIRST_LOOK:
-        return f"a verdict needs {_FIRST_LOOK} rounds at least"
+    if line.state == INCONCLUSIVE and line.rounds < LOOKS[0]:
+        return f"a verdict needs {LOOKS[0]} rounds at least"
     time = f"about {duration(line.more_seconds)}" if line.more_seconds is not None else ""
     if line.more_rounds is None:
         return f"{time} more" if time else ""
     measured = sum(item.kind == MEASURE for item in (result.throughput.rounds if result.throughput else ()))
     limit = result.limits.max_rounds
     beyond = f": more than --max-rounds {limit:,} allows" if measured + line.more_rounds > limit else ""
-    more = f"{line.more_rounds:,} more round{'s' * (line.more_rounds != 1)}"
-    return f"{more}{f' ({time})' if time else ''}{beyond}"
+    return f"{plural(line.more_rounds, 'more round')}{f' ({time})' if time else ''}{beyond}"
 
 
 def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
@@ -257,10 +261,8 @@ def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
     """
     ends = interval(line.low, line.high)
     estimate = slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
-    parts = [f"{plain(line.name)}: {estimate} over {rounds(line.rounds)}", *detectable(line, state)]
-    if effort := remaining_effort(result, line):
-        parts.append(f"to settle it: {effort}")
-    return "; ".join(parts)
+    measured = f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"
+    return "; ".join((measured, *outlook(result, line, state)))
 
 
 # ---------------------------------------------------------------- sides
@@ -317,7 +319,8 @@ def limit_sentences(result: GateResult) -> Iterator[str]:
     """The limits of the check."""
     limits = result.limits
     if result.throughput is not None:
-        yield f"A slow-down of {share(limits.detect)} is detected (--detect); at most {rounds(limits.max_rounds)}."
+        most = plural(limits.max_rounds, "round")
+        yield f"A slow-down of {share(limits.detect)} is detected (--detect); at most {most}."
     for counter, limit in sorted(limits.counters.items()):
         name = "every other counter" if counter == "*" else counter_noun(counter)
         yield (

@@ -9,32 +9,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput, TimeLine
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Change,
+    CounterLine,
+    GateResult,
+    SideInfo,
+    Throughput,
+    TimeLine,
+)
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
 from profiler.core import units
-from profiler.report.blocks import (
-    NOTHING,
-    Block,
-    Callout,
-    Cell,
-    Column,
-    Group,
-    Items,
-    NotMeasured,
-    Report,
-    Section,
-    Stat,
-    Stats,
-    Table,
-    Text,
-)
+from profiler.report import blocks as b
 from profiler.report.build import local_time
-from profiler.report.table import missing_cell, short_path
+from profiler.report.table import Field, make_table, missing_cell, short_path
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
-_FAIL_FROM: Final = f"FAIL from ({fmt.POWER})"
+_FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _CHANGES_TITLE: Final = "Lines at which counters changed"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
@@ -47,7 +42,7 @@ _MEASURING: Final = (
 )
 
 
-def gate_report(result: GateResult, comparison_sections: Sequence[Section] = ()) -> Report:
+def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = ()) -> b.Report:
     """The page: the check first, then the comparison of both sides."""
     comparison = []
     for section in comparison_sections:
@@ -56,7 +51,7 @@ def gate_report(result: GateResult, comparison_sections: Sequence[Section] = ())
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    return Report(title, subtitle, (*gate_sections(result), *comparison))
+    return b.Report(title, subtitle, (*gate_sections(result), *comparison))
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:
@@ -68,7 +63,7 @@ def time_and_duration(result: GateResult) -> Iterator[str]:
         yield f"took {took}"
 
 
-def gate_sections(result: GateResult) -> tuple[Section, ...]:
+def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
     """The sections of the check, the verdict first."""
     sections = [_verdict(result)]
     if result.counters_state is not None:
@@ -81,222 +76,214 @@ def gate_sections(result: GateResult) -> tuple[Section, ...]:
 # ---------------------------------------------------------------- verdict
 
 
-def _verdict(result: GateResult) -> Section:
-    callout = Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
-    explanation = [Text(result.explanation)] if result.explanation else []
+def _verdict(result: GateResult) -> b.Section:
+    callout = b.Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
+    explanation = [b.Text(result.explanation)] if result.explanation else []
     warnings = text.warnings(result)
-    items = [Items(warnings, "Warnings")] if warnings else []
-    changes = _changes(result)
-    table, sites = [], []
-    if changes:
-        columns = (
-            Column("Line"),
-            Column("Change, per step"),
-            Column("Before", number=True),
-            Column("Now", number=True),
-        )
-        table = [Table(_CHANGES_TITLE, columns, tuple(map(_change_row, changes)))]
-        sites = [Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)]
-    blocks: list[Block] = [callout, *explanation, Stats(tuple(_stats(result))), *table, *items]
-    return Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *sites, *items))
+    items = [b.Items(warnings, "Warnings")] if warnings else []
+    # those of a FAIL first
+    ordered = sorted(result.counters, key=lambda line: line.state == PASS)
+    changes = [change for line in ordered for change in line.changes]
+    table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
+    sites = [b.Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)] if changes else []
+    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *table, *items]
+    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *sites, *items))
 
 
-def _changes(result: GateResult) -> list[Change]:
-    """Those of a FAIL first."""
-    return [change for line in sorted(result.counters, key=lambda line: line.state == PASS) for change in line.changes]
+def _change_cell(change: Change) -> b.Cell:
+    file = short_path(change.file) or "an unknown line"
+    return b.Cell(
+        f"{file}:{change.line}" if change.line > 0 else file,
+        note=fmt.function_and_operation(change).strip(" ()"),
+        title=fmt.location(change),
+        code=True,
+    )
 
 
-def _stats(result: GateResult) -> Iterator[Stat]:
+def _amount_cell(change: Change, index: int) -> b.Cell:
+    values = change.before, change.after
+    return b.Cell(fmt.amounts(values, change.counter)[index], sort=values[index])
+
+
+_CHANGE_FIELDS: Final = (
+    Field("Line", _change_cell),
+    Field[Change]("Change, per step", lambda change: b.Cell(fmt.rise(change).removesuffix(" per step"), strong=True)),
+    Field[Change]("Before", lambda change: _amount_cell(change, 0), number=True),
+    Field[Change]("Now", lambda change: _amount_cell(change, 1), number=True),
+)
+
+
+def _stats(result: GateResult) -> Iterator[b.Stat]:
     speed = result.throughput
     if speed is not None:
         for line in speed.lines:
             cell = replace(_slowdown_cell(line), note=fmt.interval(line.low, line.high))
-            yield Stat(f"Slow-down, {line.name}", cell)
+            yield b.Stat(f"Slow-down, {line.name}", cell)
         if speed.lines:
             yield from _sensitivity(speed.lines[0], fmt.line_state(speed, speed.lines[0]))
     if result.counters_state is not None:
         failed = sum(line.state == FAIL for line in result.counters)
-        cell = Cell(f"{failed}", f"of {len(result.counters)}", sort=failed)
-        yield Stat("Counters that fail", cell if result.counters else missing_cell("nothing was compared"))
+        cell = b.Cell(f"{failed}", f"of {len(result.counters)}", sort=failed)
+        yield b.Stat("Counters that fail", cell if result.counters else missing_cell("nothing was compared"))
     took = fmt.duration(result.seconds)
-    yield Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else Cell(took))
+    yield b.Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else b.Cell(took))
 
 
-def _sensitivity(line: TimeLine, state: str) -> Iterator[Stat]:
+def _sensitivity(line: TimeLine, state: str) -> Iterator[b.Stat]:
     """What a PASS rules out, or what would have been a FAIL; nothing for a FAIL."""
     limit = fmt.ruled_out(line) if state == PASS else None
     if limit is not None:
         note = fmt.detectable(line, state)[-1]
-        yield Stat("Ruled out: slower by more than", Cell(limit.removesuffix("%"), "%", sort=line.high, note=note))
+        yield b.Stat("Ruled out: slower by more than", b.Cell(limit.removesuffix("%"), "%", sort=line.high, note=note))
     elif state != FAIL:
         cell = percent_cell(line.smallest, "too few rounds")
-        yield Stat(_FAIL_FROM, cell if cell.missing else replace(cell, note=line.name))
+        yield b.Stat(_FAIL_FROM, cell if cell.missing else replace(cell, note=line.name))
 
 
-def _slowdown_cell(line: TimeLine) -> Cell:
+def _slowdown_cell(line: TimeLine) -> b.Cell:
     if fmt.percentage(line.slowdown) is None:
         return missing_cell("no round could be compared")
-    return Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown)
+    return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown)
 
 
-def _state_cell(state: str) -> Cell:
-    return Cell(state, judged=JUDGED.get(state, ""))
+def _state_cell(state: str) -> b.Cell:
+    return b.Cell(state, judged=JUDGED.get(state, ""))
 
 
 # ---------------------------------------------------------------- counters
 
 
-def _counters(result: GateResult) -> Section:
+def _counters(result: GateResult) -> b.Section:
     if not result.counters:
         reason = text.reasons(result.counters_reasons) or "no counter was compared"
-        missing = NotMeasured("Counters", reason)
-        return Section("check-counters", "Counters", (missing,), brief=(missing,))
+        missing = b.NotMeasured("Counters", reason)
+        return b.Section("check-counters", "Counters", (missing,), brief=(missing,))
     reason = text.unstated_counters_reason(result)
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
-    hint = [Text("If this is intended: --update --reason TEXT")] if is_updatable else []
+    hint = [b.Text("If this is intended: --update --reason TEXT")] if is_updatable else []
     # stable: within a group the order of the result
     ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not fmt.is_changed(line)))
     notable = [line for line in ordered if line.state != PASS or fmt.is_changed(line)]
     unchanged = len(ordered) - len(notable)
     title = "Counters per step"
     summary = f"{title}: {result.counters_state}" + (f", {reason}" if reason else "")
-    brief: list[Block] = [_counter_table(result, notable, summary)] if notable else [Text(summary)]
+    brief: list[b.Block] = [_counter_table(result, notable, summary)] if notable else [b.Text(summary)]
     others = f"{unchanged:,} other{'s' * (unchanged != 1)}" if notable else f"All {unchanged:,}"
-    brief += [Text(f"{others} unchanged.")] if unchanged else []
-    above = [Text(f"{result.counters_state}: {reason}")] if reason else []
-    blocks: list[Block] = [*above, *hint, _counter_table(result, ordered, title)]
-    return Section("check-counters", "Counters", tuple(blocks), brief=(*brief, *hint))
+    brief += [b.Text(f"{others} unchanged.")] if unchanged else []
+    above = [b.Text(f"{result.counters_state}: {reason}")] if reason else []
+    blocks: list[b.Block] = [*above, *hint, _counter_table(result, ordered, title)]
+    return b.Section("check-counters", "Counters", tuple(blocks), brief=(*brief, *hint))
 
 
-def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> Table:
-    titles = (fmt.base_column(result), "Candidate", "Allowed")
-    columns = (Column("Counter"), Column("State"), *(Column(title, number=True) for title in titles), Column("Remark"))
-    width = len(columns) if any(line.reasons for line in lines) else len(columns) - 1
-    return Table(caption, columns[:width], tuple(_counter_row(line)[:width] for line in lines))
+def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> b.Table:
+    fields = [
+        Field[CounterLine]("Counter", lambda line: b.Cell(fmt.counter_title(line), strong=line.state != PASS)),
+        Field("State", lambda line: _state_cell(line.state)),
+        Field(fmt.base_column(result), lambda line: _ends_cell(line, 0, line.before), number=True),
+        Field("Candidate", lambda line: _ends_cell(line, 1, line.after), number=True),
+        Field("Allowed", lambda line: b.Cell(fmt.counter_amounts(line)[2], sort=line.allowed), number=True),
+    ]
+    if any(line.reasons for line in lines):
+        fields.append(Field("Remark", lambda line: b.Cell(text.reasons(line.reasons) or b.NOTHING)))
+    return make_table(caption, fields, lines)
 
 
-def _counter_row(line: CounterLine) -> tuple[Cell, ...]:
-    before, after, allowed = fmt.counter_amounts(line)
-    return (
-        Cell(fmt.counter_title(line), strong=line.state != PASS),
-        _state_cell(line.state),
-        Cell(before, sort=line.before[1] if line.before else -1.0),
-        Cell(after, sort=line.after[1] if line.after else -1.0, strong=fmt.is_changed(line)),
-        Cell(allowed, sort=line.allowed),
-        Cell(text.reasons(line.reasons) or NOTHING),
-    )
-
-
-def _change_row(change: Change) -> tuple[Cell, ...]:
-    values = (change.before, change.after)
-    file = short_path(change.file) or "an unknown line"
-    return (
-        Cell(
-            f"{file}:{change.line}" if change.line > 0 else file,
-            note=fmt.function_and_operation(change).strip(" ()"),
-            title=fmt.location(change),
-            code=True,
-        ),
-        Cell(fmt.rise(change).removesuffix(" per step"), strong=True),
-        *(Cell(amount, sort=value) for amount, value in zip(fmt.amounts(values, change.counter), values, strict=True)),
+def _ends_cell(line: CounterLine, index: int, ends: tuple[float, float] | None) -> b.Cell:
+    return b.Cell(
+        fmt.counter_amounts(line)[index],
+        sort=ends[1] if ends else -1.0,
+        strong=index == 1 and fmt.is_changed(line),
     )
 
 
 # ---------------------------------------------------------------- throughput
 
 
-def _throughput(result: GateResult, speed: Throughput) -> Section:
+def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     reason = text.unstated_speed_reason(result)
-    above = [Text(f"{speed.state}: {reason}")] if reason else []
+    blocks: list[b.Block] = [b.Text(f"{speed.state}: {reason}")] if reason else []
     summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
-    brief: list[Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [Text(summary)]
+    brief: list[b.Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]
     if speed.control is not None and speed.reason is None:
-        control = Text(f"The base against a second copy of itself: {fmt.slower_or_faster(speed.control)}.")
-        above.append(control)
+        control = b.Text(f"The base against a second copy of itself: {fmt.slower_or_faster(speed.control)}.")
+        blocks.append(control)
         brief.append(control)
-    blocks: list[Block] = [*above]
     if speed.lines:
         blocks.append(_time_table(result, speed))
-    figures: list[tuple[str, tuple[Block, ...]]] = [
+    figures: list[tuple[str, tuple[b.Block, ...]]] = [
         ("Slow-down of the candidate", tuple(slowdown_figure(result))),
         ("Time of a step", tuple(step_time_figure(speed))),
     ]
     if columns := tuple(figure for figure in figures if figure[1]):
-        blocks.append(Group(columns))
+        blocks.append(b.Group(columns))
     blocks += rounds_table(speed)
-    missing = (NotMeasured("Throughput", "no round was run"),)
-    return Section("check-throughput", "Throughput", tuple(blocks) or missing, brief=tuple(brief))
+    missing = (b.NotMeasured("Throughput", "no round was run"),)
+    return b.Section("check-throughput", "Throughput", tuple(blocks) or missing, brief=tuple(brief))
 
 
-def _time_table(result: GateResult, speed: Throughput) -> Table:
-    columns = (
-        Column("Line"),
-        Column("State"),
-        Column("Slow-down", number=True),
-        Column("Interval", number=True),
-        Column("Rounds", number=True),
-        Column(_FAIL_FROM, number=True),
-        Column("What would settle it"),
-    )
-    rows = tuple(
-        (
-            *_time_cells(speed, line),
-            percent_cell(line.smallest, "too few rounds for a bound"),
-            Cell(fmt.remaining_effort(result, line) or NOTHING),
-        )
-        for line in speed.lines
-    )
+def _time_table(result: GateResult, speed: Throughput) -> b.Table:
+    fields = [
+        *_time_fields(speed),
+        Field[TimeLine](
+            _FAIL_FROM, lambda line: percent_cell(line.smallest, "too few rounds for a bound"), number=True
+        ),
+        Field[TimeLine]("What would settle it", lambda line: b.Cell(fmt.remaining_effort(result, line) or b.NOTHING)),
+    ]
     note = (
-        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.POWER} probability, with this "
+        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "
         "noise and these rounds."
     )
-    return Table("What the rounds show", columns, rows, note)
+    return make_table("What the rounds show", fields, speed.lines, note)
 
 
-def _brief_time_table(result: GateResult, speed: Throughput, caption: str) -> Table:
-    columns = (
-        Column("Line"),
-        Column("State"),
-        Column("Slow-down", number=True),
-        Column("Interval", number=True),
-        Column("Rounds", number=True),
-    )
+def _brief_time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
     notes = []
     for line in speed.lines:
-        effort = fmt.remaining_effort(result, line)
-        parts = [*fmt.detectable(line, fmt.line_state(speed, line)), *([f"to settle it: {effort}"] if effort else [])]
-        if parts:
+        if parts := fmt.outlook(result, line, fmt.line_state(speed, line)):
             notes.append(f"{line.name}: {'; '.join(parts)}.")
-    rows = tuple(_time_cells(speed, line) for line in speed.lines)
-    return Table(caption, columns, rows, " ".join(notes))
+    return make_table(caption, _time_fields(speed), speed.lines, " ".join(notes))
 
 
-def _time_cells(speed: Throughput, line: TimeLine) -> tuple[Cell, ...]:
-    ends = fmt.interval(line.low, line.high)
+def _time_fields(speed: Throughput) -> tuple[Field[TimeLine], ...]:
     return (
-        Cell(line.name),
-        _state_cell(fmt.line_state(speed, line)),
-        replace(_slowdown_cell(line), strong=True),
-        Cell(ends) if ends else missing_cell("too few rounds for a bound"),
-        Cell(f"{line.rounds:,}", sort=line.rounds),
+        Field("Line", lambda line: b.Cell(line.name)),
+        Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
+        Field("Slow-down", lambda line: replace(_slowdown_cell(line), strong=True), number=True),
+        Field("Interval", _interval_cell, number=True),
+        Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
     )
+
+
+def _interval_cell(line: TimeLine) -> b.Cell:
+    ends = fmt.interval(line.low, line.high)
+    return b.Cell(ends) if ends else missing_cell("too few rounds for a bound")
 
 
 # ---------------------------------------------------------------- method
 
 
-def _method(result: GateResult) -> Section:
-    columns = (Column("Side"), Column("What"), Column("Command"), Column("Speed, gates nothing"))
-    rows = tuple(
-        (Cell(name), Cell(fmt.side_title(side)), Cell(side.command or NOTHING), Cell(fmt.side_speed(side) or NOTHING))
-        for name, side in (("base", result.base), ("candidate", result.candidate))
-    )
+def _method(result: GateResult) -> b.Section:
+    sides = Field[SideInfo]("Side", lambda side: b.Cell("base" if side is result.base else "candidate"))
     method = [*(_COUNTING if result.counters_state is not None else ())]
     method += _MEASURING if result.throughput is not None else ()
     notes = text.notes(result)
-    items = [Items(notes, "Notes")] if notes else []
-    blocks: list[Block] = [Items((*method, *fmt.limit_sentences(result))), *items, Table("Sides", columns, rows)]
+    items = [b.Items(notes, "Notes")] if notes else []
+    blocks: list[b.Block] = [
+        b.Items((*method, *fmt.limit_sentences(result))),
+        *items,
+        make_table("Sides", (sides, *_SIDE_FIELDS), (result.base, result.candidate)),
+    ]
     if result.machine:
-        facts = tuple((Cell(name), Cell(value)) for name, value in result.machine.items())
-        blocks.append(Table("Machine", (Column("Fact"), Column("Value")), facts))
-    return Section("check-method", "Method", tuple(blocks), brief=tuple(items))
+        blocks.append(make_table("Machine", _FACT_FIELDS, result.machine.items()))
+    return b.Section("check-method", "Method", tuple(blocks), brief=tuple(items))
+
+
+_SIDE_FIELDS: Final = (
+    Field[SideInfo]("What", lambda side: b.Cell(fmt.side_title(side))),
+    Field[SideInfo]("Command", lambda side: b.Cell(side.command or b.NOTHING)),
+    Field[SideInfo]("Speed, gates nothing", lambda side: b.Cell(fmt.side_speed(side) or b.NOTHING)),
+)
+_FACT_FIELDS: Final = (
+    Field[tuple[str, str]]("Fact", lambda fact: b.Cell(fact[0])),
+    Field[tuple[str, str]]("Value", lambda fact: b.Cell(fact[1])),
+)

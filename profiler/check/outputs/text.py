@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
@@ -11,6 +11,7 @@ from profiler.check.outputs import format as fmt
 from profiler.core.metrics import find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
+from profiler.report.text import listed, plural
 
 _MAX_COUNTERS: Final = 3
 """Counters that the verdict names."""
@@ -26,17 +27,6 @@ _ENVIRONMENTS: Final = {
     "cached": "it ran in an environment of its own (made by an earlier check, {path})",
 }
 Values = Mapping[str, Any]
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """'1 round', '3 rounds'."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
-def enumerate_names(names: Collection[str], conjunction: str = "and") -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    *others, last = names
-    return f"{', '.join(others)} {conjunction} {last}" if others else last
 
 
 def sentence(notice: Notice) -> str:
@@ -155,7 +145,7 @@ def _change(slowdown: float) -> str:
 
 def _stopped(values: Values, rounds: int, otherwise: str) -> str:
     stopped = values["stopped"]
-    return f"stopped by {sentence(stopped)} after {count(rounds, 'round')}" if stopped else otherwise
+    return f"stopped by {sentence(stopped)} after {plural(rounds, 'round')}" if stopped else otherwise
 
 
 def _means(values: Values) -> str:
@@ -172,12 +162,12 @@ def _stalls(values: Values) -> str:
 
 
 def _confirmed(values: Values) -> str:
-    rounds = f"confirmed by {count(values['rounds'], 'round')} with the programs started in the other order"
+    rounds = f"confirmed by {plural(values['rounds'], 'round')} with the programs started in the other order"
     return f"{rounds}: {_means(values)}{_stalls(values)}"
 
 
 def _not_confirmed(values: Values) -> str:
-    rounds = count(values["rounds"], "confirming round")
+    rounds = plural(values["rounds"], "confirming round")
     return (
         f"a FAIL is suspected ({' and '.join(values['suspected'])}), but {rounds} did not confirm it: {_means(values)}"
     )
@@ -185,7 +175,9 @@ def _not_confirmed(values: Values) -> str:
 
 def _incomplete(values: Values) -> str:
     rounds = values["rounds"]
-    why = _stopped(values, rounds, f"there {'was' if rounds == 1 else 'were'} only {count(rounds, 'confirming round')}")
+    why = _stopped(
+        values, rounds, f"there {'was' if rounds == 1 else 'were'} only {plural(rounds, 'confirming round')}"
+    )
     means = f": {_means(values)}" if rounds else ""
     return f"a FAIL is suspected ({' and '.join(values['suspected'])}), but not confirmed: {why}{means}"
 
@@ -199,7 +191,7 @@ def _too_few(values: Values) -> str:
 
 
 def _undecided(values: Values) -> str:
-    rounds = count(values["usable"], "round")
+    rounds = plural(values["usable"], "round")
     early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
@@ -247,14 +239,14 @@ def _load(values: Values) -> str:
 
 
 def _throttled(values: Values) -> str:
-    rounds = count(values["rounds"], "round")
+    rounds = plural(values["rounds"], "round")
     clocks = ", ".join(f"{clock} in {number} of {rounds}" for clock, number in values["clocks"].items())
     return f"Clocks were throttled: {clocks}."
 
 
 def _short_program(values: Values) -> str:
     return (
-        f"The program ended after {values['steps']} of {count(values['wanted'], 'step')} to count, so what it does "
+        f"The program ended after {values['steps']} of {plural(values['wanted'], 'step')} to count, so what it does "
         f"only now and then may be missing. Let it take more steps, or count fewer with --steps."
     )
 
@@ -277,7 +269,7 @@ def _unused(names: Sequence[str]) -> str:
 
 def _unused_limits(values: Values) -> str:
     names = values["names"]
-    return f"The limit{'s' * (len(names) > 1)} for {enumerate_names(names)} had no effect: {_unused(names)}."
+    return f"The limit{'s' * (len(names) > 1)} for {listed(names)} had no effect: {_unused(names)}."
 
 
 def _damaged_lines(values: Values) -> str:
@@ -296,7 +288,7 @@ def _some_above(values: Values) -> str:
 
 
 def _other_steps(values: Values) -> str:
-    return f"counted over {count(values['after'], 'step')}, in the base over {values['before']}"
+    return f"counted over {plural(values['after'], 'step')}, in the base over {values['before']}"
 
 
 def _shortened(names: Sequence[str], limit: int) -> str:
@@ -328,11 +320,11 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # diagnostics of the rounds
     "few-rounds": _few_rounds,
     "lost-rounds": lambda v: (
-        f"{v['lost']} of {count(v['rounds'], 'round')} had too few blocks of both sides, and "
+        f"{v['lost']} of {plural(v['rounds'], 'round')} had too few blocks of both sides, and "
         f"{'was' if v['lost'] == 1 else 'were'} not used."
     ),
     "few-pairs": lambda v: (
-        f"The median round had only {count(v['pairs'], 'pair')} of blocks: a median of so few is unreliable."
+        f"The median round had only {plural(v['pairs'], 'pair')} of blocks: a median of so few is unreliable."
     ),
     "few-steps": lambda v: (
         f"Only {v['steps']} steps of each side were measured: a stall in every tenth step can be missed."
@@ -366,7 +358,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "control-differs": lambda v: (
         f"The base against itself, which should be 0, is {fmt.percent(v['difference'])} in "
-        f"{count(v['rounds'], 'round')}."
+        f"{plural(v['rounds'], 'round')}."
     ),
     "unsteady-speed": lambda v: (
         f"The base's own steps took {v['ratio']:.1f} times as long in round {v['slow']} as in round {v['fast']}."
@@ -420,7 +412,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     # notes
     "limits-unused": _unused_limits,
-    "ignored-unused": lambda v: f"Ignoring {enumerate_names(v['names'])} changed nothing: {_unused(v['names'])}.",
+    "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (
         "The runs were recorded at different times, so their speed is not compared; --against REV or --before and "
         "--after compare speed."

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.check.model import GateResult
-from profiler.check.outputs import alerts, json, junit
-from profiler.check.outputs.findings import RepositoryPaths
+from profiler.check.outputs import alerts, cases, json
+from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import render_markdown
 from profiler.report.blocks import NotMeasured
@@ -46,7 +46,7 @@ def write_all(
         "check.json": json.render(json.result_json(result)),
         "check.md": render_markdown(result),
         "check.html": html.render(gate_report(result, sections)),
-        "junit.xml": junit.render(result),
+        "junit.xml": cases.render_junit(result),
         "check.sarif": alerts.render_sarif(result, repository),
         "codequality.json": alerts.render_code_quality(result, repository),
     }

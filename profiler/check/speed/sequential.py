@@ -10,19 +10,14 @@ from functools import cache
 from statistics import fmean
 from typing import Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS
+from profiler.check.model import FAIL, INCONCLUSIVE, LOOKS, PASS, POWER
 
-LOOKS: Final = (5, 7, 10, 14, 20)
-"""Numbers of rounds after which the test may decide; each is about 1.4 times the one before. The maximum number of
-rounds is always a look."""
 GROWTH: Final = 1.4
 ALPHA: Final = 0.01
 """Error of one bound at one look. If the slow-down equals an edge, the six looks of the default 28 rounds decide
 wrongly in about 4% of the checks: they are correlated, since they share rounds."""
 SUSPICION: Final = 0.02
 """Error of the bound by which a FAIL is suspected: twice ALPHA saves rounds, and separate rounds confirm the FAIL."""
-POWER: Final = 0.8
-"""Probability of what is called detectable: the smallest slow-down, and the rounds that would settle it."""
 FAILS_ABOVE: Final = 0.4
 """Share of the slow-down to detect: a slow-down that is surely larger than this is a FAIL."""
 PASSES_BELOW: Final = 0.8

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
-from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits, Round, Throughput, TimeLine
+from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, LOOKS, MEASURE, PASS, Limits, Round, Throughput, TimeLine
 from profiler.check.speed import sequential
 from profiler.check.speed.diagnostics import diagnose
 from profiler.check.speed.round_values import RoundValues, round_values
@@ -249,7 +249,7 @@ def _reason(
             codes[decision.confirmed],
             {**common, "suspected": decision.suspected, "rounds": rounds, "lines": confirming},
         )
-    first = sequential.LOOKS[0]
+    first = LOOKS[0]
     if values.usable < first:
         suggested = None
         if values.total >= limits.max_rounds and not stopped:

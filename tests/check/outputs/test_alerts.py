@@ -12,7 +12,7 @@ import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, Change, GateResult
 from profiler.check.outputs import alerts
-from profiler.check.outputs.findings import RepositoryPaths
+from profiler.check.outputs.alerts import RepositoryPaths
 from tests.check.outputs import results
 
 REPOSITORY = RepositoryPaths("/repo", "/repo")

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.check.model import FAIL, Change, CounterLine
 from profiler.check.outputs.annotations import MAX_ANNOTATIONS, command, workflow_commands
-from profiler.check.outputs.findings import RepositoryPaths
+from profiler.check.outputs.alerts import RepositoryPaths
 from tests.check.outputs import results
 
 REPOSITORY = RepositoryPaths("/repo", "/repo")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.check.outputs import write
-from profiler.check.outputs.findings import RepositoryPaths
+from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 from tests.report import samples
