@@ -20,10 +20,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from profiler import __version__
 from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
+from profiler.check.outputs import alerts
 from profiler.check.outputs import json as check_json
+from profiler.check.outputs.alerts import RepositoryPaths
+from profiler.check.outputs.cases import render_junit, workflow_commands
+from profiler.check.outputs.history import print_history
+from profiler.check.outputs.history import render as render_history
+from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
@@ -95,6 +102,7 @@ def cases() -> dict[str, Callable[[], Output]]:
         add(f"check-runs-{name}", check_runs, labels)
     for name in results.everything():
         add(f"check-made-up-{name.replace(' ', '-')}", made_up_result, name)
+    add("check-made-up-history", made_up_history)
     for name in ladders.EVERYTHING:
         add(f"ladder-{name}", made_up_ladder, name)
     for name in MADE_UP:
@@ -144,7 +152,29 @@ def check_runs(labels: tuple[str, ...]) -> Output:
 
 
 def made_up_result(name: str) -> Output:
-    return _check_output(results.everything()[name])
+    """All outputs of `check` but HTML, for a made-up result."""
+    result, repository = results.everything()[name], RepositoryPaths("/repo", "/repo/examples")
+    output = _check_output(result)
+    output.texts.update(
+        {
+            "page": report_markdown.render(gate_report(result)),
+            "JUnit": render_junit(result),
+            "annotations": "\n".join(workflow_commands(result, repository)),
+            "SARIF": alerts.render_sarif(result, repository).replace(__version__, "<version>"),
+            "Code Quality": alerts.render_code_quality(result, repository),
+        }
+    )
+    return output
+
+
+def made_up_history() -> Output:
+    """The history of checks as Markdown, and in a terminal without Unicode."""
+    shown = results.history()
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    with _folder():
+        print_history(shown, stream=stream)
+    terminal = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    return Output({}, {"Markdown": render_history(shown), "terminal": terminal})
 
 
 def made_up_ladder(name: str) -> Output:

@@ -119,9 +119,13 @@ def is_fewer(line: CounterLine) -> bool:
 # ---------------------------------------------------------------- lines of code
 
 
-def location(change: Change) -> str:
-    """file:line, as far as they are known."""
-    return f"{plain(change.file)}:{change.line}" if change.line > 0 else plain(change.file) or "an unknown line"
+def location(change: Change, file: str = "") -> str:
+    """file:line, as far as they are known.
+
+    :param file: the name to show; by default that of the change.
+    """
+    name = file or plain(change.file)
+    return f"{name}:{change.line}" if name and change.line > 0 else name or "an unknown line"
 
 
 def function_and_operation(change: Change) -> str:

@@ -91,9 +91,8 @@ def _verdict(result: GateResult) -> b.Section:
 
 
 def _change_cell(change: Change) -> b.Cell:
-    file = short_path(change.file) or "an unknown line"
     return b.Cell(
-        f"{file}:{change.line}" if change.line > 0 else file,
+        fmt.location(change, short_path(change.file)),
         note=fmt.function_and_operation(change).strip(" ()"),
         title=fmt.location(change),
         code=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from profiler.check.history import Entry, History, HistoryBounds, Trend, trend
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -152,6 +153,28 @@ def failed() -> GateResult:
     )
 
 
+def failed_baseline() -> GateResult:
+    """Counters against a file: sites elsewhere, with odd letters, unknown, twice in a function, and a gain."""
+    odd = [replace(SYNC, file=file) for file in ("/usr/lib/a b#c.py", "src/ä%20?.py", "")]
+    gain = replace(SYNC, line=90, function="f", before=2.0, after=1.0)
+    copy = Change("h2d", "examples/train.py", 50, "train_step", "", 4.0, 5.0)
+    counters = (
+        replace(COUNTERS[0], state=FAIL, after=(17.0, 17.0), changes=(SYNC, replace(SYNC, line=110), *odd, gain)),
+        replace(COUNTERS[1], state=INCONCLUSIVE, after=(5.0, 5.0), changes=(copy, replace(copy, line=0))),
+        replace(COUNTERS[2], after=(1.0, 1.0), reasons=(free("fewer"),)),
+        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
+    )
+    limits = {"*": Limit(1.0), "h2d_bytes": Limit(0.0, 0.02)}
+    return replace(
+        failed(),
+        mode="baseline",
+        baseline_file="baseline.json",
+        throughput=None,
+        counters=counters,
+        limits=Limits(counters=limits, ignore=("syncs",), inconclusive="pass"),
+    )
+
+
 def inconclusive() -> GateResult:
     times = (
         TimeLine("typical step", INCONCLUSIVE, 0.028, -0.011, 0.067, 20, 0.071, 12, 141.0),
@@ -193,6 +216,14 @@ def unmeasured() -> GateResult:
     )
 
 
+def unknown_conditions() -> GateResult:
+    """Rounds of which little is known, and a base that was compared to itself."""
+    gate = speed(failed())
+    bare = tuple(replace(item, conditions=Conditions(), blocks=()) for item in gate.rounds)
+    slowdowns = ((0.39, None), (None, None))
+    return replace(failed(), throughput=replace(gate, rounds=bare, reason=None, round_slowdowns=slowdowns))
+
+
 def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
@@ -225,6 +256,28 @@ def hostile() -> GateResult:
     )
 
 
+def history() -> Trend:
+    """21 checks; from the 13th on the candidate has a synchronization more and is slower."""
+    entries = tuple(
+        Entry(
+            f"2026-05-{1 + k:02}T12:30:59+00:00",
+            FAIL if k == 12 else PASS,
+            commit=f"{k:02}abcdef",
+            what=f"working tree ({k:02}abcde{'+changes' * (k == 12)})",
+            counters={"syncs": (2.0 + (k >= 12),) * 2, "h2d_bytes (workers)": (4096.0,) * 2},
+            slowdowns={
+                "typical step": HistoryBounds(0.01 if k == 12 else 0.001 * (k % 3), -0.01, 0.06, 7),
+                "all steps": HistoryBounds(0.03, 0.02 if k == 12 else -0.02, 0.04, 7),
+            },
+            step_time=0.05 * (1.05 if k >= 12 else 1) + 0.0001 * (k % 4),
+            machine={"cpu": "A | B", "cores": "2"},
+        )
+        for k in range(20)
+    )
+    by_command = replace(entries[-1], what="python train.py", command="python train.py")
+    return trend(History("history.jsonl", (*entries, by_command), (free("line 3 is damaged"),)))
+
+
 def speed(result: GateResult) -> Throughput:
     assert result.throughput is not None
     return result.throughput
@@ -234,8 +287,10 @@ def everything() -> dict[str, GateResult]:
     return {
         "passed": passed(),
         "failed": failed(),
+        "failed baseline": failed_baseline(),
         "inconclusive": inconclusive(),
         "other machine": other_machine(),
         "unmeasured": unmeasured(),
+        "unknown conditions": unknown_conditions(),
         "hostile": hostile(),
     }

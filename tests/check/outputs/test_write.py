@@ -52,7 +52,7 @@ def test_a_fault_of_a_renderer_leaves_the_old_files(tmp_path: Path, monkeypatch:
     def broken(*_: object) -> str:
         raise ValueError("broken")
 
-    monkeypatch.setattr(write.junit, "render", broken)
+    monkeypatch.setattr(write.cases, "render_junit", broken)
     with pytest.raises(ValueError, match="broken"):
         write.write_all(results.passed(), tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
