@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing, Topic
-from profiler.analyse.sampling.attribute import ClassifiedSamples, attribute_unrecorded, classify_samples
+from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.spikes import spikes
-from profiler.analyse.sampling.stacks import python_activity
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.startup_teardown import startup_teardown
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
-from profiler.analyse.timing.breakdown import Ledger, breakdown, move_active_python, recorded_ledger
+from profiler.analyse.timing.breakdown import Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import device_breakdown, device_warnings, no_queue_reason
 from profiler.analyse.timing.host_timeline import HostTimeline, host_timeline
@@ -23,20 +23,20 @@ from profiler.analyse.timing.input import input_measures, input_parts
 from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, measured_window
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, measured_window
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 
 def analyse(run: Run) -> Analysis:
     """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data."""
-    window, hooked = measured_window(run), has_hooked_steps(run)
-    host, ledger, samples = host_time(run, window)
+    window, hooked, stacks = measured_window(run), has_hooked_steps(run), Stacks(run)
+    host, ledger, samples = host_time(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
     idle, no_blame = _idle(run, window, on_device, host, ledger)
-    flame, no_flame = flame_graph(run, window)
+    flame, no_flame = flame_graph(stacks, window)
     sites = call_sites(run, window, with_operations=hooked)
     measures = (
         gauges(run, window)
@@ -71,27 +71,14 @@ def analyse(run: Run) -> Analysis:
         flame=flame,
         missing=tuple(missing),
         warnings=warnings,
-        threads=thread_activities(run),
+        threads=thread_activities(stacks),
         step=run.step,
-        lines=line_costs(run, samples),
+        lines=line_costs(stacks, samples),
         input=input_parts(run, window),
-        phases=phases(run, window, host, samples) if host and hooked else (),
-        startup_teardown=startup_teardown(run, window) if hooked else (),
-        spikes=spikes(run, window),
+        phases=phases(stacks, window, host, samples) if host and hooked else (),
+        startup_teardown=startup_teardown(stacks, window) if hooked else (),
+        spikes=spikes(stacks, window),
     )
-
-
-def host_time(run: Run, window: Window) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
-    """What the stepping thread did, its steps divided among the categories, and its samples; None at level light."""
-    if not len(window) or run.info.level == "light":
-        return None, None, None
-    host = host_timeline(run, window)
-    samples, recorded = classify_samples(run, window, host), recorded_ledger(host, window)
-    if has_hooked_steps(run):
-        return host, attribute_unrecorded(recorded, run, window, host, samples), samples
-    waits_unrecorded = device_kind(run) == "cuda" and not len(host.calls)
-    activity = python_activity(run, window)
-    return host, move_active_python(recorded, window, activity, waits_unrecorded=waits_unrecorded), samples
 
 
 def _idle(

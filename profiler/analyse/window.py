@@ -131,6 +131,16 @@ def select(table: Table, mask: npt.NDArray[np.bool_]) -> Table:
     return table if mask.all() else table[mask]  # the usual case, without a copy of a large table
 
 
+def named_rows(run: Run, table: Table, *names: str) -> Table:
+    """The rows of `table` that bear one of these names."""
+    return select(table, has_name(run, table, *names))
+
+
+def has_name(run: Run, table: Table, *names: str) -> npt.NDArray[np.bool_]:
+    """Whether each row of `table` bears one of these names."""
+    return np.isin(table["name"], [number for number, name in enumerate(run.names) if name in names])
+
+
 def device_kind(run: Run) -> str:
     """What the program states that it runs on: host, cuda, cpu; empty when it states nothing."""
     return str(run.info.facts.get("device", ""))

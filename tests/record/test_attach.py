@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler.analyse.analysis import analyse
 from profiler.analyse.model import ThreadState
-from profiler.analyse.sampling.threads import thread_activities
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank
@@ -76,7 +76,7 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     run = load(tmp_path / "run")
     assert (info.state, info.argv[1:], run.problems) == ("attached", (str(tmp_path / "job.py"),), ())
     assert [entry["pid"] for entry in run.info.facts["processes"]] == [pid, child]
-    main = thread_activities(run)[0]
+    main = analyse(run).threads[0]
     assert (main.pid, main.state) == (pid, ThreadState.PYTHON)
     assert main.site is not None
     assert (main.site.function, main.source_line) in (("add_up", "total += 1"), ("add_up", "while not told:"))
@@ -107,7 +107,7 @@ def test_without_the_permission_the_host_is_sampled_all_the_same(
     (status,) = (status for status in info.collectors if status.name == "stacks")
     assert (status.state, status.reason) == ("unavailable", "ptrace is forbidden: do this")
     assert "process.rss" in run.names
-    assert (len(run.stacks), thread_activities(run)) == (0, ())
+    assert (len(run.stacks), analyse(run).threads) == (0, ())
 
 
 def test_refusals() -> None:

@@ -44,11 +44,10 @@ class Batches:
         ns = self.ns[rows]
         return effective_sample_size(values @ ns, ns.sum(axis=0), n, self.unsampled)
 
-    def sum_by(self, number: npt.ArrayLike) -> Floats:
+    def sum_by(self, number: npt.NDArray[np.int64]) -> Floats:
         """The ns of the rows of each number in each batch (numbers x batches)."""
-        numbers = times(number)
-        sums = np.zeros((int(numbers.max(initial=-1)) + 1, self.ns.shape[1]))
-        np.add.at(sums, numbers, self.ns)
+        sums = np.zeros((int(number.max(initial=-1)) + 1, self.ns.shape[1]))
+        np.add.at(sums, number, self.ns)
         return sums
 
 
@@ -76,11 +75,6 @@ def sum_in_batches(edges: Times, moments: npt.ArrayLike, ns: npt.ArrayLike, row:
     rows = times(row)
     sums = np.bincount(rows * count + batch, ns, minlength=(int(rows.max(initial=-1)) + 1) * count)
     return sums.astype(np.float64).reshape(-1, count)
-
-
-def make_batches(window: Window, edges: Times, moments: npt.ArrayLike, ns: Floats, row: npt.ArrayLike) -> Batches:
-    """The batches of samples that began at `moments` and stand for `ns` each, by `row`."""
-    return Batches(sum_in_batches(edges, moments, ns, row), max(0.0, 1.0 - float(ns.sum()) / window.wall_ns))
 
 
 def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: float = 1.0) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 
 from profiler.analyse.intervals import times
 from profiler.analyse.model import FlameDiff, FlameNode
-from profiler.analyse.sampling.code_origin import OURS, PackageFolders, code_owner, package_folders
-from profiler.analyse.sampling.stacks import weighted_samples
+from profiler.analyse.sampling.code_origin import OURS, code_owner
+from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 from profiler.run.model import Run, Site
@@ -30,7 +30,7 @@ class _Frame:
     children: dict[tuple[str, str], _Frame] = field(default_factory=dict)
 
 
-def flame_graph(run: Run, window: Window) -> tuple[FlameNode | None, Notice | None]:
+def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notice | None]:
     """The flame graph in seconds per step, or None and the reason.
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
@@ -38,15 +38,16 @@ def flame_graph(run: Run, window: Window) -> tuple[FlameNode | None, Notice | No
     samples are included: they show where the thread waited. The profiler's wrapper frames are removed, and their time
     counts for their caller.
     """
+    run = stacks.run
     if not len(window):
         return None, window.reason
     samples, weight = weighted_samples(run, window)
     if not len(samples):
         return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
-    root, operations, folders = _Frame(), _operations(run), package_folders(run)
+    root, operations = _Frame(), _operations(run)
     for number in np.flatnonzero(per_stack).tolist():
-        frames = _without_wrappers(run.stack_frames[number], operations, folders)
+        frames = _without_wrappers(stacks, number, operations)
         _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
@@ -66,11 +67,10 @@ def _operations(run: Run) -> dict[tuple[str, int], str]:
     return operations
 
 
-def _without_wrappers(
-    frames: tuple[Site, ...], operations: Mapping[tuple[str, int], str], folders: PackageFolders
-) -> tuple[Site, ...]:
+def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str, int], str]) -> tuple[Site, ...]:
     """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
-    remaining = tuple(site for site in frames if code_owner(site.file, folders) != OURS)
+    frames = stacks.run.stack_frames[number]
+    remaining = tuple(site for site in frames if code_owner(site.file, stacks.folders) != OURS)
     if not remaining or remaining[-1] is frames[-1]:
         return remaining
     file, line = remaining[-1].file, remaining[-1].line
@@ -112,18 +112,15 @@ def flame_difference(before: FlameNode, after: FlameNode) -> FlameDiff:
 
 
 def _pairs(before: FlameNode | None, after: FlameNode | None) -> tuple[FlameDiff, ...]:
-    old, new = _by_key(before), _by_key(after)
-    pairs = (_pair(old.get(key), new.get(key)) for key in {**old, **new})
+    sides = [
+        {(child.name, child.site and child.site.file): child for child in (node.children if node else ())}
+        for node in (before, after)
+    ]
+    pairs = []
+    for key in sides[0] | sides[1]:
+        old, new = (side.get(key) for side in sides)
+        either = new or old
+        assert either is not None
+        old_s, new_s = (node.value if node else 0.0 for node in (old, new))
+        pairs.append(FlameDiff(either.name, old_s, new_s, either.site, _pairs(old, new)))
     return tuple(sorted(pairs, key=lambda node: (-max(node.before, node.after), node.name)))
-
-
-def _pair(before: FlameNode | None, after: FlameNode | None) -> FlameDiff:
-    either = after or before
-    assert either is not None
-    old, new = (node.value if node else 0.0 for node in (before, after))
-    return FlameDiff(either.name, old, new, either.site, _pairs(before, after))
-
-
-def _by_key(node: FlameNode | None) -> dict[tuple[str, str], FlameNode]:
-    children = node.children if node else ()
-    return {(child.name, child.site.file if child.site else ""): child for child in children}

@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps, times, union
-from profiler.analyse.sampling.batch_means import Floats, ratio_interval
+from profiler.analyse.intervals import Intervals, Times, overlaps, times, union
+from profiler.analyse.sampling.batch_means import Batches, Floats, covered_in_batches, ratio_interval, sum_in_batches
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, sample_ns
+from profiler.analyse.sampling.strata import StackStrata
 from profiler.analyse.statistics import share_interval
-from profiler.analyse.window import NS_PER_S, Window, select, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Table
 
 WINDOWS: Final = "stacks.gil_window_s"
-PERIOD: Final = "stacks.period_s"
-USUAL_PERIOD_S: Final = 0.01
-"""Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +33,40 @@ class Probability:
     high: float
 
 
-def sampling_period(run: Run) -> float | None:
-    """Seconds that one sample of a thread stands for, as the sampler recorded it; None where it did not."""
-    values = _samples(run, PERIOD)["value"]
-    values = values[values > 0]
-    return float(np.median(values)) if len(values) else None
-
-
 def gil_windows(run: Run, window: Window) -> Intervals:
-    """The measured time in which the GIL's holder was sampled. Each value is the length of a window that ends then."""
-    rows = _samples(run, WINDOWS)
-    rows = rows[(rows["pid"] == window.pid) | (rows["pid"] == 0)]
-    end = times(rows["time"])
-    length = times(np.rint(rows["value"] * NS_PER_S))
-    inside = overlaps(end - length, end, window.spans)
+    """The measured time in which the GIL's holder was sampled."""
+    rows = named_rows(run, run.samples, WINDOWS)
+    windows = window_intervals(rows[(rows["pid"] == window.pid) | (rows["pid"] == 0)])
+    inside = overlaps(windows.begin, windows.end, window.spans)
     return union(inside.begin, inside.end)
 
 
-def holder_samples(run: Run, window: Window, windows: Intervals) -> tuple[Table, npt.NDArray[np.float64]]:
-    """Samples of the stepping thread as the GIL's holder, and the ns of measured time that each stands for."""
-    samples = thread_rows(run.gil_stacks, window)
-    cut = overlaps(times(samples["begin"]), times(samples["end"]), windows)
-    return samples, np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples)).astype(np.float64)
+def window_intervals(rows: Table) -> Intervals:
+    """The windows that samples of WINDOWS state: each value is the length of one that ends then."""
+    end = times(rows["time"])
+    return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
+
+
+class GilHolders:
+    """Samples of the stepping thread as the GIL's holder, to be compared with its other samples."""
+
+    def __init__(self, strata: StackStrata, window: Window, windows: Intervals, edges: Times) -> None:
+        holders = thread_rows(strata.stacks.run.gil_stacks, window)
+        self._holders, self._edges = holders, edges
+        self._ns = sample_ns(holders, windows)
+        self._stratum = strata.strata(holders["stack"], strata.regions_at(holders["begin"]))
+        self._leaf = strata.leaf[holders["stack"]]
+        self._watched = covered_in_batches(edges, windows)
+        self._n = windows.measure() / NS_PER_S / (strata.stacks.period or USUAL_PERIOD_S)
+
+    def probability(self, stratum: int, leaf: int, on_cpu: Floats, batches: Batches, n: float) -> Probability:
+        """P(holds the GIL | on a CPU) for samples of one stratum and kind of innermost frame.
+
+        :param on_cpu: ns on a CPU in each batch, out of those of all `n` samples in `batches`.
+        """
+        same = (self._stratum == stratum) & (self._leaf == leaf)
+        holding = sum_in_batches(self._edges, self._holders["begin"][same], self._ns[same])
+        return batched_gil_probability(holding, self._watched, on_cpu, batches.ns.sum(axis=0), (self._n, n))
 
 
 def batched_gil_probability(
@@ -93,8 +103,3 @@ def gil_probability(holding: float, holding_n: float, on_cpu: float, on_cpu_n: f
     below = math.hypot(1 - low / holding, 1 - on_cpu / highest)
     above = math.hypot(high / holding - 1, on_cpu / lowest - 1)
     return Probability(min(1.0, ratio), min(1.0, max(0.0, ratio * (1 - below))), min(1.0, ratio * (1 + above)))
-
-
-def _samples(run: Run, name: str) -> Table:
-    number = run.names.index(name) if name in run.names else -1
-    return select(run.samples, run.samples["name"] == number)

@@ -1,4 +1,4 @@
-"""Stack samples of the stepping thread inside the measured steps, and the shares of time that they stand for.
+"""The stacks of a run, and the measured time that the samples of them stand for.
 
 A sample stands for the time until the thread's next sample; what of it lies outside measured steps does not count. The
 sampler's clock is accurate to milliseconds: samples tell how much of the run went where, not what happened at a moment.
@@ -6,48 +6,57 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import overlaps, times
-from profiler.analyse.timing.breakdown import PythonActivity
-from profiler.analyse.window import Window, thread_rows
-from profiler.run.model import Run, Table
+from profiler.analyse.intervals import Intervals, overlaps, times
+from profiler.analyse.sampling.code_origin import USER, code_owner, package_folders, relative_site, working_folder
+from profiler.analyse.sampling.frames import Stack, classify_stack
+from profiler.analyse.window import Window, named_rows, thread_rows
+from profiler.run.model import Run, Site, Table
 
-MIN_STATE_SHARE: Final = 0.9
-"""Share of the sampled time with a recorded CPU state from which samples alone tell how active a thread was."""
+PERIOD: Final = "stacks.period_s"
+USUAL_PERIOD_S: Final = 0.01
+"""Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
+
+
+class Stacks:
+    """The stacks of a run, each classified once, with what the run states about its code and its sampler."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.folders = package_folders(run)
+        self._folder = working_folder(run)
+        self._classified: dict[int, Stack] = {}
+        periods = named_rows(run, run.samples, PERIOD)["value"]
+        periods = periods[periods > 0]
+        self.period = float(np.median(periods)) if len(periods) else None
+        """Seconds that one sample of a thread stands for; None where the sampler did not record it."""
+
+    def __getitem__(self, number: int) -> Stack:
+        if number not in self._classified:
+            self._classified[number] = classify_stack(self.run.stack_frames[number], self.folders)
+        return self._classified[number]
+
+    def is_user(self, site: Site) -> bool:
+        """Whether a frame is the user's code."""
+        return code_owner(site.file, self.folders) == USER
+
+    def relative(self, site: Site) -> Site:
+        """The site with its file relative to the program's working directory where it is below that."""
+        return relative_site(site, self._folder)
+
+
+def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:
+    """How many ns of `spans` each sample stands for."""
+    cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
+    return np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples)).astype(np.int64)
 
 
 def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
     """The stepping thread's samples, and how many ns of measured steps each stands for."""
     samples = thread_rows(run.stacks, window)
-    cut = overlaps(times(samples["begin"]), times(samples["end"]), window.spans)
-    weight = np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples))
-    inside = weight > 0
-    return samples[inside], weight[inside].astype(np.int64)
-
-
-def python_activity(run: Run, window: Window) -> PythonActivity | None:
-    """The share of active Python, or None where nothing can tell.
-
-    If most samples know whether the thread was on a CPU, they give the share directly. Otherwise (a sampler outside the
-    process cannot tell in a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and
-    the samples only prove that it was in Python.
-    """
-    samples, weight = weighted_samples(run, window)
-    if not len(samples):
-        return None
-    framed = np.array([len(frames) > 0 for frames in run.stack_frames])[samples["stack"]]
-    has_state = samples["active"] >= 0
-    if weight[has_state].sum() >= MIN_STATE_SHARE * weight.sum():
-        samples, weight, framed = samples[has_state], weight[has_state], framed[has_state]
-        share = float(weight[framed & (samples["active"] == 1)].sum() / weight.sum())
-        return PythonActivity(share, len(samples), 1.96 * math.sqrt(share * (1 - share) / len(samples)))
-    cpu = int(window.steps["thread_cpu"].sum())
-    if not cpu:
-        return None
-    in_python = float(weight[framed].sum() / weight.sum())
-    return PythonActivity(in_python * min(1.0, cpu / window.wall_ns), len(samples), 0.0)
+    weight = sample_ns(samples, window.spans)
+    return samples[weight > 0], weight[weight > 0]

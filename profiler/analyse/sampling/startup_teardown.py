@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps, times, union
+from profiler.analyse.intervals import Intervals, union
 from profiler.analyse.model import LineCost, Period, UnmeasuredPeriod
-from profiler.analyse.sampling.code_origin import package_folders, relative_site, working_folder
-from profiler.analyse.sampling.frames import classify_stack
-from profiler.analyse.sampling.gil import USUAL_PERIOD_S, sampling_period
+from profiler.analyse.sampling.lines import most_frequent
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
 from profiler.run.model import Run, Site, Table
@@ -23,17 +23,18 @@ WELL_SAMPLED: Final = 0.5
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-def startup_teardown(run: Run, window: Window) -> tuple[UnmeasuredPeriod, ...]:
+def startup_teardown(stacks: Stacks, window: Window) -> tuple[UnmeasuredPeriod, ...]:
     """The periods, in order of time, with the lines of the stepping thread that took most of each."""
     if not len(window):
         return ()
+    samples = thread_rows(stacks.run.stacks, window)
     return tuple(
-        UnmeasuredPeriod(period, spans.measure() / NS_PER_S, _lines(run, window, spans))
-        for period, spans in _periods(run, window)
+        UnmeasuredPeriod(period, spans.measure() / NS_PER_S, _lines(stacks, samples, spans))
+        for period, spans in _periods(stacks.run, window, samples)
     )
 
 
-def _periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
+def _periods(run: Run, window: Window, samples: Table) -> Iterator[tuple[Period, Intervals]]:
     """The periods of the stepping process. The last one ends with the run or, if that is unknown, with the last
     sample."""
     steps = process_rows(run.steps, window)
@@ -46,7 +47,6 @@ def _periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
         Period.PAUSE: warm & ~traced & settled,
     }
     first, last = int(steps["begin"].min()), int(steps["end"].max())
-    samples = thread_rows(run.stacks, window)
     end = run.info.end or int(samples["end"].max(initial=last))
     periods = {Period.STARTUP: union([run.info.begin], [first])}
     periods |= {period: union(steps["begin"][rows], steps["end"][rows]) for period, rows in parts.items()}
@@ -63,28 +63,19 @@ def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
     return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else _NEVER)))
 
 
-def _lines(run: Run, window: Window, spans: Intervals) -> tuple[LineCost, ...]:
-    samples = thread_rows(run.stacks, window)
-    cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
-    if not len(cut.left):
-        return ()
-    ns = np.bincount(samples["stack"][cut.left], cut.end - cut.begin)
-    lines: dict[Site, dict[str, float]] = {}
-    folders = package_folders(run)
+def _lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[LineCost, ...]:
+    ns = np.bincount(samples["stack"], sample_ns(samples, spans))
+    lines: defaultdict[Site, Counter[str]] = defaultdict(Counter)
     for number in np.flatnonzero(ns).tolist():
-        stack = classify_stack(run.stack_frames[number], folders)
-        calls = lines.setdefault(stack.site, {})
-        calls[stack.calls] = calls.get(stack.calls, 0.0) + float(ns[number])
+        lines[stacks[number].site][stacks[number].calls] += ns[number]
     sampled, total = float(ns.sum()), spans.measure()
-    period = (sampling_period(run) or USUAL_PERIOD_S) * NS_PER_S
+    period = (stacks.period or USUAL_PERIOD_S) * NS_PER_S
     scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
-    folder = working_folder(run)
     rows = []
     for site, calls in lines.items():
-        line_ns = sum(calls.values())
+        line_ns = float(calls.total())
         share = line_ns * scale / total
         low, high = share_interval(share, sampled / period)
-        callee = max(calls, key=lambda name: (calls[name], name))
-        count = max(1, round(line_ns / period))
-        rows.append(LineCost(relative_site(site, folder), callee, share * total / NS_PER_S, share, low, high, count))
+        count, seconds = max(1, round(line_ns / period)), share * total / NS_PER_S
+        rows.append(LineCost(stacks.relative(site), most_frequent(calls), seconds, share, low, high, count))
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site))[:MAX_LINES])

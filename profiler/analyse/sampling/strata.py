@@ -1,5 +1,9 @@
-"""Strata of samples: the kind of recorded time that each sample belongs to, and the weights that give it its exact
-total."""
+"""Strata of samples: which recorded stretch of time each sample belongs to, by its frames or by the region around it.
+
+Hooks record stretches that frames show too. A region that the program marks leaves no frame. Its time is known exactly,
+so samples within it must not be used to divide other time. The sampler's clock is accurate to milliseconds: of shorter
+regions some samples are misclassified.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps
+from profiler.analyse.intervals import Intervals, overlaps, times
+from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTIMIZER, TOKENIZE, Stack
-from profiler.analyse.timing.categories import RECORDING, region_category
+from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.timing.categories import CODE, RECORDING, region_category
 from profiler.analyse.timing.host_timeline import REGION, HostTimeline
 from profiler.analyse.window import Window
 from profiler.run.model import Run, StepKind
+from profiler.run.tables import CallKind
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -29,9 +37,14 @@ LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map"
 WEIGHTED_TOGETHER: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
 """Strata whose samples are weighted together: frames always distinguish these groups, and their total is exact."""
 STRATA: Final = (*DIVIDED, *FIXED, CALL)
+NUMBER: Final = {name: number for number, name in enumerate(STRATA)}
 HOOKS_FACT: Final = "package"
 """Fact that only hooks state: where their own code is."""
-NUMBER: Final = {name: number for number, name in enumerate(STRATA)}
+LEAVES: Final = (OTHER_LEAF := 0, TORCH_LEAF := 1, HOOK_LEAF := 2)
+"""The owners of the innermost frame. What a hook calls leaves no frame, and may be native or hold the GIL."""
+REGION_KINDS: Final = len(STRATA) * len(HOST_CATEGORIES)
+"""Numbers of stratum and category together: stratum * len(HOST_CATEGORIES) + category."""
+_COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
 
 
 def has_hooked_steps(run: Run) -> bool:
@@ -47,20 +60,24 @@ def has_hooked_steps(run: Run) -> bool:
 
 def stratum_times(run: Run, window: Window, host: HostTimeline) -> dict[str, Numbers]:
     """ns of each stratum in each measured step, from the records alone; what they leave belongs to ''."""
-    segments = host.segments
-    cut = overlaps(segments.begin, segments.end, Intervals(window.begin, window.end))
-    stratum = np.full(len(segments.begin), NUMBER[CALL])
-    by_name = np.array([region_stratum(name) for name in run.names] or [0], np.int64)
-    regions = np.flatnonzero(host.source == REGION)
-    stratum[regions] = by_name[host.regions["name"][host.record[regions]]]
+    cut = overlaps(host.segments.begin, host.segments.end, Intervals(window.begin, window.end))
     kinds, steps = len(STRATA), len(window)
-    cell = cut.right * kinds + stratum[cut.left]
+    cell = cut.right * kinds + _segment_strata(run, host)[cut.left]
     sums = np.bincount(cell, cut.end - cut.begin, minlength=kinds * steps).astype(np.int64).reshape(steps, kinds)
     sums[:, 0] += window.wall - sums.sum(axis=1)
     return {name: sums[:, number] for name, number in NUMBER.items()}
 
 
-def region_stratum(name: str) -> int:
+def _segment_strata(run: Run, host: HostTimeline) -> Numbers:
+    """The stratum of each segment of the stepping thread's records."""
+    by_name = np.array([_region_stratum(name) for name in run.names] or [0], np.int64)
+    stratum = np.full(len(host.source), NUMBER[CALL])
+    regions = host.source == REGION
+    stratum[regions] = by_name[host.regions["name"][host.record[regions]]]
+    return stratum
+
+
+def _region_stratum(name: str) -> int:
     """Number of a region's stratum. A region that keeps its category and that no frame shows is treated as a call,
     whose time is exact."""
     if name in LOADING or name in NUMBER:
@@ -68,17 +85,70 @@ def region_stratum(name: str) -> int:
     return NUMBER[""] if region_category(name) == "python" and name != RECORDING else NUMBER[CALL]
 
 
-def stack_stratum(stack: Stack, recorded: Mapping[str, Numbers], *, has_copies: bool) -> tuple[int, str]:
+class StackStrata:
+    """The stratum and the category that each sampled stack of a run shows, by number of the stack.
+
+    :param exact: recorded time of each stratum.
+    """
+
+    def __init__(self, stacks: Stacks, host: HostTimeline, exact: Mapping[str, Numbers]) -> None:
+        run = stacks.run
+        self.stacks = stacks
+        self._segments = host.segments
+        recorded = {name for name, ns in exact.items() if not name or (ns.any() and (name != CALL or len(host.calls)))}
+        has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
+        self._stratum, self.category, self.leaf = np.zeros((3, len(run.stack_frames)), np.int64)
+        """The category that frames stand for, or -1; a stack without frames is unattributed. The leaf is one of
+        LEAVES."""
+        shown = set[str]()
+        for number in np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist():
+            stack, frames = stacks[number], run.stack_frames[number]
+            shown.update(name for name, _ in stack.strata)
+            self._stratum[number], category = _stack_stratum(stack, recorded, has_copies=has_copies)
+            self.category[number] = CODE.get(category, -1) if frames else CODE["unattributed"]
+            ours = bool(frames) and code_owner(frames[-1].file, stacks.folders) == OURS
+            self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else OTHER_LEAF
+        self._marked = _marked_regions(run, host, shown)
+
+    def strata(self, stack: Numbers, region: Numbers) -> Numbers:
+        """The stratum of each sample, of this stack and within `region` of REGION_KINDS (-1: none)."""
+        stratum = self._stratum[stack]
+        return np.where((stratum == NUMBER[""]) & (region >= 0), region // len(HOST_CATEGORIES), stratum)
+
+    def regions_at(self, moments: npt.ArrayLike) -> Numbers:
+        """The marked region that is open at each moment, in REGION_KINDS; -1 where there is none."""
+        at, segments = times(moments), self._segments
+        if not (self._marked >= 0).any():
+            return np.full(len(at), -1, np.int64)
+        row = np.maximum(np.searchsorted(segments.begin, at, "right") - 1, 0)
+        inside = (segments.begin[row] <= at) & (at < segments.end[row])
+        return np.where(inside, self._marked[row], -1).astype(np.int64)
+
+
+def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:
     """Number of the innermost stratum that was recorded in this run, and the category of library frames inside of it.
 
-    :param recorded: the strata that hooks recorded; CALL only where calls were.
     :param has_copies: whether copies to or from a device were recorded.
     """
     for name, category in stack.strata:
         stratum = CALL if name == COPY and has_copies else name
-        if stratum in recorded and (not stratum or recorded[stratum].any()):
+        if stratum in recorded:
             return NUMBER[stratum], category or FIXED.get(stack.stratum, "") * (not stratum)
     return NUMBER[""], ""
+
+
+def _marked_regions(run: Run, host: HostTimeline, shown: set[str]) -> Numbers:
+    """For each segment of `host`, its number if its region keeps its category and no frame shows it, else -1.
+
+    :param shown: strata that frames of this run show: hooks write regions of these names, and the user may too.
+    """
+    stratum = _segment_strata(run, host)
+    hidden = [number for number, name in enumerate(STRATA) if name not in shown and name not in DIVIDED]
+    marked = (host.source == REGION) & np.isin(stratum, hidden)
+    in_region = np.flatnonzero(marked)
+    if RECORDING in run.names:
+        marked[in_region] = host.regions["name"][host.record[in_region]] != run.names.index(RECORDING)
+    return np.where(marked, stratum * len(HOST_CATEGORIES) + host.category, -1).astype(np.int64)
 
 
 def stratum_weights(stratum: Numbers, ns: Floats, exact: Mapping[str, Numbers]) -> Floats:

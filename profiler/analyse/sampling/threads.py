@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, times, union
+from profiler.analyse.intervals import covered_within, times
 from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
-from profiler.analyse.sampling.code_origin import USER, package_folders
-from profiler.analyse.sampling.frames import CHECKPOINT, DATA, Stack, classify_stack
+from profiler.analyse.sampling.code_origin import USER
+from profiler.analyse.sampling.frames import CHECKPOINT, DATA, Stack
+from profiler.analyse.sampling.gil import WINDOWS, window_intervals
+from profiler.analyse.sampling.lines import most_frequent
+from profiler.analyse.sampling.stacks import PERIOD, Stacks
 from profiler.analyse.statistics import share_interval
-from profiler.analyse.window import NS_PER_S, select
+from profiler.analyse.window import NS_PER_S, named_rows
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table
@@ -40,19 +44,31 @@ _MIN_BUSY: Final = 0.1
 """A thread other than the main one that was busy in less than this share of its samples is left out."""
 
 _State = tuple[int, int]
-"""Number of a stack, and its CPU state: 1 on a CPU, 0 not, -1 unknown."""
+"""Number of a stack, and its CPU state."""
 
 
-def thread_activities(run: Run) -> tuple[ThreadActivity, ...]:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """All samples of a thread with one stack and one CPU state."""
+
+    number: int
+    active: int
+    """1: on a CPU; 0: not; -1: unknown."""
+    ns: int
+    stack: Stack
+    state: ThreadState
+
+
+def thread_activities(stacks: Stacks) -> tuple[ThreadActivity, ...]:
     """The main thread of every sampled process, and its other threads that were not idle; in order of process."""
-    if not len(run.stacks):
-        return ()
-    source = dict(_source_lines(run))
-    holders, samples = rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
+    run = stacks.run
+    source, holders, samples = dict(_source_lines(run)), rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
     threads = list[ThreadActivity]()
-    for pid, stacks in rows_by(run.stacks, "pid").items():
-        process = _Process(run, source, stacks, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0]))
-        threads += process.threads()
+    for pid, rows in rows_by(run.stacks, "pid").items():
+        process = _Process(
+            stacks, source, rows, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0])
+        )
+        threads += (process.thread(tid, rows) for tid, rows in rows_by(rows, "tid").items())
     order = [int(entry["pid"]) for entry in _listed_processes(run)]
 
     def position(thread: ThreadActivity) -> tuple[int, int, bool]:
@@ -82,72 +98,47 @@ def _source_lines(run: Run) -> Iterator[tuple[tuple[str, int], str]]:
                 yield (file, int(line)), text
 
 
-@dataclass(slots=True)
-class _Group:
-    """Samples of one state at one line."""
-
-    weight: int = 0
-    calls: Counter[str] = field(default_factory=Counter)
-
-
 class _Process:
     """The samples of one process."""
 
     def __init__(
-        self, run: Run, source: Mapping[tuple[str, int], str], stacks: Table, holders: Table, samples: Table
+        self, stacks: Stacks, source: Mapping[tuple[str, int], str], rows: Table, holders: Table, samples: Table
     ) -> None:
-        self._run = run
-        self._pid = int(stacks["pid"][0])
-        self._source = source
-        self._threads = rows_by(stacks, "tid")
-        self._holders = rows_by(holders, "tid")
-        self._no_holders = holders[:0]
-        self._samples = samples
-        windows, periods = self._samples_named("stacks.gil_window_s"), self._samples_named("stacks.period_s")
-        end, length = times(windows["time"]), times(np.rint(windows["value"] * NS_PER_S))
-        self._windows = union(end - length, end)
-        self._period = float(np.median(periods["value"])) if len(periods) else 0.0
-        self._clocks = rows_by(self._samples_named("thread.cpu_s"), "tid")
-        self._names = dict(self._thread_names())
-        folders = package_folders(run)
-        self._frames = {number: run.stack_frames[number] for number in np.unique(stacks["stack"]).tolist()}
-        self._stacks = {number: classify_stack(frames, folders) for number, frames in self._frames.items()}
-        sites = [site for frames in self._frames.values() for site in frames]
+        run = stacks.run
+        self._stacks, self._run, self._source = stacks, run, source
+        self._pid = int(rows["pid"][0])
+        self._holders, self._no_holders = rows_by(holders, "tid"), holders[:0]
+        self._clocks = rows_by(named_rows(run, samples, "thread.cpu_s"), "tid")
+        titles = [name for name in run.names if name.startswith(THREAD_NAME)]
+        named = named_rows(run, samples, *titles)[::-1]  # the first name of a thread wins
+        self._names = {int(row["tid"]): run.names[row["name"]][len(THREAD_NAME) :] for row in named}
+        self._windows = window_intervals(named_rows(run, samples, WINDOWS))
+        periods = named_rows(run, samples, PERIOD)["value"]
+        self._period = float(np.median(periods)) if len(periods) else 0.0
+        sites = {site for number in np.unique(rows["stack"]).tolist() for site in run.stack_frames[number]}
         self._has_torch = any(_TORCH in site.file for site in sites)
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
-        self._is_worker = any(map(_in_worker, sites))
+        self._name = "loader worker" if any(map(_in_worker, sites)) else self._role()
 
-    def threads(self) -> Iterator[ThreadActivity]:
-        """What each thread was doing."""
-        return (self._thread(tid, rows) for tid, rows in self._threads.items())
-
-    def _thread(self, tid: int, rows: Table) -> ThreadActivity:
-        weights = _state_ns(rows)
-        total = sum(weights.values()) or 1
-        holding, watched = self._gil_holding(tid, rows)
-        gil = self._gil_shares(holding, watched, weights, rows) if watched else {}
-        state_ns: dict[ThreadState, int] = defaultdict(int)
-        states: dict[_State, ThreadState] = {}
-        sites: dict[_State, Site] = {}
-        groups: dict[tuple[ThreadState, Site], _Group] = defaultdict(_Group)
-        for key, ns in weights.items():
-            number, active = key
+    def thread(self, tid: int, rows: Table) -> ThreadActivity:
+        """What one of its threads was doing."""
+        state_ns = _state_ns(rows)
+        total = sum(state_ns.values()) or 1
+        count = max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
+        holding = self._holders.get(tid, self._no_holders)
+        lifetime = np.concatenate([rows["begin"], rows["end"], holding["begin"], holding["end"]])
+        watched = int(covered_within(self._windows, lifetime.min(keepdims=True), lifetime.max(keepdims=True))[0])
+        gil = self._gil_shares(holding, watched, state_ns, total, count) if watched else {}
+        entries = []
+        for (number, active), ns in state_ns.items():
             stack = self._stacks[number]
-            text = self._source.get((stack.site.file, stack.site.line), "")
-            state = self._state(stack, active, gil.get(_leaf(self._frames[number])), text)
-            states[key], sites[key] = state, stack.site
-            state_ns[state] += ns
-            group = groups[state, stack.site]
-            group.weight += ns
-            group.calls[stack.calls] += ns
-        shares = sorted(((name, ns / total) for name, ns in state_ns.items()), key=lambda pair: (-pair[1], pair[0]))
+            held = gil.get(self._leaf(number))
+            entries.append(_Entry(number, active, ns, stack, self._state(stack, active, held)))
+        shares = sorted(((name, ns / total) for name, ns in _sums(entries, "state").items()), key=_largest_first)
         state, share = shares[0]
-        at_site = {site: group for (name, site), group in groups.items() if name == state}
-        site = max(at_site, key=lambda site: (at_site[site].weight, site))
-        calls = at_site[site].calls
-        count = self._sample_count(rows, total)
-        size = _effective_size(rows, {key for key, name in states.items() if name == state}, count)
-        low, high = share_interval(share, size)
+        main = [entry for entry in entries if entry.state == state]
+        site = max(_sums(main, "site").items(), key=lambda item: (item[1], item[0]))[0]
+        low, high = share_interval(share, _effective_size(rows, main, count))
         return ThreadActivity(
             pid=self._pid,
             tid=tid,
@@ -160,17 +151,16 @@ class _Process:
             samples=count,
             site=site if site.file else None,
             source_line=self._source.get((site.file, site.line), ""),
-            calls=max(calls, key=lambda name: (calls[name], name)),
+            calls=most_frequent(_sums([entry for entry in main if entry.stack.site == site], "calls")),
             on_cpu=self._on_cpu(tid),
             gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / watched) if watched else None,
             states=tuple(shares),
-            lines=tuple(_lines(groups, sites, rows, count)),
+            lines=tuple(_lines(entries, rows, count)),
         )
 
-    def _state(self, stack: Stack, active: int, gil: float | None, source_line: str) -> ThreadState:
+    def _state(self, stack: Stack, active: int, gil: float | None) -> ThreadState:
         """The state of one stack.
 
-        :param active: 1: on a CPU; 0: not; -1: unknown.
         :param gil: share of this stack's time in which the GIL was held; None: unknown.
         """
         waits = bool(stack.leaf_roles & {"wait", "launcher"}) and active != 1
@@ -179,7 +169,8 @@ class _Process:
             return state
         native = gil is not None and gil < _MOSTLY
         # no library frame: whatever the line called was native
-        if not stack.calls and self._has_device and (active == 0 or native) and _SYNC_CALLS.search(source_line):
+        line = "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
+        if self._has_device and (active == 0 or native) and _SYNC_CALLS.search(line):
             return ThreadState.PROBABLY_SYNC
         if active == 0 and (gil is None or native):  # a thread that holds the GIL is only waiting for a core
             return ThreadState.TORCH if stack.in_torch else ThreadState.IDLE
@@ -187,61 +178,36 @@ class _Process:
             return ThreadState.TORCH
         return ThreadState.NATIVE if native else ThreadState.PYTHON
 
-    def _gil_holding(self, tid: int, rows: Table) -> tuple[Table, int]:
-        """The thread's samples as the GIL's holder, and the ns of GIL windows during its lifetime."""
-        holding = self._holders.get(tid, self._no_holders)
-        tables = (rows, holding) if len(holding) else (rows,)
-        begin, end = (
-            min(int(table["begin"].min()) for table in tables),
-            max(int(table["end"].max()) for table in tables),
-        )
-        return holding, int(covered_within(self._windows, [begin], [end])[0])
-
     def _gil_shares(
-        self, holding: Table, watched: int, weights: Mapping[_State, int], rows: Table
+        self, holding: Table, watched: int, state_ns: Mapping[_State, int], total: int, count: int
     ) -> dict[Site | None, float]:
-        """For each innermost frame, the share of its time in which the thread held the GIL."""
+        """For each innermost frame, the share of its time in which the thread held the GIL.
+
+        :param watched: ns of windows of the GIL's holder during the thread's lifetime.
+        """
         present, held_ns = defaultdict[Site | None, float](float), defaultdict[Site | None, float](float)
-        total = sum(weights.values()) or 1
-        for (number, _), ns in weights.items():
-            present[_leaf(self._frames[number])] += ns / total
+        for (number, _), ns in state_ns.items():
+            present[self._leaf(number)] += ns / total
         for (number, _), ns in _state_ns(holding).items():
-            held_ns[_leaf(self._run.stack_frames[number])] += ns / watched
-        count = self._sample_count(rows, total)
+            held_ns[self._leaf(number)] += ns / watched
         return {leaf: held_ns[leaf] / share for leaf, share in present.items() if share * count >= _MIN_SAMPLES}
 
-    def _samples_named(self, name: str) -> Table:
-        if name not in self._run.names:
-            return self._samples[:0]
-        rows: Table = self._samples[self._samples["name"] == self._run.names.index(name)]
-        return rows
+    def _leaf(self, number: int) -> Site | None:
+        return next(reversed(self._run.stack_frames[number]), None)
 
     def _on_cpu(self, tid: int) -> float | None:
-        rows = self._clocks.get(tid, self._samples[:0])
-        passed = float(rows["time"].max() - rows["time"].min()) / 1e9 if len(rows) > 1 else 0.0
-        return min(1.0, float(rows["value"].max() - rows["value"].min()) / passed) if passed else None
+        rows = self._clocks.get(tid)
+        passed = float(np.ptp(rows["time"])) / NS_PER_S if rows is not None else 0.0
+        return min(1.0, float(np.ptp(rows["value"])) / passed) if rows is not None and passed else None
 
-    def _sample_count(self, rows: Table, total: int) -> int:
-        """About how many samples make up `total` ns of one thread: a row may stand for several."""
-        return max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
-
-    def _thread_names(self) -> Iterator[tuple[int, str]]:
-        titles = {number: name for number, name in enumerate(self._run.names) if name.startswith(THREAD_NAME)}
-        rows = select(self._samples, np.isin(self._samples["name"], list(titles)))[::-1]  # the first name wins
-        for tid, number in zip(rows["tid"].tolist(), rows["name"].tolist(), strict=True):
-            yield tid, titles[number][len(THREAD_NAME) :]
-
-    @property
-    def _name(self) -> str:
-        if self._is_worker:
-            return "loader worker"
+    def _role(self) -> str:
         entry = next((entry for entry in _listed_processes(self._run) if entry["pid"] == self._pid), {})
         rank = entry.get("rank")
+        steps = self._run.steps[self._run.steps["pid"] == self._pid]
+        if rank is None and len(steps) and len(np.unique(self._run.steps["rank"])) > 1:
+            rank = steps["rank"][0]
         if rank is not None:
             return f"rank {rank}"
-        steps = self._run.steps[self._run.steps["pid"] == self._pid]
-        if len(steps) and len(np.unique(self._run.steps["rank"])) > 1:
-            return f"rank {steps['rank'][0]}"
         return str(entry.get("name", "")) or ("training process" if len(steps) else "process")
 
 
@@ -278,26 +244,31 @@ def _waiting_state(stack: Stack, *, waits: bool) -> ThreadState | None:
     return ThreadState.LOCK if waits else None
 
 
-def _lines(
-    groups: Mapping[tuple[ThreadState, Site], _Group], sites: Mapping[_State, Site], rows: Table, count: int
-) -> Iterator[LineCost]:
+def _lines(entries: list[_Entry], rows: Table, count: int) -> Iterator[LineCost]:
     """The lines with the most of a thread's samples, whatever it did there."""
-    weights, mixes = Counter[Site](), defaultdict[Site, dict[str, float]](dict)
-    calls = defaultdict[Site, Counter[str]](Counter)
-    for (state, site), group in groups.items():
-        weights[site] += group.weight
-        mixes[site][state] = group.weight / NS_PER_S
-        calls[site] += group.calls
+    weights = _sums(entries, "site")
     total = weights.total() or 1
-    for site in sorted(filter(lambda site: site.file, weights), key=lambda site: (-weights[site], site))[:_MAX_LINES]:
-        share = weights[site] / total
+    for site, ns in [item for item in sorted(weights.items(), key=_largest_first) if item[0].file][:_MAX_LINES]:
+        share = ns / total
         if share < _MIN_LINE_SHARE:
             break
-        size = _effective_size(rows, {key for key, line in sites.items() if line == site}, count)
-        low, high = share_interval(share, size)
-        callee = max(calls[site], key=lambda name: (calls[site][name], name))
-        samples = round(share * count)
-        yield LineCost(site, callee, weights[site] / NS_PER_S, share, low, high, samples, mixes[site])
+        below = [entry for entry in entries if entry.stack.site == site]
+        low, high = share_interval(share, _effective_size(rows, below, count))
+        mix = {state: state_ns / NS_PER_S for state, state_ns in _sums(below, "state").items()}
+        callee, samples = most_frequent(_sums(below, "calls")), round(share * count)
+        yield LineCost(site, callee, ns / NS_PER_S, share, low, high, samples, mix)
+
+
+def _sums(entries: Iterable[_Entry], field: Literal["state", "site", "calls"]) -> Counter[Any]:
+    """ns by state of the thread, or by line, or by what the line calls."""
+    sums = Counter[Any]()
+    for entry in entries:
+        sums[entry.state if field == "state" else getattr(entry.stack, field)] += entry.ns
+    return sums
+
+
+def _largest_first(item: tuple[Any, float]) -> tuple[float, Any]:
+    return -item[1], item[0]
 
 
 def _in_worker(site: Site) -> bool:
@@ -305,26 +276,24 @@ def _in_worker(site: Site) -> bool:
     return site.file.endswith(_WORKER) and site.function.rpartition(".")[2] != "<module>"
 
 
-def _leaf(frames: tuple[Site, ...]) -> Site | None:
-    return frames[-1] if frames else None
+def _state_keys(rows: Table) -> npt.NDArray[np.int64]:
+    keys: npt.NDArray[np.int64] = rows["stack"].astype(np.int64) * 3 + rows["active"] + 1
+    return keys
 
 
 def _state_ns(rows: Table) -> dict[_State, int]:
-    """(stack, active) -> ns."""
-    keys, group = np.unique(rows["stack"].astype(np.int64) * 3 + rows["active"] + 1, return_inverse=True)
+    keys, group = np.unique(_state_keys(rows), return_inverse=True)
     spans = np.bincount(group, (rows["end"] - rows["begin"]).astype(np.float64), minlength=len(keys))
     return {(key // 3, key % 3 - 1): round(span) for key, span in zip(keys.tolist(), spans.tolist(), strict=True)}
 
 
-def _effective_size(rows: Table, states: set[_State], count: int) -> float:
-    """The number of independent samples behind the share of `states`, which is lower than `count` if the program has
+def _effective_size(rows: Table, entries: Iterable[_Entry], count: int) -> float:
+    """The number of independent samples behind the share of `entries`, which is lower than `count` if the program has
     long phases."""
-    key = rows["stack"].astype(np.int64) * 3 + rows["active"] + 1
     ns = (rows["end"] - rows["begin"]).astype(np.float64)
-    chosen = np.isin(key, [number * 3 + active + 1 for number, active in states])
+    chosen = np.isin(_state_keys(rows), [entry.number * 3 + entry.active + 1 for entry in entries])
     first, last = int(rows["begin"].min()), int(rows["end"].max())
     edges = times(np.linspace(first, last, MAX_BATCHES + 1)[1:-1])
     unsampled = max(0.0, 1 - float(ns.sum()) / max(1, last - first))
-    return effective_sample_size(
-        sum_in_batches(edges, rows["begin"], ns * chosen), sum_in_batches(edges, rows["begin"], ns), count, unsampled
-    )
+    part, whole = (sum_in_batches(edges, rows["begin"], each) for each in (ns * chosen, ns))
+    return effective_sample_size(part, whole, count, unsampled)

@@ -1,53 +1,29 @@
 """Host categories of a step: exclusive, the innermost wins, and they sum to the step's wall time to the nanosecond.
 
 The ledger covers the stepping thread. Time inside a region or call counts for its category. Time outside of any is
-`unattributed`, except for what stack samples prove to be Python:
-
-    Samples cannot be matched with single gaps of microseconds, since their clock is accurate to milliseconds. So the
-    proof is statistical, over the measured window. The active time is what samples saw on a CPU in Python frames (by
-    samples that know it, else by the thread's CPU clock). Less the recorded time in which the host was not blocked,
-    it is active time that no record explains. That much of the unrecorded time (never more than there is) becomes
-    `python`, in each step in proportion to its unrecorded time; the remainder stays unattributed. This is cautious:
-    idleness that recorded waits do not explain, and time in which other programs had the CPU, is charged to the
-    unrecorded time first. It is blind where the host spins while it waits: as much idleness can then hide. Nothing is
-    moved where no record shows the waits of a device for which hosts spin (CUDA without its calls), where little time
-    is unrecorded (SUBSTANTIAL), and where samples are few (MIN_SAMPLES).
-
-In runs whose steps hooks found, the frames of samples tell more: see `profiler.analyse.sampling.attribute`.
+`unattributed`, until `profiler.analyse.sampling.attribute` divides it by stack samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps
-from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, Measure
+from profiler.analyse.model import HOST_CATEGORIES, Measure
 from profiler.analyse.timing.categories import CODE
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 
-SUBSTANTIAL: Final = 0.002
-"""Share of wall time below which unrecorded time stays unattributed: a few seconds of samples cannot tell it from 0."""
 NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")
 SOURCE: Final = "regions and calls"
 SAMPLED_SOURCE: Final = "regions, calls and samples"
-
-
-@dataclass(frozen=True, slots=True)
-class PythonActivity:
-    """How much of the measured time the stepping thread spent on a CPU, in Python frames."""
-
-    share: float
-    samples: int
-    error: float
-    """Half of the 95% interval of `share`; 0 where a clock measured it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,40 +50,6 @@ def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
     sums = np.bincount(cell, cut.end - cut.begin, minlength=steps * kinds).astype(np.int64).reshape(steps, kinds)
     sums[:, CODE["unattributed"]] += window.wall - sums.sum(axis=1)
     return Ledger(sums, segments.crossings)
-
-
-def move_active_python(
-    ledger: Ledger, window: Window, activity: PythonActivity | None, *, waits_unrecorded: bool = False
-) -> Ledger:
-    """Move the unrecorded time that stack samples prove to be active Python to `python`.
-
-    :param waits_unrecorded: the host may spin in waits that no record shows, in Python frames and on a CPU: nothing
-        moves.
-    """
-    unrecorded = ledger.ns[:, CODE["unattributed"]]
-    total, wall = int(unrecorded.sum()), window.wall_ns
-    if not wall or total < SUBSTANTIAL * wall:
-        return ledger
-    if activity is None or activity.samples < MIN_SAMPLES:
-        count = activity.samples if activity else 0
-        return replace(
-            ledger,
-            warning=Notice(
-                "unrecorded-time", {"share": total / wall, "samples": count, "needed": MIN_SAMPLES, "of": "calls"}
-            ),
-        )
-    if waits_unrecorded:
-        return replace(ledger, warning=Notice("python-or-cuda-wait", {"share": total / wall}))
-    recorded = wall - total - int(ledger.ns[:, CODE["sync"]].sum())
-    share = min(1.0, max(0.0, (activity.share * wall - recorded) / total))
-    # cumulative rounding: each step's part is an integer, and the parts sum to the rounded total
-    running = np.rint(np.cumsum(unrecorded) * share).astype(np.int64)
-    moved = np.minimum(np.diff(running, prepend=0), unrecorded)
-    ns = ledger.ns.copy()
-    ns[:, CODE["unattributed"]] -= moved
-    ns[:, CODE["python"]] += moved
-    error = min(activity.error * wall, total)
-    return replace(ledger, ns=ns, python_share=share, python_error=window.per_step(error))
 
 
 def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str, Measure]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from profiler.analyse.analysis import analyse, host_time
+from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
+from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
@@ -91,7 +93,7 @@ def ms_of(analysis: Analysis) -> Mapping[str, float]:
 def test_the_truth_lies_within_the_intervals_and_every_step_sums(seed: int) -> None:
     run = program(seed)
     analysis, window = analyse(run), measured_window(run)
-    _, book, _ = host_time(run, window)
+    _, book, _ = host_time(Stacks(run), window)
     assert (book.ns.sum(axis=1) == window.wall).all()
     assert (book.ns >= 0).all()
     assert "unattributed" not in ms_of(analysis)

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from profiler.analyse.sampling.gil import USUAL_PERIOD_S, gil_probability, gil_windows, sampling_period
+from profiler.analyse.sampling.gil import gil_probability, gil_windows
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import measured_window
 from tests.recorded.builders import RunBuilder, S
@@ -47,6 +48,6 @@ def test_windows_are_cut_at_the_measured_steps() -> None:
     builder.sample("stacks.gil_window_s", 19 * S, 2.0, pid=999)
     run = builder.build()
     assert gil_windows(run, measured_window(run)).measure() == 2 * S
-    assert sampling_period(run) is None
+    assert Stacks(run).period is None
     builder.sample("stacks.period_s", 19 * S, USUAL_PERIOD_S)
-    assert sampling_period(builder.build()) == USUAL_PERIOD_S
+    assert Stacks(builder.build()).period == USUAL_PERIOD_S

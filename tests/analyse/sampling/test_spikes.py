@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Spikes
-from profiler.analyse.sampling.spikes import spikes
-from profiler.analyse.window import measured_window
 from tests.recorded.builders import MS, RunBuilder
 
 LOOP, CALLS = "train.py:50:main", "train.py:60:main"
@@ -41,7 +40,7 @@ class Steps:
 
     def found(self) -> Spikes | None:
         run = self.builder.build()
-        return spikes(run, measured_window(run))
+        return analyse(run).spikes
 
 
 def lines(found: Spikes) -> list[tuple[str, int, float]]:
@@ -124,7 +123,7 @@ def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
     if samples:
         builder.stack(EVALUATE, 400 * MS, 450 * MS)
     run = builder.build()
-    found = spikes(run, measured_window(run))
+    found = analyse(run).spikes
     assert (found.every, found.samples, found.enough, found.lines) == (10, samples, False, ())
 
 
@@ -136,7 +135,7 @@ def test_even_steps_and_few_steps_have_none() -> None:
     for number in range(9):
         few.step(*[(EVALUATE, 250.0)] * (number == 4))
     assert [steps.found() for steps in (even, cheap, few)] == [None, None, None]
-    assert spikes(RunBuilder().build(), measured_window(RunBuilder().build())) is None
+    assert analyse(RunBuilder().build()).spikes is None
 
 
 def test_a_sample_stands_for_the_time_around_it() -> None:
@@ -151,6 +150,6 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
             builder.step(begin, begin + 10 * MS)
             builder.stack(FORWARD, begin + 5 * MS, begin + 15 * MS)
     run = builder.build()
-    found = spikes(run, measured_window(run))
+    found = analyse(run).spikes
     assert found.samples == 24
     assert lines(found) == [("forward", 7, 1.0)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiler.analyse.model import ThreadState
-from profiler.analyse.sampling.threads import thread_activities
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import ThreadActivity, ThreadState
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run import store
 from profiler.run.load import load
@@ -61,15 +61,19 @@ def recorded(
     return load(folder)
 
 
+def threads(run: Run) -> tuple[ThreadActivity, ...]:
+    return analyse(run).threads
+
+
 def answer(run: Run) -> str:
-    (found,) = thread_activities(run)
+    (found,) = threads(run)
     return found.state
 
 
 def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> None:
     waiting, busy = (MAIN, NEXT, WAIT), (MAIN, STEP)
     run = recorded(tmp_path / "r", [(waiting, 0, 620), (busy, 1, 380)], gil={busy: 380})
-    (found,) = thread_activities(run)
+    (found,) = threads(run)
     assert (found.state, found.share) == (ThreadState.WAITING_FOR_DATA, pytest.approx(0.62))
     assert str(found.site) == "/home/someone/train.py:10 (main)"
     assert found.calls == "threading.Condition.wait"
@@ -86,7 +90,7 @@ def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> Non
 def test_each_line_has_its_own_share(tmp_path: Path) -> None:
     evaluate, log = ("/home/someone/train.py", 23, "evaluate"), ("/home/someone/train.py", 40, "log")
     rows: list[Row] = [((MAIN, evaluate, MODULE), 1, 690), ((MAIN, STEP, MODULE), 1, 260), ((MAIN, log), 1, 50)]
-    (found,) = thread_activities(recorded(tmp_path / "r", rows, gil={(MAIN, log): 50}))
+    (found,) = threads(recorded(tmp_path / "r", rows, gil={(MAIN, log): 50}))
     assert (found.state, found.share) == (ThreadState.TORCH, pytest.approx(0.95))
     assert [(line.site.line, round(line.share, 2)) for line in found.lines] == [(23, 0.69), (30, 0.26), (40, 0.05)]
     first = found.lines[0]
@@ -147,7 +151,7 @@ def test_a_line_that_calls_no_python_is_judged_by_its_text_and_the_gil(
 ) -> None:
     rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
     gil, gpus = {(MAIN, STEP): held}, ({"name": "a GPU"},) * devices
-    (found,) = thread_activities(recorded(tmp_path / "r", rows, gil=gil, text=text, devices=gpus))
+    (found,) = threads(recorded(tmp_path / "r", rows, gil=gil, text=text, devices=gpus))
     assert (found.state, found.source_line) == (expected, text)
 
 
@@ -158,8 +162,8 @@ def test_a_thread_that_holds_the_gil_is_busy_although_others_have_its_core(tmp_p
 
 def test_other_threads_are_told_of_when_they_were_not_idle(tmp_path: Path) -> None:
     serving = (LIB + "threading.py", 1002, "Thread._bootstrap"), WAIT
-    assert thread_activities(recorded(tmp_path / "a", [(serving, 0, 1000)], tid=8)) == ()
-    (found,) = thread_activities(recorded(tmp_path / "b", [(serving, 0, 800), ((serving[0], MAIN), 1, 200)], tid=8))
+    assert threads(recorded(tmp_path / "a", [(serving, 0, 1000)], tid=8)) == ()
+    (found,) = threads(recorded(tmp_path / "b", [(serving, 0, 800), ((serving[0], MAIN), 1, 200)], tid=8))
     assert (found.thread, found.state) == ("loop", ThreadState.IDLE)
     assert found.states[1] == (ThreadState.PYTHON, pytest.approx(0.2))
 
@@ -172,7 +176,7 @@ def test_the_gil_is_a_share_of_the_time_in_which_the_thread_lived() -> None:
         builder.stack(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
         builder.holder(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
     builder.gil_window(0, 1000 * MS)
-    [found] = thread_activities(builder.build())
+    [found] = threads(builder.build())
     assert (found.tid, found.gil, found.state) == (8, pytest.approx(1), ThreadState.PYTHON)
 
 
@@ -184,7 +188,7 @@ def test_phases_widen_the_interval_where_not_all_was_seen_and_samples_are_the_th
             line = "t.py:1:main" if order[number] < 50 else "/v/site-packages/torch/serialization.py:9:save"
             builder.stack((line,), 4 * number * MS, (4 * number + 1) * MS, tid=100)
             builder.stack(("t.py:1:main",), 4 * number * MS, (4 * number + 1) * MS, tid=7)
-        main = thread_activities(builder.build())[0]
+        main = threads(builder.build())[0]
         assert (main.tid, main.samples) == (100, 100)
         widths.append(main.high - main.low)
     assert widths[0] > 1.5 * widths[1], widths
@@ -193,20 +197,20 @@ def test_phases_widen_the_interval_where_not_all_was_seen_and_samples_are_the_th
 def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
     run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
     facts = {"processes": [{"pid": 7, "name": "child", "rank": 3, "command": "x"}]}
-    (found,) = thread_activities(replace(run, info=replace(run.info, facts=facts)))
+    (found,) = threads(replace(run, info=replace(run.info, facts=facts)))
     assert found.process == "rank 3"
     assert found.gil is None, "there was no window of the GIL's holder"
 
 
 def test_a_worker_is_called_so(tmp_path: Path) -> None:
     rows: list[Row] = [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)]
-    (found,) = thread_activities(recorded(tmp_path / "r", rows))
+    (found,) = threads(recorded(tmp_path / "r", rows))
     assert (found.process, found.state) == ("loader worker", ThreadState.PYTHON)
 
 
 def test_a_launcher_that_imports_torch_is_no_worker(tmp_path: Path) -> None:
     imported = (WORKER[0], 1, "<module>")
-    (found,) = thread_activities(recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000), ((MAIN, imported), 1, 100)]))
+    (found,) = threads(recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000), ((MAIN, imported), 1, 100)]))
     assert found.process == "process"
 
 
@@ -214,12 +218,12 @@ def test_processes_that_train_a_model_each_are_no_ranks(tmp_path: Path) -> None:
     run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
     steps = np.zeros(4, run.steps.dtype)
     steps["pid"] = (7, 7, 8, 8)
-    (found,) = thread_activities(replace(run, steps=steps))
+    (found,) = threads(replace(run, steps=steps))
     assert found.process == "training process"
     steps["rank"] = (1, 1, 0, 0)
-    (found,) = thread_activities(replace(run, steps=steps))
+    (found,) = threads(replace(run, steps=steps))
     assert found.process == "rank 1"
 
 
 def test_no_stacks_no_answers(tmp_path: Path) -> None:
-    assert thread_activities(recorded(tmp_path / "r", [])) == ()
+    assert threads(recorded(tmp_path / "r", [])) == ()

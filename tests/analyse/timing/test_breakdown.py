@@ -6,8 +6,10 @@ import random
 
 import pytest
 
-from profiler.analyse.analysis import analyse, host_time
+from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.breakdown import recorded_ledger
 from profiler.analyse.timing.categories import CALL_CATEGORIES, CODE, region_category
 from profiler.analyse.timing.host_timeline import host_timeline
@@ -113,7 +115,7 @@ def test_sums_are_exact_on_random_timelines(seed: int) -> None:
     run = builder.build()
     ns_of(run)
     window = measured_window(run)
-    _, book, _ = host_time(run, window)
+    _, book, _ = host_time(Stacks(run), window)
     assert (book.ns.sum(axis=1) == window.wall).all(), book.ns
     assert (book.ns >= 0).all()
 
