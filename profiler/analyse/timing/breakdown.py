@@ -70,13 +70,12 @@ def _measure(name: str, window: Window, ledger: Ledger, calls: int) -> Measure:
         return Measure(name, None, "s", reason=NO_OPERATORS)
     if not total and not calls and name in ("sync", "copy", "launch"):
         return Measure(name, None, "s", reason=NO_CALLS)
-    value = window.per_step(total)
+    value, low, high, source = window.per_step(total), None, None, SOURCE
     if name in ledger.spread:
         low, high = (window.per_step(end) for end in ledger.spread[name])
-        return Measure(name, value, "s", low, high, len(window), SAMPLED_SOURCE)
-    if name == "python" and ledger.python_share:
-        if not ledger.python_error:
-            return Measure(name, value, "s", n=len(window), source=SAMPLED_SOURCE)
-        low, high = max(0.0, value - ledger.python_error), value + ledger.python_error
-        return Measure(name, value, "s", low, high, len(window), SAMPLED_SOURCE)
-    return Measure(name, value, "s", n=len(window), source=SOURCE)
+        source = SAMPLED_SOURCE
+    elif name == "python" and ledger.python_share:
+        source = SAMPLED_SOURCE
+        if ledger.python_error:
+            low, high = max(0.0, value - ledger.python_error), value + ledger.python_error
+    return Measure(name, value, "s", low, high, len(window), source)

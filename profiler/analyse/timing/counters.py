@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import times
 from profiler.analyse.model import CallSite, Measure
-from profiler.analyse.window import NO_QUEUE, Window, device_kind, process_rows, select
+from profiler.analyse.window import NO_QUEUE, Window, device_kind, has_name, process_rows, select
 from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
 from profiler.core.notice import Notice
+from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
@@ -31,35 +32,29 @@ _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 
 def counters(run: Run, window: Window) -> dict[str, Measure]:
     """Mean per measured step of every counter. A step that does not mention one counted 0 of it."""
-    rows = _rows(run, window, ValueKind.COUNTER)
-    numbers = {run.names[number]: number for number in np.unique(rows["name"]).tolist()}
+    counted = _values_by_name(run, window, ValueKind.COUNTER)
     measures = {}
-    for name in dict.fromkeys((*numbers, *EXPECTED_COUNTERS)):
+    for name in dict.fromkeys((*counted, *EXPECTED_COUNTERS)):
         full, unit = f"{name}{PER_STEP}", f"{counter_unit(name) or 1}/step"
-        if not len(window):
-            measures[full] = Measure(full, None, unit, reason=window.reason)
-        elif name not in numbers:
-            reason = NO_QUEUE if device_kind(run) == "cpu" else Notice("not-counted")
-            measures[full] = Measure(full, None, unit, reason=reason)
+        if len(window) and name in counted:
+            mean = float(sum_per_step(counted[name], window).mean())
+            measures[full] = Measure(full, mean, unit, n=len(window), source=SOURCE)
         else:
-            per_step = sum_per_step(rows[rows["name"] == numbers[name]], window)
-            measures[full] = Measure(full, float(per_step.mean()), unit, n=len(window), source=SOURCE)
+            reason = NO_QUEUE if device_kind(run) == "cpu" else Notice("not-counted")
+            measures[full] = Measure(full, None, unit, reason=window.reason or reason)
     return measures
 
 
 def gauges(run: Run, window: Window) -> dict[str, Measure]:
     """Mean of every gauge over the measured steps that set it, weighted by their tokens where all of them have some."""
-    rows = _rows(run, window, ValueKind.GAUGE)
-    numbers = {run.names[number]: number for number in np.unique(rows["name"]).tolist()}
+    gauged = _values_by_name(run, window, ValueKind.GAUGE)
     measures = {}
-    for name in dict.fromkeys((*numbers, *EXPECTED_GAUGES)):
+    for name in dict.fromkeys((*gauged, *EXPECTED_GAUGES)):
         unit = _GAUGE_UNITS.get(name, "1")
-        if not len(window):
-            measures[name] = Measure(name, None, unit, reason=window.reason)
-        elif name not in numbers:
-            measures[name] = Measure(name, None, unit, reason=Notice("no-gauge"))
+        if len(window) and name in gauged:
+            measures[name] = _gauge(name, unit, gauged[name], window)
         else:
-            measures[name] = _gauge(name, unit, rows[rows["name"] == numbers[name]], window)
+            measures[name] = Measure(name, None, unit, reason=window.reason or Notice("no-gauge"))
     return measures
 
 
@@ -80,10 +75,8 @@ def _gauge(name: str, unit: str, rows: Table, window: Window) -> Measure:
 
 def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:
     """Amount in each measured step of those of `names` that were counted at all."""
-    rows = _rows(run, window, ValueKind.COUNTER)
-    wanted = {name: run.names.index(name) for name in names if name in run.names}
-    by_name = {name: rows[rows["name"] == number] for name, number in wanted.items()}
-    return {name: sum_per_step(own_rows, window) for name, own_rows in by_name.items() if len(own_rows)}
+    counted = _values_by_name(run, window, ValueKind.COUNTER)
+    return {name: sum_per_step(counted[name], window) for name in names if name in counted}
 
 
 def sum_per_step(rows: Table, window: Window) -> npt.NDArray[np.float64]:
@@ -102,17 +95,17 @@ def step_numbers(rows: Table, window: Window) -> npt.NDArray[np.int64]:
     return np.where(index[order][at] == rows["step"], order[at], -1)
 
 
-def _rows(run: Run, window: Window, kind: ValueKind) -> Table:
+def _values_by_name(run: Run, window: Window, kind: ValueKind) -> dict[str, Table]:
     rows = process_rows(run.values, window) if len(window) else run.values
-    return select(rows, rows["kind"] == kind)
+    by_number = rows_by(select(rows, rows["kind"] == kind), "name")
+    return {run.names[number]: values for number, values in by_number.items()}
 
 
 def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float64]:
     """The last value of a gauge in each measured step; NaN where it has none."""
     values = np.full(len(window), np.nan)
-    rows = _rows(run, window, ValueKind.GAUGE)
-    if name in run.names:
-        rows = rows[rows["name"] == run.names.index(name)]
+    rows = _values_by_name(run, window, ValueKind.GAUGE).get(name)
+    if rows is not None:
         step = step_numbers(rows, window)
         values[step[step >= 0]] = rows["value"][step >= 0]
     return values
@@ -130,8 +123,8 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
     if not len(window):
         return ()
     calls = calls_in_steps(run, window)
-    ignored = [number for number, name in enumerate(run.names) if name in _NOT_CALLS]
-    calls = calls[(calls["site"] >= 0) & ~((calls["kind"] == CallKind.OTHER) & np.isin(calls["name"], ignored))]
+    is_note = (calls["kind"] == CallKind.OTHER) & has_name(run, calls, *_NOT_CALLS)
+    calls = calls[(calls["site"] >= 0) & ~is_note]
     shape = (len(run.sites), len(CallKind), len(run.names) + 1)
     if not len(calls):
         return ()

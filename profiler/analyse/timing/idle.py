@@ -46,21 +46,6 @@ class IdlePieces:
     origin: Indices
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Cut:
-    """The same pieces before they are explained."""
-
-    begin: Times
-    end: Times
-    gap: Indices
-    charged: Indices
-    """Row of the call that the piece is charged to, -1 for none."""
-    inside: npt.NDArray[np.bool_]
-    """Whether that call had not ended yet."""
-    segment: Indices
-    """Row of the host's segment, -1 for time that nothing recorded."""
-
-
 def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_python: bool) -> tuple[IdleBlame, ...]:
     """Idle seconds per step by state of the host, category and site, largest first.
 
@@ -75,7 +60,10 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1)
     keys, group = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
     ns = np.bincount(group, pieces.end - pieces.begin)
-    gaps = _distinct_gaps(group, pieces.gap)
+    # in how many gaps each group has a piece (np.unique would hash, at ten times the time of this sort)
+    width = int(pieces.gap.max()) + 1
+    pairs = np.sort(group * width + pieces.gap)
+    gaps = np.bincount(pairs[np.diff(pairs, prepend=-1) > 0] // width)
     parts = (part.tolist() for part in np.unravel_index(keys, shape))
     rows = [
         IdleBlame(
@@ -93,14 +81,6 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
 
 
-def _distinct_gaps(group: Indices, gap: Indices) -> Indices:
-    """For each group, in how many gaps it has a piece. (np.unique would hash, at ten times the time of this sort.)"""
-    width = int(gap.max()) + 1
-    pairs = np.sort(group * width + gap)
-    first = np.concatenate([[True], pairs[1:] != pairs[:-1]])
-    return np.bincount(pairs[first] // width)
-
-
 def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:
     """Kind of the call or name of the region that a state refers to."""
     if state in (HostState.AFTER_SYNC, HostState.IN_CALL, HostState.BLOCKED_IN_CALL):
@@ -113,22 +93,53 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
 
     :param unrecorded: number of the category of time outside of any region and call.
     """
-    busy, spans = busy_intervals(run, window), window.spans
+    busy = busy_intervals(run, window)
     low, high = int(window.begin[0]), int(window.end[-1])
     if len(busy):  # entire gaps, also where they reach out of the window: their beginning decides
         low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
     gaps = complement(busy, low, high)
     returned, charged_until, charged_call = _charges(gaps, host)
+    # each gap in three parts: until that call returns, until more work is submitted, and the remainder
     begin = np.concatenate([gaps.begin, returned, charged_until])
     end = np.concatenate([returned, charged_until, gaps.end])
-    call = np.concatenate([charged_call, charged_call, np.full(len(gaps), -1)])
-    in_steps = overlaps(begin, end, spans)
+    in_steps = overlaps(begin, end, window.spans)
     stretches, segment = _partition(host, low, high)
     cut = overlaps(in_steps.begin, in_steps.end, stretches)
-    part = in_steps.left[cut.left]
-    rows = _Cut(cut.begin, cut.end, part % len(gaps), call[part], part < len(gaps), segment[cut.right])
-    recording = run.names.index(RECORDING) if RECORDING in run.names else -1
-    return _explain(host, rows, unrecorded, recording)
+    part, gap = np.divmod(in_steps.left[cut.left], len(gaps))
+    segment, recorder = segment[cut.right], run.names.index(RECORDING) if RECORDING in run.names else -1
+
+    recorded = segment >= 0
+    source = np.where(recorded, _take(host.source, segment), -1)
+    record = _take(host.record, segment)
+    category = np.where(recorded, _take(host.category, segment), unrecorded)
+    in_region, in_call = source == REGION, recorded & (source != REGION)
+    region_name = _take(host.regions["name"], np.where(in_region, record, -1))
+    by_recorder = in_region & (region_name == recorder)
+    charged = np.where(by_recorder | (part == 2), -1, charged_call[gap])
+    by_sync = charged >= 0
+    in_named_region = by_sync & (part > 0) & in_region & np.isin(category, _NAMED_AFTER_SYNC)
+    call = np.where(by_sync, charged, np.where(in_call, record, -1))
+    waiting = (by_sync & (part == 0)) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
+    state = np.select(
+        [by_recorder, waiting, in_named_region, by_sync, in_region, in_call],
+        [
+            HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
+            HostState.IN_REGION, HostState.IN_CALL,
+        ],
+        HostState.BETWEEN_CALLS,
+    )  # fmt: skip
+    names_region = in_named_region | (in_region & ~by_sync)
+    subject = np.where(names_region, region_name, np.where(call >= 0, _take(host.calls["kind"], call), 0))
+    site = np.where(call >= 0, _take(host.calls["site"], call), -1)
+    between = ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
+    origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
+    site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
+    return IdlePieces(
+        gap, cut.begin, cut.end, times(state), times(subject),
+        category=times(np.where(by_sync, CODE["sync"], category)),
+        site=times(site),
+        origin=origin,
+    )  # fmt: skip
 
 
 def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:
@@ -150,8 +161,7 @@ def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices
 def _waiting(host: HostTimeline) -> npt.NDArray[np.bool_]:
     """Whether the host was blocked on the device, for each segment: in sync calls and in the blocked part of any other
     call."""
-    waiting: npt.NDArray[np.bool_] = (host.source != REGION) & (host.category == CODE["sync"])
-    return waiting
+    return np.asarray((host.source != REGION) & (host.category == CODE["sync"]))
 
 
 def _partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indices]:
@@ -163,43 +173,6 @@ def _partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indi
     number = np.concatenate([np.arange(len(segments.begin)), np.full(len(between), -1)])
     order = np.argsort(begin, kind="stable")
     return Intervals(begin[order], end[order]), times(number[order])
-
-
-def _explain(host: HostTimeline, cut: _Cut, unrecorded: int, recording: int) -> IdlePieces:
-    segment = cut.segment
-    recorded = segment >= 0
-    source = np.where(recorded, _take(host.source, segment), -1)
-    category = np.where(recorded, _take(host.category, segment), unrecorded)
-    record = _take(host.record, segment)
-    in_region = source == REGION
-    in_call = recorded & ~in_region
-    region_name = _take(host.regions["name"], np.where(in_region, record, -1))
-    by_recorder = in_region & (region_name == recording)
-    charged = np.where(by_recorder, -1, cut.charged)
-    by_sync = charged >= 0
-    in_named_region = by_sync & ~cut.inside & in_region & np.isin(category, _NAMED_AFTER_SYNC)
-    call = np.where(by_sync, charged, np.where(in_call, record, -1))
-    waiting = (by_sync & cut.inside) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
-    state = np.select(
-        [by_recorder, waiting, in_named_region, by_sync, in_region, in_call],
-        [
-            HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
-            HostState.IN_REGION, HostState.IN_CALL,
-        ],
-        HostState.BETWEEN_CALLS,
-    )  # fmt: skip
-    names_region = in_named_region | (in_region & ~by_sync)
-    subject = np.where(names_region, region_name, np.where(call >= 0, _take(host.calls["kind"], call), 0))
-    site = np.where(call >= 0, _take(host.calls["site"], call), -1)
-    between = ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
-    origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
-    site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
-    return IdlePieces(
-        cut.gap, cut.begin, cut.end, times(state), times(subject),
-        category=times(np.where(by_sync, CODE["sync"], category)),
-        site=times(site),
-        origin=origin,
-    )  # fmt: skip
 
 
 def _take(values: npt.NDArray[np.generic], index: Indices) -> npt.NDArray[np.int64]:

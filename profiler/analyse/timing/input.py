@@ -6,14 +6,24 @@ they existed. Parts of the training process are shares of its wall time. Only ti
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, Times, complement, innermost, intersect, overlaps, times, union
+from profiler.analyse.intervals import (
+    Intervals,
+    Times,
+    covered_within,
+    innermost,
+    intersect,
+    overlaps,
+    subtract,
+    times,
+    union,
+)
 from profiler.analyse.model import (
     BETWEEN_BATCHES,
     MARKED_DATA,
@@ -24,7 +34,7 @@ from profiler.analyse.model import (
     InputPart,
     Measure,
 )
-from profiler.analyse.window import Window, process_rows, select
+from profiler.analyse.window import Window, has_name, named_rows, process_rows, select
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
@@ -35,8 +45,6 @@ _MIN_SHARE: Final = 0.001
 """Share of wall time below which a part is left out."""
 
 _Context = Literal["loader", "inline", "own thread"]
-_Region = tuple[str, int]
-"""Name of a region, and its site (-1: unknown)."""
 _Part = tuple[str, int, _Context]
 """Name of a part, its site, and its context."""
 
@@ -87,37 +95,36 @@ class _Worker:
 
     def overlap(self, spans: Intervals) -> int:
         """ns of `spans` in which it existed."""
-        return intersect(union([self.begin], [self.end]), spans).measure()
+        return int(covered_within(spans, [self.begin], [self.end])[0])
 
 
 def _workers(run: Run, window: Window) -> list[_Worker]:
     """Processes that work for the stepping process (of its rank) in the measured steps."""
-    numbers = [run.names.index(name) for name in _WORKER_REGIONS if name in run.names]
-    if not numbers or not len(window):
+    if not len(window):
         return []
-    regions, spans = run.regions, window.spans
-    in_worker = np.isin(regions["name"], numbers) & (regions["rank"] == int(window.steps["rank"][0]))
-    pids = np.setdiff1d(regions["pid"][in_worker], [window.pid, *_foreign_workers(run, window)])
+    regions = run.regions
+    is_fetching = has_name(run, regions, *_WORKER_REGIONS) & (regions["rank"] == int(window.steps["rank"][0]))
+    pids = np.setdiff1d(regions["pid"][is_fetching], [window.pid, *_foreign_workers(run, window)])
     workers = []
     for rows in group_rows(select(regions, np.isin(regions["pid"], pids)), "pid"):
-        tid = int(rows["tid"][np.isin(rows["name"], numbers)][0])  # its queue has another thread
+        tid = int(named_rows(run, rows, *_WORKER_REGIONS)["tid"][0])  # its queue has another thread
         worker = _Worker(rows, tid, int(rows["begin"].min()), int(rows["end"].max()))
-        workers += [worker] if worker.overlap(spans) else []
+        workers += [worker] if worker.overlap(window.spans) else []
     return workers
 
 
 def _foreign_workers(run: Run, window: Window) -> set[int]:
     """Workers of other stepping processes: ranks that one process started look alike otherwise."""
-    stepping = set(np.unique(run.steps["pid"]).tolist()) - {window.pid}
-    records = run.calls[_is_named(run, run.calls, (WORKER_OF,)) & (run.calls["kind"] == CallKind.OTHER)]
-    return {int(row["pid"]) for row in records if int(row["bytes"]) in stepping}
+    records = named_rows(run, select(run.calls, run.calls["kind"] == CallKind.OTHER), WORKER_OF)
+    stepping = np.setdiff1d(run.steps["pid"], [window.pid])
+    return set(records["pid"][np.isin(records["bytes"], stepping)].tolist())
 
 
 def _worker_sums(
     run: Run, window: Window, workers: Iterable[_Worker], sites: _RegionSites
 ) -> tuple[Mapping[_Part, int], int]:
     """ns of each part, and ns in which the workers existed."""
-    sums: defaultdict[_Part, int] = defaultdict(int)
+    sums = Counter[_Part]()
     wall_ns, spans = 0, window.spans
     for worker in workers:
         existing = unrecorded = worker.overlap(spans)
@@ -134,19 +141,25 @@ def _worker_sums(
 
 
 def _main_sums(run: Run, window: Window, sites: _RegionSites, has_workers: bool) -> Mapping[_Part, int]:
-    sums: defaultdict[_Part, int] = defaultdict(int)
-    spans, has_loader = window.spans, _has_loader(run, window)
+    sums = Counter[_Part]()
+    has_loader = _has_loader(run, window)
+    marked_data = THE_LOADER if has_loader else MARKED_DATA
     for rows in group_rows(process_rows(run.regions, window), "tid"):
-        if not _is_named(run, rows, _MAIN_REGIONS).any():
+        if not has_name(run, rows, *_MAIN_REGIONS).any():
             continue
         exclusive, stepping = _ExclusiveTimes(run, rows, sites), rows["tid"][0] == window.tid
-        data = select(rows, _is_named(run, rows, ("data", "loader start")))
-        loader = intersect(union(data["begin"], data["end"]), spans if has_loader else union(*np.zeros((2, 0), int)))
-        for region, ns in exclusive.within(loader).items():
-            sums[_part(region, "loader" if stepping else "own thread", has_workers)] += ns
-        for region, ns in exclusive.within(_without(spans, loader)).items():
-            sums[_part(region, "inline" if stepping else "own thread", has_workers, has_loader=has_loader)] += ns
-    return {part: ns for part, ns in sums.items() if part[0]}
+        data = named_rows(run, rows, *(("data", "loader start") if has_loader else ()))
+        loading = intersect(union(data["begin"], data["end"]), window.spans)
+        contexts: tuple[tuple[_Context, Intervals, str], ...] = (
+            ("loader", loading, THE_LOADER),
+            ("inline", subtract(window.spans, loading), marked_data),
+        )
+        for context, spans, data_part in contexts:
+            for (name, site), ns in exclusive.within(spans).items():
+                if name in _MAIN_REGIONS:
+                    part = (WAITING_FOR_WORKERS if has_workers else data_part) if name == "data" else name
+                    sums[part, site, context if stepping else "own thread"] += ns
+    return sums
 
 
 def _has_loader(run: Run, window: Window) -> bool:
@@ -155,22 +168,6 @@ def _has_loader(run: Run, window: Window) -> bool:
     if not is_marked or "package" not in run.info.facts:
         return True
     return bool((process_rows(run.boundaries, window)["kind"] == BoundaryKind.LOADER).any())
-
-
-def _without(spans: Intervals, loader: Intervals) -> Intervals:
-    if not len(loader.begin):
-        return spans
-    return intersect(spans, complement(loader, int(spans.begin[0]), int(spans.end[-1])))
-
-
-def _part(region: _Region, context: _Context, has_workers: bool, *, has_loader: bool = True) -> _Part:
-    """A region of the training process as a part; no name: it does not belong to the input."""
-    name, site = region
-    if name not in _MAIN_REGIONS:
-        return "", -1, context
-    if name == "data":
-        name = WAITING_FOR_WORKERS if has_workers else THE_LOADER if has_loader else MARKED_DATA
-    return name, site, context
 
 
 # ---------------------------------------------------------------- regions of a thread
@@ -182,21 +179,21 @@ class _ExclusiveTimes:
     def __init__(self, run: Run, rows: Table, sites: _RegionSites) -> None:
         self._run = run
         self._segments = innermost(rows["begin"], rows["end"], rows["depth"])
-        keys = times(rows["name"]) * (len(run.sites) + 1) + sites.of_rows(rows) + 1
-        pairs, group = np.unique(keys, return_inverse=True)
-        self._pairs: list[int] = pairs.tolist()
+        keys = times(rows["name"]) * (len(run.sites) + 1) + sites.find(rows) + 1
+        self._keys, group = np.unique(keys, return_inverse=True)
         self._group = group[self._segments.owner]
 
-    def within(self, spans: Intervals) -> Mapping[_Region, int]:
-        """ns within `spans`."""
+    def within(self, spans: Intervals) -> Mapping[tuple[str, int], int]:
+        """ns within `spans` by name and site (-1: unknown)."""
         cut = overlaps(self._segments.begin, self._segments.end, spans)
-        sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._pairs)).tolist()
-        regions = ((divmod(pair, len(self._run.sites) + 1), ns) for pair, ns in zip(self._pairs, sums, strict=True))
-        return {(self._run.names[name], site - 1): int(ns) for (name, site), ns in regions if ns}
+        sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._keys))
+        regions = zip(self._keys.tolist(), sums.tolist(), strict=True)
+        names, width = self._run.names, len(self._run.sites) + 1
+        return {(names[key // width], key % width - 1): int(ns) for key, ns in regions if ns}
 
 
 class _RegionSites:
-    """Where regions come from: records of kind OTHER in which a thread names the site of its regions."""
+    """The sites of regions: records of kind OTHER in which a thread names the site of its regions."""
 
     def __init__(self, run: Run) -> None:
         records = select(run.calls, run.calls["kind"] == CallKind.OTHER)
@@ -205,20 +202,12 @@ class _RegionSites:
             for rows in group_rows(records, "pid", "tid")
         }
 
-    def of_rows(self, rows: Table) -> Times:
+    def find(self, rows: Table) -> Times:
         """Site of each region of one thread: that of the last record of its name before it; -1: unknown."""
         sites = np.full(len(rows), -1, np.int64)
-        records = self._threads.get((int(rows["pid"][0]), int(rows["tid"][0]))) if len(rows) else None
-        if records is None:
-            return sites
-        for name in np.unique(records["name"]).tolist():
-            same_name = records[records["name"] == name]
-            regions = np.flatnonzero(rows["name"] == name)
+        records = self._threads.get((int(rows["pid"][0]), int(rows["tid"][0])))
+        for same_name in group_rows(records, "name") if records is not None else ():
+            regions = np.flatnonzero(rows["name"] == same_name["name"][0])
             last = np.searchsorted(same_name["begin"], rows["begin"][regions], "right") - 1
             sites[regions] = np.where(last >= 0, same_name["site"][np.maximum(last, 0)], -1)
         return sites
-
-
-def _is_named(run: Run, rows: Table, names: Iterable[str]) -> np.typing.NDArray[np.bool_]:
-    wanted = set(names)
-    return np.isin(rows["name"], [number for number, name in enumerate(run.names) if name in wanted])

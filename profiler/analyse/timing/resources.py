@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,9 @@ from profiler.analyse.model import Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
 from profiler.analyse.timing.throughput import counted_unit
-from profiler.analyse.window import NO_QUEUE, NS_PER_S, Window, device_kind, device_window, select
+from profiler.analyse.window import NS_PER_S, Window, device_kind, device_window, named_rows
 from profiler.core.notice import Notice
+from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 
 RSS: Final = "process.rss"
@@ -36,34 +38,33 @@ Floats = npt.NDArray[np.float64]
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
     """host_cpu, device_cpu, children_cpu, device_utilization and peak_memory."""
-    measures = (*_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run))
-    return {measure.name: measure for measure in measures}
+    if len(window):
+        measures = (*_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run))
+        return {measure.name: measure for measure in measures}
+    units = {"host_cpu": "cores", "device_cpu": "cores", "children_cpu": "cores", "device_utilization": "1"}
+    missing = {name: Measure(name, None, unit, reason=window.reason) for name, unit in units.items()}
+    return missing | {"peak_memory": _peak_memory(run)}
 
 
-def _cpu(window: Window) -> tuple[Measure, ...]:
+def _cpu(window: Window) -> Iterator[Measure]:
     """CPU of the stepping process at step boundaries; processes that it started are not in it."""
-    if not len(window):
-        return tuple(Measure(name, None, "cores", reason=window.reason) for name in ("host_cpu", "device_cpu"))
     process, device = (times(window.steps[name]) for name in ("process_cpu", "device_cpu"))
-    source, count, wall = "thread clocks", len(window), window.wall_ns
-    if not process.any():
-        host = Measure("host_cpu", None, "cores", reason=Notice("no-cpu-times"))
-    else:
-        host = Measure("host_cpu", float((process - device).sum()) / wall, "cores", n=count, source=source)
-    if not device.any():
-        reason = Notice("no-device-threads")
-        return host, Measure("device_cpu", None, "cores", reason=reason)
-    return host, Measure("device_cpu", float(device.sum()) / wall, "cores", n=count, source=source)
+    for name, used, is_known, code in (
+        ("host_cpu", process - device, process.any(), "no-cpu-times"),
+        ("device_cpu", device, device.any(), "no-device-threads"),
+    ):
+        if is_known:
+            cores = float(used.sum()) / window.wall_ns
+            yield Measure(name, cores, "cores", n=len(window), source="thread clocks")
+        else:
+            yield Measure(name, None, "cores", reason=Notice(code))
 
 
 def _children_cpu(run: Run, window: Window) -> Measure:
     """CPU of the program's processes that make no steps: loader workers, pools, other ranks."""
-    if not len(window):
-        return Measure("children_cpu", None, "cores", reason=window.reason)
     rows = sample_rows(run, CPU_S)
     used, processes = 0.0, 0
-    for pid in np.setdiff1d(rows["pid"], window.steps["pid"]).tolist():
-        samples = rows[rows["pid"] == pid]
+    for samples in rows_by(rows[~np.isin(rows["pid"], window.steps["pid"])], "pid").values():
         at = times(samples["time"])
         inside = covered_within(window.spans, at[:-1], at[1:])
         passed = np.maximum(np.diff(at), 1)
@@ -83,24 +84,20 @@ def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str,
     The device's own counter where there is one, since it exists at every level; else the union of activities, averaged
     over several devices.
     """
-    if not len(window):
-        return None, "", window.reason
-    if device_kind(run) == "cpu":
-        return None, "", NO_QUEUE
     counted = counter_sums(run, window, (BUSY,))
-    if counted:
+    if counted and device_kind(run) != "cpu":
         return counted[BUSY], "counters", None
     reason = no_queue_reason(run, window)
     if reason:
         return None, "", reason
-    devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window)]
+    devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window).values()]
     return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
 
 
 def _utilization(run: Run, window: Window) -> Measure:
     on_device = device_window(run, window)
     busy, source, reason = busy_per_step(run, on_device)
-    if busy is None and len(window) and device_kind(run) == "cuda":
+    if busy is None and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
         return Measure("device_utilization", None, "1", reason=reason)
@@ -115,8 +112,7 @@ def _sampled_utilization(run: Run, window: Window) -> Measure:
     rows, candidates = sample_rows(run, GPU_BUSY), list[Measure]()
     label = run.info.facts.get("device_label")
     named = [device.get("index") for device in run.info.devices if label and device.get("name") == label]
-    for number in np.unique(rows["tid"]).tolist():  # of GPU samples the tid is the device's index
-        gpu = rows[rows["tid"] == number]
+    for number, gpu in rows_by(rows, "tid").items():  # of GPU samples the tid is the device's index
         ends = times(gpu["time"])
         weight = covered_within(window.spans, np.concatenate([window.begin[:1], ends[:-1]]), ends)
         if (number in named or not named) and (weight := np.maximum(weight, 0)).any():
@@ -143,9 +139,7 @@ def _peak_memory(run: Run) -> Measure:
 
 def sample_rows(run: Run, name: str) -> Table:
     """The samples of `name`, by time."""
-    if name not in run.names:
-        return run.samples[:0]
-    rows = select(run.samples, run.samples["name"] == run.names.index(name))
+    rows = named_rows(run, run.samples, name)
     by_time: Table = rows[np.argsort(rows["time"], kind="stable")]
     return by_time
 
@@ -199,8 +193,7 @@ def _sample_series(run: Run, window: Window) -> list[Series]:
     curves = [_sampled("machine_cpu", "1", window, times(rows["time"]), rows["value"])]
     curves.append(_sampled("process_memory", "bytes", window, *process_tree_sum(run, RSS)))
     rows = sample_rows(run, "gpu.util")
-    for number in np.unique(rows["tid"]).tolist():  # of GPU samples the tid is the device's index
-        gpu = rows[rows["tid"] == number]
+    for number, gpu in rows_by(rows, "tid").items():  # of GPU samples the tid is the device's index
         curves.append(_sampled(f"gpu_{number}_utilization", "1", window, times(gpu["time"]), gpu["value"]))
     return curves
 

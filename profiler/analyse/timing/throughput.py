@@ -6,6 +6,7 @@ A program whose steps count something else than tokens names it by the fact `uni
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,14 +17,7 @@ from profiler.analyse.window import NS_PER_S, Window
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
-SOURCE = "steps"
-_UNITS = {
-    "steps": "steps",
-    "step_time": "s",
-    "step_time_p50": "s",
-    "step_time_p95": "s",
-    "steps_per_s": "steps/s",
-}
+SOURCE: Final = "steps"
 TOKENS: Final = "tokens"
 _WORD: Final = re.compile(r"[a-z]{1,20}")
 
@@ -39,24 +33,20 @@ def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
 
     :param unit: what steps count.
     """
-    count, units = len(window), {**_UNITS, "tokens_per_s": f"{unit}/s"}
-    if not count:
+    units = {"steps": "steps", "step_time": "s", "step_time_p50": "s", "step_time_p95": "s", "steps_per_s": "steps/s"}
+    units["tokens_per_s"] = f"{unit}/s"
+    if not len(window):
         missing = {name: Measure(name, None, kind, reason=window.reason) for name, kind in units.items()}
         return missing | {"steps": Measure("steps", 0, "steps", source=SOURCE)}
-    walls = window.wall / NS_PER_S
+    walls, total = window.wall / NS_PER_S, window.wall_ns / NS_PER_S
+    count, tokens = len(window), int(window.steps["tokens"].sum())
     mean, low, high = mean_interval(walls)
-    p50, p95 = np.percentile(walls, (50, 95)).tolist()
-    total, tokens = window.wall_ns / NS_PER_S, int(window.steps["tokens"].sum())
-    values = {
-        "steps": float(count),
-        "step_time": mean,
-        "step_time_p50": p50,
-        "step_time_p95": p95,
-        "steps_per_s": count / total,
-        "tokens_per_s": tokens / total,
+    values = (float(count), mean, *np.percentile(walls, (50, 95)).tolist(), count / total, tokens / total)
+    measures = {
+        name: Measure(name, value, units[name], n=count, source=SOURCE)
+        for name, value in zip(units, values, strict=True)
     }
-    measures = {name: Measure(name, value, units[name], n=count, source=SOURCE) for name, value in values.items()}
-    measures["step_time"] = Measure("step_time", mean, "s", low, high, count, SOURCE)
+    measures["step_time"] = replace(measures["step_time"], low=low, high=high)
     if not tokens:
         reason = Notice("no-tokens", {"unit": unit})
         measures["tokens_per_s"] = Measure("tokens_per_s", None, f"{unit}/s", reason=reason)

@@ -15,8 +15,9 @@ from profiler.analyse.timing.categories import RECORDING
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
 from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.resources import BUSY, process_tree_sum, sample_rows
-from profiler.analyse.window import NS_PER_S, Window, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.notice import Notice
+from profiler.run.filter import rows_by
 from profiler.run.model import HOOKS, Run, Table
 from profiler.run.tables import CallKind
 
@@ -71,18 +72,14 @@ def _recording(run: Run) -> Iterator[Notice]:
         if status.dropped > MAX_DROPPED * (status.records + status.dropped):
             values = {"name": status.name, "dropped": status.dropped, "records": status.records + status.dropped}
             yield Notice("collector-dropped", values)
-    if DROPPED in run.names:
-        values = run.values["value"][run.values["name"] == run.names.index(DROPPED)]
-        if len(values) and values.max() > 0:
-            yield Notice("activities-dropped", {"count": int(values.max())})
+    dropped = int(named_rows(run, run.values, DROPPED)["value"].max(initial=0))
+    if dropped:
+        yield Notice("activities-dropped", {"count": dropped})
 
 
 def _recording_time(run: Run, window: Window) -> Iterator[Notice]:
     """The share of the steps that recording itself took; the breakdown has it as python."""
-    if RECORDING not in run.names:
-        return
-    regions = run.regions[run.regions["name"] == run.names.index(RECORDING)]
-    regions = thread_rows(regions, window)
+    regions = named_rows(run, thread_rows(run.regions, window), RECORDING)
     cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
     share = float((cut.end - cut.begin).sum()) / window.wall_ns
     if share >= MIN_RECORDING_TIME:
@@ -102,12 +99,10 @@ def _steps(window: Window) -> Iterator[Notice]:
         yield Notice("steps-excluded", {"steps": window.excluded})
     walls = window.wall.astype(np.float64)
     third = count // 3
-    if third:
-        drift = float(walls[-third:].mean() / walls[:third].mean()) - 1
-        if abs(drift) > MAX_DRIFT:
-            yield Notice("drift", {"change": drift})
-    spread = variation(walls)
-    if spread > MAX_SPREAD:
+    drift = float(walls[-third:].mean() / walls[:third].mean()) - 1 if third else 0.0
+    if abs(drift) > MAX_DRIFT:
+        yield Notice("drift", {"change": drift})
+    if (spread := variation(walls)) > MAX_SPREAD:
         yield Notice("spread", {"spread": spread})
 
 
@@ -116,10 +111,9 @@ def _machine(run: Run, window: Window) -> Iterator[Notice]:
     steal = _mean_within(run, "machine.steal", first, last)
     if steal is not None and steal > MAX_STEAL:
         yield Notice("other-machines", {"share": steal})
-    used = _mean_within(run, "machine.cpu_util", first, last)
+    used, cores = _mean_within(run, "machine.cpu_util", first, last), run.info.host.get("cores")
     moments, program = process_tree_sum(run, "process.cpu")
     inside = (moments >= first) & (moments <= last)
-    cores = run.info.host.get("cores")
     if used is None or not inside.any() or not isinstance(cores, (int, float)):
         return
     load = used * cores - float(program[inside].mean())
@@ -129,7 +123,7 @@ def _machine(run: Run, window: Window) -> Iterator[Notice]:
 
 def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:
     rows = sample_rows(run, name)
-    inside = (times(rows["time"]) >= first) & (times(rows["time"]) <= last)
+    inside = (rows["time"] >= first) & (rows["time"] <= last)
     return float(rows["value"][inside].mean()) if inside.any() else None
 
 
@@ -138,91 +132,71 @@ def contradictions(run: Run, window: Window) -> tuple[Notice, ...]:
     hooks saw too (whether or not they are all of them)."""
     if not len(window):
         return ()
+    calls = calls_in_steps(run, window)
+    runtime = np.isin(calls["name"], [number for number, name in enumerate(run.names) if _RUNTIME.match(name)])
     return (
-        *_call_counters(run, window),
+        *_call_counters(run, window, calls if runtime.all() else calls[~runtime]),
         *_busy_counter(run, window),
         *_debug_mode(run, window),
-        *_runtime_calls(run, window),
+        *_runtime_calls(calls[runtime], calls[~runtime]),
     )
 
 
-def _call_counters(run: Run, window: Window) -> list[Notice]:
-    calls = calls_in_steps(run, window)
-    by_runtime = _by_runtime(run, calls)
-    if not by_runtime.all():
-        calls = calls[~by_runtime]  # of a window of some steps only: counters are those of hooks and marks
+def _call_counters(run: Run, window: Window, calls: Table) -> Iterator[Notice]:
+    """Counters against `calls`: where a trace of some steps is among them, those of hooks and marks only."""
     if not len(calls):
-        return []
+        return
     kinds = calls["kind"]
     recorded = {name: float((kinds == kind).sum()) for name, kind in _KINDS.items()}
     recorded |= {name: float(calls["bytes"][kinds == kind].sum()) for name, kind in _BYTES.items()}
     recorded["syncs"] = float(_waiting(calls).sum())
     counted = {name: float(sums.sum()) for name, sums in counter_sums(run, window, recorded).items()}
-    steps = len(window)
-    return [
-        Notice("counter-mismatch", {"name": name, "counted": counted[name] / steps, "recorded": recorded[name] / steps})
-        for name in recorded
-        if name in counted and counted[name] != recorded[name]
-    ]
+    for name, amount in counted.items():
+        if amount != recorded[name]:
+            values = {"name": name, "counted": amount / len(window), "recorded": recorded[name] / len(window)}
+            yield Notice("counter-mismatch", values)
 
 
-def _busy_counter(run: Run, window: Window) -> list[Notice]:
+def _busy_counter(run: Run, window: Window) -> Iterator[Notice]:
     counted = counter_sums(run, window, (BUSY,)).get(BUSY)
     if counted is None or no_queue_reason(run, window):
-        return []
+        return
     by_counter = float(counted.sum()) / window.wall_ns
     by_activities = intersect(busy_intervals(run, window), window.spans).measure() / window.wall_ns
-    if abs(by_counter - by_activities) <= BUSY_TOLERANCE:
-        return []
-    return [Notice("busy-mismatch", {"counted": by_counter, "recorded": by_activities})]
+    if abs(by_counter - by_activities) > BUSY_TOLERANCE:
+        yield Notice("busy-mismatch", {"counted": by_counter, "recorded": by_activities})
 
 
 def _waiting(calls: Table) -> npt.NDArray[np.bool_]:
     """Which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
     copies = np.isin(calls["kind"], (*_COPIES, CallKind.D2D))
-    waiting: npt.NDArray[np.bool_] = (calls["kind"] == CallKind.SYNC) | (copies & (calls["blocked"] > 0))
-    return waiting
+    return np.asarray((calls["kind"] == CallKind.SYNC) | (copies & (calls["blocked"] > 0)))
 
 
-def _by_runtime(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
-    """Which calls come from a trace of the device's runtime."""
-    runtime = [number for number, name in enumerate(run.names) if _RUNTIME.match(name)]
-    return np.isin(calls["name"], runtime)
-
-
-def _debug_mode(run: Run, window: Window) -> list[Notice]:
+def _debug_mode(run: Run, window: Window) -> Iterator[Notice]:
     sums = counter_sums(run, window, (DEBUG_SYNCS, DEBUG_SYNCS_HOOKED))
-    if DEBUG_SYNCS not in sums:
-        return []
-    hooked = float(sums[DEBUG_SYNCS_HOOKED].sum()) if DEBUG_SYNCS_HOOKED in sums else 0.0
-    return [Notice("debug-mode-syncs", {"seen": hooked, "total": float(sums[DEBUG_SYNCS].sum())})]
+    if DEBUG_SYNCS in sums:
+        hooked = float(sums.get(DEBUG_SYNCS_HOOKED, np.zeros(1)).sum())
+        yield Notice("debug-mode-syncs", {"seen": hooked, "total": float(sums[DEBUG_SYNCS].sum())})
 
 
-def _runtime_calls(run: Run, window: Window) -> list[Notice]:
+def _runtime_calls(runtime: Table, hooks: Table) -> Iterator[Notice]:
     """Hooks against the runtime's calls, where both were recorded: a hook saw a call of the runtime when that lies in
     one of the hook's, on the same thread."""
-    calls = calls_in_steps(run, window)
-    by_runtime = _by_runtime(run, calls)
-    runtime, hooks = calls[by_runtime], calls[~by_runtime]
     hooks = hooks[np.isin(hooks["kind"], (CallKind.SYNC, CallKind.OTHER, *_COPIES))]
-    if not len(runtime) or not len(hooks):
-        return []
-    notices = []
+    if not len(hooks):
+        return
     for kind, chosen in (("syncs", _waiting(runtime)), ("copies", np.isin(runtime["kind"], _COPIES))):
         inside = _within(runtime[chosen], hooks)
         if len(inside):
-            values = {"seen": int(inside.sum()), "total": len(inside), "kind": kind}
-            notices.append(Notice("runtime-calls-seen", values))
-    return notices
+            yield Notice("runtime-calls-seen", {"seen": int(inside.sum()), "total": len(inside), "kind": kind})
 
 
 def _within(inner: Table, outer: Table) -> npt.NDArray[np.bool_]:
     """Which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not nest."""
     inside = np.zeros(len(inner), np.bool_)
-    for tid in np.unique(inner["tid"]).tolist():
-        mine, around = inner["tid"] == tid, np.sort(outer[outer["tid"] == tid], order="begin")
-        if not len(around):
-            continue
+    for tid, around in rows_by(outer, "tid").items():
+        around, mine = np.sort(around, order="begin"), inner["tid"] == tid
         middle = (inner["begin"][mine] + inner["end"][mine]) // 2
         row = np.searchsorted(around["begin"], middle, "right") - 1
         inside[mine] = (row >= 0) & (middle <= around["end"][row])
