@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing, Topic
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
-from profiler.analyse.sampling.lines import line_costs
+from profiler.analyse.sampling.lines import line_costs, startup_teardown
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.startup_teardown import startup_teardown
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.breakdown import Ledger, breakdown

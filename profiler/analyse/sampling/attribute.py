@@ -33,8 +33,7 @@ from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger
-from profiler.analyse.timing.categories import CODE
-from profiler.analyse.timing.host_timeline import HostTimeline, host_timeline
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline, host_timeline
 from profiler.analyse.window import Window, device_kind
 from profiler.core.notice import Notice
 from profiler.run.model import Run

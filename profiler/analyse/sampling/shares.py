@@ -44,8 +44,7 @@ from profiler.analyse.sampling.strata import (
     stratum_times,
     stratum_weights,
 )
-from profiler.analyse.timing.categories import CODE
-from profiler.analyse.timing.host_timeline import REGION, HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.run.model import Run
 from profiler.run.tables import CallKind

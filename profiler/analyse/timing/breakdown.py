@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps
 from profiler.analyse.model import HOST_CATEGORIES, Measure
-from profiler.analyse.timing.categories import CODE
-from profiler.analyse.timing.host_timeline import HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 

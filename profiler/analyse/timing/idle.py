@@ -21,9 +21,8 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Times, complement, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES, HostState, IdleBlame, SiteOrigin
-from profiler.analyse.timing.categories import CODE, RECORDING, SUBMITTING
 from profiler.analyse.timing.device import busy_intervals
-from profiler.analyse.timing.host_timeline import REGION, HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.window import Window
 from profiler.run.model import Run
 from profiler.run.tables import CallKind

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import intersect, overlaps, times
 from profiler.analyse.statistics import variation
-from profiler.analyse.timing.categories import RECORDING
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
 from profiler.analyse.timing.device import busy_intervals, no_queue_reason
+from profiler.analyse.timing.host_timeline import RECORDING
 from profiler.analyse.timing.resources import BUSY, process_tree_sum, sample_rows
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.notice import Notice

@@ -11,8 +11,7 @@ from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.breakdown import recorded_ledger
-from profiler.analyse.timing.categories import CALL_CATEGORIES, CODE, region_category
-from profiler.analyse.timing.host_timeline import host_timeline
+from profiler.analyse.timing.host_timeline import CALL_CATEGORIES, CODE, host_timeline, region_category
 from profiler.analyse.window import measured_window
 from profiler.core.notice import Notice
 from profiler.report.text import describe

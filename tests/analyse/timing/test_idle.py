@@ -8,9 +8,8 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis, Topic
-from profiler.analyse.timing.categories import CODE
 from profiler.analyse.timing.device import idle_ns
-from profiler.analyse.timing.host_timeline import host_timeline
+from profiler.analyse.timing.host_timeline import CODE, host_timeline
 from profiler.analyse.timing.idle import idle_pieces
 from profiler.analyse.window import measured_window
 from profiler.report.text import host_state
