@@ -1,33 +1,43 @@
-"""The interface of engines, which run the jobs of a sweep, and how they are found in `reference_trainer.ssm.engines`.
+"""Engines run the jobs of a sweep: the interface, the loop that feeds workers, and how engines are found by name.
 
-An engine takes a function that can be imported by its name, and tasks; it yields the function's result for each task,
-in the order in which they end. If a task raises an exception or its worker dies, its result is a `Failure`.
+An engine takes a function that can be imported by its name, and tasks. It yields each task with the function's result,
+in the order in which they end. If a task raises an exception or its workers die, its result is a `Failure`.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import sys
 import traceback
+from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, Final, Protocol, Self, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, Self, TypeVar
 
+from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot
+from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, find_free_devices
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_WORKER_DEATHS: Final = 2
 """A task fails after this many workers died with it: the first may have been killed because of another program."""
+MAX_FAILED_STARTS: Final = 3
+"""A worker is given up after this many processes in a row that died or failed before their first task."""
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 """Environment of a worker if there is one per core: more threads would compete for cores."""
 _PACKAGE: Final = "reference_trainer.ssm.engines"
+_DIED_EARLY: Final = "each died before it received a task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,94 +61,239 @@ class Failure:
         kind = type(error).__name__
         return cls(f"{kind}: {message}" if message else kind, "".join(traceback.format_exception(error)))
 
-    @classmethod
-    def death(cls) -> Self:
-        """The failure of a task whose workers died."""
-        return cls(f"{MAX_WORKER_DEATHS} workers that ran it died: killed, or out of memory", died=True)
 
-    @classmethod
-    def no_worker(cls, last: Failure | None) -> Self:
-        """The failure of a task for which no worker is left.
-
-        :param last: why the last worker could not start; None: it died.
-        """
-        why = "each died before it received a task" if last is None else last.reason
-        return cls(f"no worker could be started: {why}", died=True)
-
-
-class Lost(Enum):
-    """Stands for the result of a task whose worker died before or while doing it."""
-
-    LOST = auto()
-
-
-LOST: Final = Lost.LOST
 Work = Callable[[T, WorkerSlot], R]
 Learned = tuple[Any, ...]
 Prepare = Callable[[WorkerSlot, Learned], MemoryUse]
 """The first work of a worker; it receives the `MemoryUse.learned` of earlier workers on its machine."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """A set of workers that do tasks."""
 
-    @property
-    def workers(self) -> int:
-        """Number of workers."""
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """The device name of each worker; empty if the workers are not on this machine."""
-
-    @property
-    def redone(self) -> int:
-        """How often a task was started again so far because its worker died."""
+    workers: int = 1
+    """Number of workers that were started."""
+    device_names: tuple[str, ...] = ()
+    """The device name of each worker; empty if the workers are not on this machine."""
+    redone: int = 0
+    """How often a task was started again so far because its worker died."""
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices that can be used.
+        """Find the devices that can be used; by default those of this machine.
 
         :param device: the user's name for it.
         :param workers: number of requested workers; None: as many as fit.
         :raises TrainerError: there is no device of that name, or none is free.
         """
+        return find_free_devices(device, config, workers)
 
+    @abstractmethod
     def start(self, placement: Placement, prepare: Prepare) -> None:
         """Start as many workers as fit, and have each do its first work.
 
         :raises TrainerError: no worker could be started.
         """
 
+    @abstractmethod
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """Do all tasks; yield each with its result, in the order in which they end."""
 
+    @abstractmethod
     def close(self) -> None:
         """End all workers, at once even if a task is running."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlugin:
-    """How an engine is registered."""
-
-    name: str
-    help: str
-    open: Callable[[str | None], Engine]
-    """Makes the engine; it receives the address of a cluster, or None."""
+class WorkerDiedError(Exception):
+    """A worker died before or while it did something."""
 
 
-def attempt(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
-    """Do a task; every exception becomes a `Failure`."""
+class Worker(ABC):
+    """A process or an actor, and the ones that replace it when it dies."""
+
+    first_work: Future[MemoryUse | Failure]
+    """The result of the first work of the present process."""
+    is_ready = False
+    """The first work of the present process has succeeded."""
+    failed_starts = 0
+    """How many processes in a row died or failed before their first task."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Start the process, or a new one in place of one that died, with its first work."""
+
+    @abstractmethod
+    def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
+        """Have the process do a task.
+
+        :raises BrokenExecutor: the process has died while it was idle.
+        """
+
+    @abstractmethod
+    def close(self, *, kill: bool) -> None:
+        """End the process.
+
+        :param kill: at once, whatever it is doing.
+        """
+
+    @abstractmethod
+    def cause(self, error: BaseException) -> BaseException | None:
+        """The exception behind the error of a future; None: the process died."""
+
+    def result(self, future: Future[R | Failure]) -> R | Failure:
+        """Wait for the result of a task or of the first work.
+
+        :raises WorkerDiedError: the process died.
+        """
+        error = future.exception()
+        if error is None:
+            return future.result()
+        cause = self.cause(error)
+        if cause is None:
+            raise WorkerDiedError
+        return Failure.of(cause)  # the result, for example, cannot be pickled
+
+    def memory_use(self) -> MemoryUse:
+        """Wait until the first process is ready.
+
+        :raises TrainerError: its first work failed, or it died.
+        """
+        try:
+            result = accepted(self.result(self.first_work))
+        except WorkerDiedError:
+            raise TrainerError(
+                "a worker died while it started: killed, or out of memory; try fewer --workers"
+            ) from None
+        self.is_ready = True
+        return result
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class WorkerEngine(Engine, Generic[W]):
+    """An engine whose workers may die: their tasks are done again, and new processes replace them."""
+
+    patience_s: float | None = None
+    """Seconds to wait for a worker to start while none has a task; None: without a limit."""
+
+    def __init__(self) -> None:
+        self.pool: list[W] = []
+        self.is_busy = False
+        """Whether workers may be in the middle of something."""
+        self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._starting: dict[Future[Any], W] = {}
+        self._why = _DIED_EARLY
+        """Why the last worker that failed to start did so."""
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        """Number of workers that were started."""
+        return len(self.pool)
+
+    def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
+        """Give each worker one task at a time: whichever is done first gets the next."""
+        waiting = deque(enumerate(tasks))
+        deaths: Counter[int] = Counter()
+        running: dict[Future[Any], tuple[W, int, T]] = {}
+        self._ended, self._starting = SimpleQueue(), {}
+        idle = deque(worker for worker in self.pool if worker.is_ready)
+        for worker in self.pool:
+            if not worker.is_ready:
+                self._watch(worker)
+        self.is_busy = True
+        while waiting or running:
+            while waiting and idle:
+                worker, (number, task) = idle.popleft(), waiting[0]
+                try:
+                    future: Future[Any] = worker.submit(work, task)
+                except BrokenExecutor:
+                    self._reopen(worker)
+                    continue
+                waiting.popleft()
+                running[future] = worker, number, task
+                future.add_done_callback(self._ended.put)
+            ended = self._next(idle=not running)
+            if ended is None:
+                break
+            if ended in self._starting:
+                worker = self._starting.pop(ended)
+                if self._has_started(worker):
+                    idle.append(worker)
+                continue
+            worker, number, task = running.pop(ended)
+            try:
+                result = worker.result(ended)
+                idle.append(worker)
+            except WorkerDiedError:
+                self._reopen(worker)
+                deaths[number] += 1
+                if deaths[number] < MAX_WORKER_DEATHS:
+                    waiting.appendleft((number, task))
+                    self.redone += 1
+                    continue
+                result = Failure(f"{MAX_WORKER_DEATHS} workers that ran it died: killed, or out of memory", died=True)
+            yield task, result
+        for _, task in waiting:
+            yield task, Failure(f"no worker could be started: {self._why}", died=True)
+        self.is_busy = False
+
+    def close(self) -> None:
+        """End the workers; those in the middle of a task are killed."""
+        for worker in self.pool:
+            worker.close(kill=self.is_busy)
+        self.pool = []
+
+    def why_none_starts(self, workers: Iterable[W]) -> str:
+        """Why it makes no sense to wait longer for the start of these workers; empty: one of them may start."""
+        return ""
+
+    def _next(self, *, idle: bool) -> Future[Any] | None:
+        """Wait for the next task or start that ends; None: there is none to wait for.
+
+        :param idle: no worker has a task.
+        """
+        while not idle or self._starting:
+            with marks.region("workers"), suppress(Empty):
+                return self._ended.get(timeout=self.patience_s)
+            if idle and (why := self.why_none_starts(self._starting.values())):
+                self._why = why
+                break
+        return None
+
+    def _watch(self, worker: W) -> None:
+        self._starting[worker.first_work] = worker
+        worker.first_work.add_done_callback(self._ended.put)
+
+    def _reopen(self, worker: W) -> None:
+        worker.is_ready = False
+        worker.open()
+        self._watch(worker)
+
+    def _has_started(self, worker: W) -> bool:
+        """Whether the first work of a worker succeeded; if not, it is tried again or given up."""
+        try:
+            result = worker.result(worker.first_work)
+        except WorkerDiedError:
+            self._why = _DIED_EARLY
+        else:
+            if not isinstance(result, Failure):
+                worker.is_ready, worker.failed_starts = True, 0
+                return True
+            self._why = result.reason
+        worker.failed_starts += 1
+        if worker.failed_starts < MAX_FAILED_STARTS:
+            self._reopen(worker)
+        else:
+            worker.close(kill=True)
+        return False
+
+
+def attempt(function: Callable[..., R], *arguments: Any) -> R | Failure:
+    """Call a function; every exception becomes a `Failure`."""
     try:
-        return work(task, slot)
+        return function(*arguments)
     except Exception as error:  # noqa: BLE001 - every exception is reported, and the other tasks continue
         return Failure.of(error)
-
-
-def prepared(prepare: Prepare, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """Do the first work of a worker in this process.
-
-    :raises TrainerError: it failed.
-    """
-    return accepted(attempt(_prepare, (prepare, learned), slot))
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:
@@ -151,9 +306,21 @@ def accepted(result: MemoryUse | Failure) -> MemoryUse:
     return result
 
 
-def _prepare(first: tuple[Prepare, Learned], slot: WorkerSlot) -> MemoryUse:
-    prepare, learned = first
-    return prepare(slot, learned)
+def use_one_thread() -> None:
+    """Let the libraries of this process, a worker, use one thread each."""
+    os.environ.update(ONE_THREAD)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlugin:
+    """How an engine is registered."""
+
+    name: str
+    help: str
+    open: Callable[[str | None], Engine]
+    """Makes the engine; it receives the address of a cluster, or None."""
 
 
 def engines() -> dict[str, EnginePlugin]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from profiler import marks
+from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.problem import Data, Students
-
-if TYPE_CHECKING:
-    import torch
 
 
 def training_losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -21,10 +19,6 @@ def evaluate(students: Students, data: Data, way: str) -> list[tuple[float, floa
 
     :param way: of `forward.respond`.
     """
-    import torch
-
-    from reference_trainer.ssm.forward import respond
-
     with marks.region("evaluate"), torch.no_grad():
         outputs, responses = respond(students, data.inputs, way)
         losses = training_losses(outputs, data.targets)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import sqrt
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
+
+import torch
 
 from profiler import marks
+from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import evaluate, training_losses
-from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import Data, Fit, Job, Students
-from reference_trainer.ssm.report_log import ReportLog, reported
-from reference_trainer.ssm.settings import Settings
-
-if TYPE_CHECKING:
-    import torch
+from reference_trainer.ssm.fastest import fastest
+from reference_trainer.ssm.forward import LOOP, losses_and_gradient, respond
+from reference_trainer.ssm.problem import Fit, Students, Task
+from reference_trainer.ssm.report_log import reported
 
 BETA1: Final = 0.9
 BETA2: Final = 0.999
@@ -22,37 +21,27 @@ EPS: Final = 1e-8
 """Defaults of torch.optim.Adam (Kingma and Ba, 2015)."""
 
 
-class Updates(Protocol):
-    """An update rule, which changes parameters (3, S, d) in place."""
-
-    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
-        """Do one update; parameters of students that are `stopped` (S, 1) do not change."""
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Keep the state of these students only."""
-
-
 class Descent:
-    """Plain gradient descent, like torch.optim.SGD."""
-
-    def __init__(self, lr: float) -> None:
-        self._lr = lr
-
-    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
-        parameters.sub_(gradient.masked_fill(stopped, 0), alpha=self._lr)
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Do nothing: there is no state."""
-
-
-class Adam:
-    """Adam with the order of operations of torch.optim.Adam."""
+    """Plain gradient descent, like torch.optim.SGD, on parameters (3, S, d)."""
 
     def __init__(self, lr: float, parameters: torch.Tensor) -> None:
         self._lr = lr
+
+    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
+        """Update the parameters in place, but not those of students that are `stopped` (S, 1)."""
+        parameters.sub_(gradient.masked_fill(stopped, 0), alpha=self._lr)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Keep the state of these students only; there is none."""
+
+
+class Adam(Descent):
+    """Adam with the order of operations of torch.optim.Adam."""
+
+    def __init__(self, lr: float, parameters: torch.Tensor) -> None:
+        super().__init__(lr, parameters)
         self._steps = 0
-        self._mean = parameters.new_zeros(parameters.shape)
-        self._square = parameters.new_zeros(parameters.shape)
+        self._mean, self._square = torch.zeros_like(parameters), torch.zeros_like(parameters)
 
     def step(self, parameters: torch.Tensor, gradient: torch.Tensor, stopped: torch.Tensor) -> None:
         self._steps += 1
@@ -67,69 +56,46 @@ class Adam:
         self._mean, self._square = self._mean.index_select(1, rows), self._square.index_select(1, rows)
 
 
-def updates(optimizer: str, lr: float, parameters: torch.Tensor) -> Updates:
-    """The update rule of the optimizer named in the settings."""
-    return Adam(lr, parameters) if optimizer == "adam" else Descent(lr)
-
-
 LOOK_EVERY: Final = 16
 """Epochs between two checks for stopped students, which are computed until then: for half of them on average."""
 
 
-def fit(
-    jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
-) -> list[Fit]:
-    """Fit the student of each job.
-
-    :param jobs: of one rank and dimension, in the order of the data's S.
-    """
-    way = way_of(jobs, data, plan, device)
-    if plan.batched_seeds:
-        return _Together(jobs, data, settings, plan, device=device, log=log, way=way).run()
-    return [
-        _alone(job, _of(data, row), settings, plan, device=device, log=log, way=way) for row, job in enumerate(jobs)
-    ]
+def fit(task: Task) -> list[Fit]:
+    """Fit the student of each job."""
+    way = choose_way(task)
+    if task.plan.batched_seeds:
+        return _Together(task, way).run()
+    return [_alone(single, way) for single in task.singles()]
 
 
-def way_of(jobs: Sequence[Job], data: Data, plan: Plan, device: torch.device) -> str:
+def choose_way(task: Task) -> str:
     """The way of the forward pass, chosen once, for the initial number of students."""
-    if plan.recurrence == "loop":
-        return "loop"
-    from reference_trainer.ssm.fastest import fastest
-
-    together = len(jobs) if plan.batched_seeds else 1
-    _, measured, length = data.inputs.shape
-    return fastest((together, measured, length, jobs[0].dim), device, backward=True)
+    if task.plan.recurrence == LOOP:
+        return LOOP
+    together = len(task.jobs) if task.plan.batched_seeds else 1
+    _, measured, length = task.data.inputs.shape
+    return fastest((together, measured, length, task.jobs[0].dim), task.device, backward=True)
 
 
-def _of(data: Data, row: int) -> Data:
-    rows = slice(row, row + 1)
-    return Data(data.inputs[rows], data.targets[rows], data.responses[rows])
-
-
-def _alone(
-    job: Job, data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog, way: str
-) -> Fit:
-    import torch
-
-    from reference_trainer.ssm.draws import initial
-    from reference_trainer.ssm.forward import respond
-
+def _initial(task: Task) -> Students:
     with marks.region("data"):
-        drawn = initial([job], settings.init_scale, device_data=plan.device_data, device=device)
-    students = Students(*(values.detach().requires_grad_() for values in (drawn.a, drawn.b, drawn.c)))
-    parameters = [students.a, students.b, students.c]
-    if settings.optimizer == "adam":
-        optimizer: torch.optim.Optimizer = torch.optim.Adam(parameters, lr=settings.lr)
-    else:
-        optimizer = torch.optim.SGD(parameters, lr=settings.lr)
+        scale, on_device = task.settings.init_scale, task.plan.device_data
+        return initial(task.jobs, scale, device_data=on_device, device=task.device)
+
+
+def _alone(task: Task, way: str) -> Fit:
+    """Fit the student of the task's only job."""
+    settings, data = task.settings, task.data
+    students = Students(*(values.detach().requires_grad_() for values in _initial(task)))
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
+    optimizer: torch.optim.Optimizer = kind([*students], lr=settings.lr)
     for epoch in range(settings.epochs + 1):
         with marks.region("forward"):
             outputs = respond(students, data.inputs, way, outputs_only=True)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
-        if log.due(epoch):
-            log.report([job], [epoch], reported(losses, outputs, students))
+        if task.log.due(epoch):
+            task.log.report(task.jobs, [epoch], reported(losses, outputs, students))
         if not loss >= settings.gd_loss or epoch == settings.epochs:
             break
         with marks.region("backward"):
@@ -145,35 +111,19 @@ def _alone(
 class _Together:
     """Fits all students of a group at once."""
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        data: Data,
-        settings: Settings,
-        plan: Plan,
-        *,
-        device: torch.device,
-        log: ReportLog,
-        way: str,
-    ) -> None:
-        import torch
-
-        from reference_trainer.ssm.draws import initial
-        from reference_trainer.ssm.gradient_descent import updates
-
-        with marks.region("data"):
-            drawn = initial(jobs, settings.init_scale, device_data=plan.device_data, device=device)
-        self._jobs, self._data, self._settings, self._log, self._way = jobs, data, settings, log, way
-        self._parameters = torch.stack((drawn.a, drawn.b, drawn.c))
-        self._updates = updates(settings.optimizer, settings.lr, self._parameters)
-        count = len(jobs)
+    def __init__(self, task: Task, way: str) -> None:
+        self._task, self._settings, self._way = task, task.settings, way
+        self._parameters = torch.stack(_initial(task))
+        kind = Adam if task.settings.optimizer == "adam" else Descent
+        self._updates = kind(task.settings.lr, self._parameters)
+        count = len(task.jobs)
         self._rows = list(range(count))
         """Positions in the group of the students that are still computed; the tensors below have a row for each."""
-        dtype = data.inputs.dtype if way == "loop" else self._parameters.dtype
-        self._inputs, self._targets = data.inputs.to(dtype), data.targets.to(dtype)
-        self._running = torch.ones(count, dtype=torch.bool, device=device)
-        self._epochs = torch.zeros(count, dtype=torch.int64, device=device)
-        self._losses = torch.full((count,), torch.nan, dtype=self._targets.dtype, device=device)
+        dtype = task.data.inputs.dtype if way == LOOP else self._parameters.dtype
+        self._inputs, self._targets = task.data.inputs.to(dtype), task.data.targets.to(dtype)
+        self._running = torch.ones(count, dtype=torch.bool, device=task.device)
+        self._epochs = torch.zeros(count, dtype=torch.int64, device=task.device)
+        self._losses = torch.full((count,), torch.nan, dtype=dtype, device=task.device)
         """The last loss of each student while it was running."""
         self._ended = torch.empty_like(self._parameters)
         """Final parameters of all students of the group."""
@@ -190,20 +140,15 @@ class _Together:
             self._epoch(epoch)
         self._leave(list(range(len(self._rows))))
         marks.count("readouts", self._readouts)
-        a, b, c = self._ended
-        judged = evaluate(Students(a, b, c), self._data, self._way)
+        judged = evaluate(Students(*self._ended), self._task.data, self._way)
         return [Fit(*losses, self._found[row][1], epochs=self._found[row][0]) for row, losses in enumerate(judged)]
 
     def _epoch(self, epoch: int) -> None:
-        import torch
-
-        from reference_trainer.ssm.forward import losses_and_gradient
-
         with marks.region("forward and backward"):
             arguments = self._parameters, self._inputs, self._targets
             losses, outputs, gradient = losses_and_gradient(*arguments, self._way)
-        if self._log.due(epoch):
-            self._report(epoch, reported(losses, outputs, Students(*self._parameters.unbind())))
+        if self._task.log.due(epoch):
+            self._report(epoch, reported(losses, outputs, Students(*self._parameters)))
         with marks.region("update"):
             self._losses = torch.where(self._running, losses, self._losses)
             self._running &= losses >= self._settings.gd_loss
@@ -215,22 +160,20 @@ class _Together:
         """Report the students that reached this epoch, including those that stop at it."""
         with marks.region("log"):
             self._readouts += 1
-            running_rows = [index for index, running in enumerate(self._running.tolist()) if running]
-            jobs = [self._jobs[self._rows[index]] for index in running_rows]
+            rows = [index for index, running in enumerate(self._running.tolist()) if running]
+            jobs = [self._task.jobs[self._rows[index]] for index in rows]
             if jobs:
-                self._log.report(
-                    jobs, [epoch] * len(jobs), {name: values[running_rows] for name, values in tensors.items()}
-                )
+                chosen = {name: values[rows] for name, values in tensors.items()}
+                self._task.log.report(jobs, [epoch] * len(jobs), chosen)
 
     def _look(self) -> None:
         """Leave out the students that have stopped. This waits for the device."""
         with marks.region("results"):
             self._readouts += 1
             running = self._running.tolist()
-        stopped = [index for index, still in enumerate(running) if not still]
-        if not stopped:
+        if all(running):
             return
-        self._leave(stopped)
+        self._leave([index for index, still in enumerate(running) if not still])
         indices = [index for index, still in enumerate(running) if still]
         self._rows = [self._rows[index] for index in indices]
         if indices:
@@ -246,8 +189,6 @@ class _Together:
             self._found[self._rows[index]] = epochs[index], losses[index] < self._settings.gd_loss
 
     def _keep(self, indices: list[int]) -> None:
-        import torch
-
         rows = torch.tensor(indices, device=self._running.device)
         self._parameters = self._parameters.index_select(1, rows)
         self._updates.keep(rows)

@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
-from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
+from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome, Task
 from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
 
@@ -28,9 +27,10 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     """
     import torch
 
+    from reference_trainer.ssm import gradient_descent, guess_and_check
     from reference_trainer.ssm.data import measure
 
-    method, where = jobs[0].method, torch.device(device)
+    where = torch.device(device)
     if any(job[:3] != jobs[0][:3] for job in jobs):
         raise ValueError("jobs of a group differ in their seeds only")
     began = time.perf_counter()
@@ -38,10 +38,8 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     with log, Peak(where) as peak:
         with marks.region("data"):
             data = measure(jobs, settings, device_data=plan.device_data, device=where)
-        if method == GD:
-            fits = gradient_descent.fit(jobs, data, settings, plan, device=where, log=log)
-        else:
-            fits = guess_and_check.search(jobs, data, settings, plan, device=where, log=log)
+        task = Task(jobs, data, settings, plan, where, log)
+        fits = gradient_descent.fit(task) if jobs[0].method == GD else guess_and_check.search(task)
     seconds = time.perf_counter() - began
     return [
         Outcome(job, fit, seconds / len(jobs), peak.bytes // len(jobs), device, points(fit, settings))

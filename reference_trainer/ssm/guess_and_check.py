@@ -10,17 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import torch
 
 from profiler import marks
+from reference_trainer.ssm import draws
 from reference_trainer.ssm.evaluation import evaluate, training_losses
-from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import Data, Fit, Job, Students
-from reference_trainer.ssm.report_log import ReportLog, reported
-from reference_trainer.ssm.settings import Settings
-
-if TYPE_CHECKING:
-    import torch
+from reference_trainer.ssm.fastest import fastest
+from reference_trainer.ssm.forward import LOOP, respond
+from reference_trainer.ssm.problem import Fit, Job, Students, Task
+from reference_trainer.ssm.report_log import reported
 
 FIRST_BATCH: Final = 64
 """Guesses per job in the first batch."""
@@ -33,36 +33,22 @@ GPU_SHARE: Final = 8
 """On a GPU a batch takes at most 1 / GPU_SHARE of the free memory."""
 
 
-def search(
-    jobs: Sequence[Job], data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog
-) -> list[Fit]:
-    """Find the first guess of each job whose training loss is low enough; if there is none, take the best one.
-
-    :param jobs: of one rank and dimension, in the order of the data's S.
-    """
-    import torch
-
+def search(task: Task) -> list[Fit]:
+    """Find the first guess of each job whose training loss is low enough; if there is none, take the best one."""
     with marks.region("search"), torch.no_grad():
-        together = [list(range(len(jobs)))] if plan.batched_seeds else [[row] for row in range(len(jobs))]
-        fits: list[Fit] = []
-        for rows in together:
-            part = Data(data.inputs[rows], data.targets[rows], data.responses[rows])
-            chosen = [jobs[row] for row in rows]
-            if plan.batched_seeds or plan.batched_draws:
-                fits += _Search(chosen, part, settings, plan, device=device, log=log).run()
-            else:
-                fits.append(_alone(chosen[0], part, settings, plan, device=device, log=log))
-        return fits
+        if task.plan.batched_seeds:
+            return _Search(task).run()
+        if task.plan.batched_draws:
+            return [fit for single in task.singles() for fit in _Search(single).run()]
+        return [_alone(single) for single in task.singles()]
 
 
-def _way(plan: Plan, data: Data, *, students: int, dim: int, device: torch.device) -> str:
+def _choose_way(task: Task, students: int) -> str:
     """The way of the forward pass, chosen once, at the size of the first batch."""
-    if plan.recurrence == "loop":
-        return "loop"
-    from reference_trainer.ssm.fastest import fastest
-
-    _, measured, length = data.inputs.shape
-    return fastest((students, measured, length, dim), device, backward=False)
+    if task.plan.recurrence == LOOP:
+        return LOOP
+    _, measured, length = task.data.inputs.shape
+    return fastest((students, measured, length, task.jobs[0].dim), task.device, backward=False)
 
 
 @dataclass(slots=True)
@@ -74,24 +60,23 @@ class _Best:
     student: Students
 
 
-def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torch.device, log: ReportLog) -> Fit:
-    """Draw and check one guess at a time."""
-    from reference_trainer.ssm.draws import guesses
-    from reference_trainer.ssm.forward import respond
-
-    way = _way(plan, data, students=1, dim=job.dim, device=device)
+def _alone(task: Task) -> Fit:
+    """Draw and check one guess at a time, for the task's only job."""
+    settings, data = task.settings, task.data
+    way = _choose_way(task, students=1)
     best: _Best | None = None
     for number in range(settings.max_guesses):
         with marks.region("data"):
-            student = guesses(job, number, 1, device_data=plan.device_data, device=device)
+            device_data = task.plan.device_data
+            student = draws.guesses_of(task.jobs, number, 1, device_data=device_data, device=task.device)
         with marks.region("forward"):
             outputs = respond(student, data.inputs, way, outputs_only=True)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if best is None or loss < best.loss:
             best = _Best(loss, number, student)
-        if log.due(number + 1):
-            log.report([job], [number + 1], reported(losses, outputs, student))
+        if task.log.due(number + 1):
+            task.log.report(task.jobs, [number + 1], reported(losses, outputs, student))
         if loss < settings.gnc_loss:
             break
     assert best is not None
@@ -103,90 +88,70 @@ def _alone(job: Job, data: Data, settings: Settings, plan: Plan, *, device: torc
 class _Search:
     """Draws for all jobs of a group together, the same number of guesses for each, until each has a guess that fits."""
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        data: Data,
-        settings: Settings,
-        plan: Plan,
-        *,
-        device: torch.device,
-        log: ReportLog,
-    ) -> None:
-        self._jobs, self._data, self._settings, self._plan = jobs, data, settings, plan
-        self._device, self._log = device, log
-        self._open = list(range(len(jobs)))
+    def __init__(self, task: Task) -> None:
+        self._task, self._wanted = task, task.settings.gnc_loss
+        self._open = list(range(len(task.jobs)))
         """Rows of the jobs that have no fitting guess yet."""
         self._best: dict[int, _Best] = {}
-        dim = jobs[0].dim
-        self._batches = _Batches(_bytes_of_a_guess(dim, data), device) if plan.batched_draws else None
-        count = min(self._batches.size(len(jobs)), settings.max_guesses) if self._batches else 1
-        self._way = _way(plan, data, students=len(jobs) * count, dim=dim, device=device)
+        self._batches = _Batches(task)
+        count = min(self._batches.size(len(task.jobs)), task.settings.max_guesses)
+        self._way = _choose_way(task, students=len(task.jobs) * count)
 
     def run(self) -> list[Fit]:
-        import torch
-
-        first, max_guesses = 0, self._settings.max_guesses
+        first, max_guesses = 0, self._task.settings.max_guesses
         while self._open and first < max_guesses:
-            count = min(self._batches.size(len(self._open)) if self._batches else 1, max_guesses - first)
+            count = min(self._batches.size(len(self._open)), max_guesses - first)
             began = time.perf_counter()
             drawn = len(self._open) * count
             try:
                 self._batch(first, count)
             except (torch.OutOfMemoryError, MemoryError):
-                if self._batches is None or count == 1:
+                if count == 1:
                     raise
                 self._batches.halve(count)
                 continue
             first += count
-            if self._batches:
-                self._batches.took((time.perf_counter() - began) / drawn)
-        best = [self._best[row] for row in range(len(self._jobs))]
-        students = Students(*(_rows(best, name) for name in ("a", "b", "c")))
-        judged = evaluate(students, self._data, self._way)
-        wanted = self._settings.gnc_loss
+            self._batches.took((time.perf_counter() - began) / drawn)
+        best = [self._best[row] for row in range(len(self._task.jobs))]
+        students = Students(*map(torch.cat, zip(*(guess.student for guess in best), strict=True)))
+        judged = evaluate(students, self._task.data, self._way)
         return [
-            Fit(*losses, guess.loss < wanted, guesses=guess.number + 1 if guess.loss < wanted else max_guesses)
+            Fit(
+                *losses,
+                guess.loss < self._wanted,
+                guesses=guess.number + 1 if guess.loss < self._wanted else max_guesses,
+            )
             for losses, guess in zip(judged, best, strict=True)
         ]
 
     def _batch(self, first: int, count: int) -> None:
         """Draw and check guesses `first` to `first + count` of all open jobs. The host waits once."""
-        from reference_trainer.ssm.draws import guesses_of
-
-        jobs = [self._jobs[row] for row in self._open]
+        task = self._task
+        jobs = [task.jobs[row] for row in self._open]
         with marks.region("data"):
-            students = guesses_of(jobs, first, count, device_data=self._plan.device_data, device=self._device)
+            device_data = task.plan.device_data
+            students = draws.guesses_of(jobs, first, count, device_data=device_data, device=task.device)
         with marks.region("forward"):
-            outputs = self._outputs(students, count)
-            losses = training_losses(outputs, self._data.targets[self._open][:, None])
-            read = _look(losses, self._settings.gnc_loss)
+            inputs = task.data.inputs[self._open]  # one row per job, used by all of its guesses
+            outputs = respond(students, inputs, self._way, outputs_only=True).view(len(jobs), count, -1)
+            losses = training_losses(outputs, task.data.targets[self._open][:, None])
+            read = _look(losses, self._wanted)
         marks.count("readouts", 1)
-        ends = [at if loss < self._settings.gnc_loss else count - 1 for at, loss in read]
-        self._report(jobs, first, count, ends, losses=losses, outputs=outputs, students=students)
+        ends = [at if loss < self._wanted else count - 1 for at, loss in read]
+        self._report(jobs, first, ends, losses=losses, outputs=outputs, students=students)
         for row, (index, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
             if row in self._best and not loss < self._best[row].loss:
                 continue
             rows = slice(index * count + at, index * count + at + 1)
             # copies: a view would keep the whole batch
-            student = Students(students.a[rows].clone(), students.b[rows].clone(), students.c[rows].clone())
-            self._best[row] = _Best(loss, first + at, student)
-            if loss < self._settings.gnc_loss:
+            self._best[row] = _Best(loss, first + at, Students(*(values[rows].clone() for values in students)))
+            if loss < self._wanted:
                 self._open.remove(row)
-
-    def _outputs(self, students: Students, count: int) -> torch.Tensor:
-        """The outputs of the open jobs' students, (jobs, count, N)."""
-        from reference_trainer.ssm.forward import respond
-
-        inputs = self._data.inputs[self._open]  # one row per job, used by all of its guesses
-        outputs = respond(students, inputs, self._way, outputs_only=True)
-        return outputs.view(len(self._open), count, -1)
 
     def _report(
         self,
         jobs: Sequence[Job],
         first: int,
-        count: int,
         ends: Sequence[int],
         *,
         losses: torch.Tensor,
@@ -197,37 +162,35 @@ class _Search:
 
         :param ends: for each job, the last guess of the batch that counts.
         """
-        due = [number - 1 - first for number in self._log.due_in(first + 1, first + count)]
-        reported_at = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]
-        if not reported_at:
+        count = losses.shape[1]
+        due = [number - 1 - first for number in self._task.log.due_in(first + 1, first + count)]
+        reports = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]
+        if not reports:
             return
         with marks.region("log"):
-            rows = [index * count + at for index, at in reported_at]
-            chosen = Students(students.a[rows], students.b[rows], students.c[rows])
+            rows = [index * count + at for index, at in reports]
+            chosen = Students(*(values[rows] for values in students))
             tensors = reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
-            self._log.report(
-                [jobs[index] for index, _ in reported_at], [first + at + 1 for _, at in reported_at], tensors
-            )
+            self._task.log.report([jobs[index] for index, _ in reports], [first + at + 1 for _, at in reports], tensors)
 
 
 class _Batches:
-    """Decides how many guesses of each job are drawn at once.
+    """Decides how many guesses of each job are drawn at once."""
 
-    :param bytes_each: approximate bytes of a guess.
-    """
-
-    def __init__(self, bytes_each: int, device: torch.device) -> None:
-        import torch
-
-        free = torch.cuda.mem_get_info(device)[0] // GPU_SHARE if device.type == "cuda" else CPU_BYTES
-        self._most = max(1, free // bytes_each)
+    def __init__(self, task: Task) -> None:
+        self._is_batched, data = task.plan.batched_draws, task.data
+        _, measured, length = data.inputs.shape
+        # the bytes of a guess: its parameters, its states over time or powers of a, and its inputs; in fp64 as found
+        each = data.inputs.element_size() * (task.jobs[0].dim * (3 + length + 3 * measured) + 2 * measured * length)
+        free = torch.cuda.mem_get_info(task.device)[0] // GPU_SHARE if task.device.type == "cuda" else CPU_BYTES
+        self._most = max(1, free // each)
         """Maximum guesses of all jobs together."""
         self._size = FIRST_BATCH
         self._least = float("inf")
         """Seconds per guess in the best batch."""
 
     def size(self, jobs: int) -> int:
-        return max(1, min(self._size, self._most // jobs))
+        return max(1, min(self._size, self._most // jobs)) if self._is_batched else 1
 
     def took(self, seconds: float) -> None:
         """Note the seconds per guess of the last batch."""
@@ -240,23 +203,9 @@ class _Batches:
         self._size, self._most = size // 2, min(self._most, max(1, self._most // 2))
 
 
-def _bytes_of_a_guess(dim: int, data: Data) -> int:
-    """The bytes of its parameters, its states over time or powers of a, and its inputs; in fp64 as found."""
-    _, measured, length = data.inputs.shape
-    return data.inputs.element_size() * (dim * (3 + length + 3 * measured) + 2 * measured * length)
-
-
 def _look(losses: torch.Tensor, wanted: float) -> list[tuple[int, float]]:
     """Wait for (index, loss) of each job's first guess (jobs, count) that is good enough, else of its best."""
-    import torch
-
     below = losses < wanted
     first = torch.where(below.any(1), below.to(torch.uint8).argmax(1), losses.argmin(1))
     read = torch.stack((first.to(torch.float64), losses.gather(1, first[:, None])[:, 0].to(torch.float64)), 1)
     return [(int(at), loss) for at, loss in read.tolist()]
-
-
-def _rows(best: Sequence[_Best], name: str) -> torch.Tensor:
-    import torch
-
-    return torch.cat([getattr(guess.student, name) for guess in best])

@@ -10,27 +10,34 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
+from rich.console import Console
+from rich.table import Table
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, apply
 from reference_trainer.program import check_output, write_output
-from reference_trainer.ssm import gradient_descent, guess_and_check
+from reference_trainer.ssm import fastest, gradient_descent, guess_and_check
+from reference_trainer.ssm.data import measure
+from reference_trainer.ssm.draws import initial
+from reference_trainer.ssm.fastest import Choices
+from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import GD, GNC, METHODS, Data, Fit, Job, Students
+from reference_trainer.ssm.problem import GD, GNC, Fit, Students, Task
 from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import plain
-
-if TYPE_CHECKING:
-    import torch
-    from rich.table import Table
-
-    from reference_trainer.ssm.fastest import Choices
 
 SCHEMA: Final = "ssm-optimizations/1"
 """Schema of the JSON. Its number increases when a key changes its meaning or is removed."""
@@ -56,15 +63,6 @@ class Ratio:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of the work that both programs do, for all seeds of a combination."""
-
-    name: str
-    as_found: Callable[[], object]
-    fixed: Callable[[], object]
-
-
 def run(
     settings: Settings,
     fixed: Plan,
@@ -80,11 +78,6 @@ def run(
     :param config: the configuration that this process has applied; processes that measure memory apply it too.
     :raises TrainerError: the file cannot be written, or there was not enough memory.
     """
-    from concurrent.futures.process import BrokenProcessPool
-
-    import torch
-    from rich.console import Console
-
     if result:
         check_output("--result", result)
     duration = f"about {SECONDS:g} s per part and at least {LEAST_ROUNDS} rounds, then the memory of both"
@@ -112,8 +105,6 @@ def measured(
     :param fixed: the plan that is compared with the as-found program.
     :param seconds: measuring time of each part.
     """
-    import torch
-
     smaller = replace(
         settings,
         num_seeds=min(settings.num_seeds, MOST_SEEDS),
@@ -121,16 +112,16 @@ def measured(
         student_dims=(max(settings.student_dims),),
     )
     where = torch.device(device)
-    as_found_side, fixed_side = _Side(smaller, Plan(), where), _Side(smaller, fixed, where)
-    parts = [
-        Part("data generation", as_found_side.data, fixed_side.data),
-        Part("forward", as_found_side.forward, fixed_side.forward),
-        Part("training", as_found_side.descend, fixed_side.descend),
-        Part("guess and check", as_found_side.check, fixed_side.check),
-    ]
-    wanted = {"training": smaller.gd, "guess and check": smaller.gnc}
-    rows = [_times(part, where, seconds) for part in parts if wanted.get(part.name, True)]
     config = config or PerformanceConfig()
+    parts: dict[str, Callable[[_Side], object]] = {"data generation": _Side.data, "forward": _Side.forward}
+    if smaller.gd:
+        parts["training"] = _Side.descend
+    if smaller.gnc:
+        parts["guess and check"] = _Side.check
+    with _side(smaller, Plan(), where) as as_found, _side(smaller, fixed, where) as after:
+        rows = [
+            _times(name, partial(part, as_found), partial(part, after), where, seconds) for name, part in parts.items()
+        ]
     rows.append(_memory(smaller, fixed, device, config))
     return {
         "schema": SCHEMA,
@@ -144,56 +135,44 @@ def measured(
         "cured": asdict(fixed),
         "performance": asdict(config),
         "rows": rows,
-        "results": _agreement(as_found_side, fixed_side),
+        "results": _agreement(as_found, after),
     }
 
 
 class _Side:
     """The parts of the work under one plan."""
 
-    def __init__(self, settings: Settings, plan: Plan, device: torch.device) -> None:
-        self._settings, self._plan, self._device = settings, plan, device
-        self._jobs = {method: tuple(job for job in _all_jobs(settings) if job.method == method) for method in METHODS}
-        self._data = [self._measure(group) for group in self._groups(GD)]
-        self._students = [self._initial(group) for group in self._groups(GD)]
+    def __init__(self, settings: Settings, plan: Plan, device: torch.device, log: ReportLog) -> None:
+        self._settings, self._plan = settings, plan
+        jobs = tuple(job for job in replace(settings, gd=True).jobs() if job.method == GD)
+        groups = [jobs] if plan.batched_seeds else [(job,) for job in jobs]
+        data = [measure(group, settings, device_data=plan.device_data, device=device) for group in groups]
+        self._tasks = [Task(*part, settings, plan, device, log) for part in zip(groups, data, strict=True)]
+        self._students = [self._initial(task) for task in self._tasks]
         self.fits: dict[str, list[Fit]] = {}
         """The fits of the last run, by method."""
 
-    def _groups(self, method: str) -> list[tuple[Job, ...]]:
-        jobs = self._jobs[method]
-        return [jobs] if self._plan.batched_seeds else [(job,) for job in jobs]
-
-    def _measure(self, jobs: Sequence[Job]) -> Data:
-        from reference_trainer.ssm.data import measure
-
-        return measure(jobs, self._settings, device_data=self._plan.device_data, device=self._device)
-
-    def _initial(self, jobs: Sequence[Job]) -> Students:
-        from reference_trainer.ssm.draws import initial
-
-        return initial(jobs, self._settings.init_scale, device_data=self._plan.device_data, device=self._device)
+    def _initial(self, task: Task) -> Students:
+        return initial(task.jobs, self._settings.init_scale, device_data=self._plan.device_data, device=task.device)
 
     def data(self) -> None:
         """Make the measurements and the initial students of gradient descent."""
-        for group in self._groups(GD):
-            self._measure(group)
-            self._initial(group)
+        for task in self._tasks:
+            measure(task.jobs, self._settings, device_data=self._plan.device_data, device=task.device)
+            self._initial(task)
 
     def forward(self) -> None:
         """Compute outputs and impulse responses of the initial students of gradient descent."""
-        import torch
-
-        from reference_trainer.ssm.forward import respond
-
         with torch.no_grad():
-            for group, data, students in zip(self._groups(GD), self._data, self._students, strict=True):
-                respond(students, data.inputs, gradient_descent.way_of(group, data, self._plan, self._device))
+            for task, students in zip(self._tasks, self._students, strict=True):
+                respond(students, task.data.inputs, gradient_descent.choose_way(task))
 
     def descend(self) -> None:
-        self._fit(GD, gradient_descent.fit)
+        self.fits[GD] = [fit for task in self._tasks for fit in gradient_descent.fit(task)]
 
     def check(self) -> None:
-        self._fit(GNC, guess_and_check.search)
+        guesses = [replace(task, jobs=tuple(job._replace(method=GNC) for job in task.jobs)) for task in self._tasks]
+        self.fits[GNC] = [fit for task in guesses for fit in guess_and_check.search(task)]
 
     def all(self) -> None:
         """Run the methods that were requested."""
@@ -202,30 +181,27 @@ class _Side:
         if self._settings.gnc:
             self.check()
 
-    def _fit(self, method: str, fit: Callable[..., list[Fit]]) -> None:
-        fits = []
-        with ReportLog(self._settings.log, every=self._settings.report_every, quiet=self._plan.quiet) as log:
-            for group, data in zip(self._groups(method), self._data, strict=True):
-                fits += fit(group, data, self._settings, self._plan, device=self._device, log=log)
-        self.fits[method] = fits
+
+@contextmanager
+def _side(settings: Settings, plan: Plan, device: torch.device) -> Iterator[_Side]:
+    with ReportLog(settings.log, every=settings.report_every, quiet=plan.quiet) as log:
+        yield _Side(settings, plan, device, log)
 
 
-def _all_jobs(settings: Settings) -> tuple[Job, ...]:
-    return replace(settings, gd=True, gnc=True).jobs()
-
-
-def _times(part: Part, device: torch.device, seconds: float) -> dict[str, Any]:
+def _times(
+    name: str, as_found: Callable[[], object], fixed: Callable[[], object], device: torch.device, seconds: float
+) -> dict[str, Any]:
     """Measure a row of seconds, for all seeds of the combination."""
-    sides = {"as_found": part.as_found, "fixed": part.fixed}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for side in sides.values():  # compiles kernels and chooses the ways of the forward pass
+    sides = as_found, fixed
+    times: tuple[list[float], list[float]] = [], []
+    for side in sides:  # compiles kernels and chooses the ways of the forward pass
         side()
     until, done = time.perf_counter() + seconds, 0
     while done < LEAST_ROUNDS or (done < MOST_ROUNDS and time.perf_counter() < until):
-        for name in sorted(sides, reverse=bool(done % 2)):  # so that neither always comes first
-            times[name].append(_seconds(sides[name], device))
+        for number in (1, 0) if done % 2 else (0, 1):  # so that neither always comes first
+            times[number].append(_seconds(sides[number], device))
         done += 1
-    return _row(part.name, "s", times["as_found"], times["fixed"])
+    return _row(name, "s", *times)
 
 
 def _seconds(side: Callable[[], object], device: torch.device) -> float:
@@ -238,8 +214,6 @@ def _seconds(side: Callable[[], object], device: torch.device) -> float:
 
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
-        import torch
-
         torch.cuda.synchronize(device)
 
 
@@ -275,11 +249,6 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
 
 def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
     """Measure a row of bytes: the peak beyond what a process holds after a small job; both methods, all seeds."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    from reference_trainer.ssm import fastest
-
     plans = {"as_found": Plan(), "fixed": fixed}
     chosen = fastest.choices()
     peaks: dict[str, list[float]] = {name: [] for name in plans}
@@ -296,17 +265,14 @@ def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> i
     :param chosen: the ways of the forward pass that another process chose. Trying them inside the measurement would be
         counted; trying them before it would leave free memory that hides the work's own.
     """
-    import torch
-
-    from reference_trainer.ssm import fastest
-
     torch.set_num_threads(1)
     fastest.adopt(chosen)
     where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
-    _Side(small, plan, where).all()  # imports and compiles
-    with Peak(where) as peak:
-        _Side(settings, plan, where).all()
+    with _side(small, plan, where) as side:  # compiles
+        side.all()
+    with Peak(where) as peak, _side(settings, plan, where) as side:
+        side.all()
     return peak.bytes
 
 
@@ -322,8 +288,6 @@ def _agreement(as_found: _Side, fixed: _Side) -> dict[str, Any]:
 
 def table(document: dict[str, Any]) -> Table:
     """The rows as a table for a terminal."""
-    from rich.table import Table
-
     title = f"{document['seeds']} seeds, rank {document['rank']}, dimension {document['dim']}, {document['device']}"
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     drawn.add_column("part", no_wrap=True)

@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -263,24 +264,12 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    fit = outcome.fit
+    values = asdict(outcome)
+    row = {**values.pop("job")._asdict(), **values.pop("fit"), **values}
+    # JSON cannot represent nan and inf of a diverged training
     return {
-        **outcome.job._asdict(),
-        "train_loss": _shown(fit.train_loss),
-        "generalization_loss": _shown(fit.generalization_loss),
-        "fitted": fit.fitted,
-        "epochs": fit.epochs,
-        "guesses": fit.guesses,
-        "seconds": outcome.seconds,
-        "memory_bytes": outcome.memory_bytes,
-        "device": outcome.device,
-        "points": outcome.points,
+        name: str(value) if isinstance(value, float) and not isfinite(value) else value for name, value in row.items()
     }
-
-
-def _shown(value: float) -> float | str:
-    """The value for JSON, which cannot represent nan and inf of a diverged training."""
-    return value if isfinite(value) else str(value)
 
 
 def _job(row: Mapping[str, Any]) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
-from statistics import fmean, quantiles
+from statistics import quantiles
 from typing import Any
 
 from reference_trainer.ssm.problem import Job, Outcome
@@ -132,8 +132,3 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return tuple(ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))  # type: ignore[return-value]
     low, middle, high = quantiles(ordered, n=4, method="inclusive")
     return low, middle, high
-
-
-def mean_memory(outcomes: Sequence[Outcome]) -> float | None:
-    """Mean bytes per job."""
-    return fmean(outcome.memory_bytes for outcome in outcomes) if outcomes else None

@@ -1,1 +1,1 @@
-"""What a sweep runs on, one engine a file: this process, a pool of processes, a cluster."""
+"""The engines of a sweep, one per file: this process, a pool of processes, a Ray cluster."""

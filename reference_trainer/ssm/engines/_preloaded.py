@@ -1,7 +1,7 @@
-"""What the server does once from which workers are forked: imports, and a first kernel, which begins no thread.
+"""Loads libraries and runs a first kernel, once, in the server from which workers are forked.
 
-A worker would need 1.5 s for torch, 0.5 s for Numba and 0.7 s for the types that Numba looks up before its first
-kernel, each of them.
+It saves each worker 1.5 s for torch, 0.5 s for Numba and 0.7 s for the types that Numba looks up before its first
+kernel. No thread is started.
 """
 
 import signal
@@ -9,22 +9,22 @@ import sys
 from contextlib import suppress
 from types import TracebackType
 
-# Ctrl-C is the sweep's own; the server ignores it only after this, and its children take from it what they do.
+# The sweep handles Ctrl-C. The server ignores it only after this line, and its children inherit that.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _but_for_orphans(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Nothing of a process that a sweep had asked for before Ctrl-C ended it: what they were to share is gone.
+def _ignore_orphans(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print no error of a process whose sweep was ended by Ctrl-C, because what they share no longer exists.
 
-    A sweep that is there says itself that its worker died.
+    A running sweep itself reports that its worker died.
     """
     if not issubclass(kind, (OSError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = _but_for_orphans
+sys.excepthook = _ignore_orphans
 
-with suppress(Exception):  # else there is no server to fork from; a worker meets the same error and reports it
+with suppress(Exception):  # else there would be no server to fork from; a worker meets the same error and reports it
     import torch
 
     import reference_trainer.ssm.group_work  # noqa: F401

@@ -1,4 +1,4 @@
-"""This process, one task after another: as found."""
+"""The engine that does one task after another in this process, as found."""
 
 from __future__ import annotations
 
@@ -6,58 +6,42 @@ from collections.abc import Iterable, Iterator
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import EnginePlugin, Failure, Prepare, R, T, Work, attempt, prepared
-from reference_trainer.ssm.placement import Placement, WorkerSlot, find_free_devices
+from reference_trainer.ssm.engine import Engine, EnginePlugin, Failure, Prepare, R, T, Work, accepted, attempt
+from reference_trainer.ssm.placement import Placement, WorkerSlot
 
 
-class Inline:
-    """No workers but the one that asks."""
-
-    workers = 1
-    redone = 0
-    """A worker that dies is the sweep."""
+class Inline(Engine):
+    """An engine whose only worker is this process."""
 
     def __init__(self) -> None:
-        self._place = WorkerSlot("cpu", "cpu")
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """The one device."""
-        return (self._place.name,)
+        self._slot = WorkerSlot("cpu", "cpu")
+        self.device_names = (self._slot.name,)
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Devices of this machine.
+        """Find the devices of this machine.
 
-        :raises TrainerError: none is free, or workers are asked for.
+        :raises TrainerError: none is free, or several workers are requested.
         """
         if workers is not None and workers > 1:
             raise TrainerError(
                 f"--workers {workers} means nothing with engine inline, this process is all there is: "
                 "choose --engine pool, or leave --workers out"
             )
-        return find_free_devices(device, config, workers)
+        return super().find_devices(device, config, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Take the first device.
-
-        :raises TrainerError: the first work on it failed.
-        """
-        self._place = placement.first()[0]
-        prepared(prepare, self._place)
+        """Do the first work on the first device."""
+        self._slot = placement.first()[0]
+        self.device_names = (self._slot.name,)
+        accepted(attempt(prepare, self._slot, ()))
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
-        """In their order."""
+        """Do the tasks in their order."""
         for task in tasks:
-            yield task, attempt(work, task, self._place)
+            yield task, attempt(work, task, self._slot)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there is no other process."""
 
 
-def _open(address: str | None) -> Inline:
-    if address is not None:
-        raise TrainerError("--address is of engine ray: leave it out")
-    return Inline()
-
-
-PLUGIN = EnginePlugin("inline", "this process, one task after another", _open)
+PLUGIN = EnginePlugin("inline", "this process, one task after another", lambda _: Inline())

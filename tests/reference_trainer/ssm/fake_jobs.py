@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NoReturn
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.engine import Learned
@@ -15,6 +16,7 @@ from reference_trainer.ssm.placement import MemoryUse, WorkerSlot
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, Fit, Job, Outcome
 from reference_trainer.ssm.settings import Settings
+from tests.reference_trainer.ssm.fake_ray import FakeRay, Killed
 
 BAD_RANK = 13
 """Of jobs with which something happens."""
@@ -122,53 +124,52 @@ def gone(process: int) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- tasks of an engine
+# ---------------------------------------------------------------- the first work and the tasks of an engine
 
 
-def ready(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """The first work of a worker that has none."""
-    return MemoryUse(1, 1 << 40, 1 << 40)
-
-
-def dead(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """The first work of a worker that does not survive it."""
+def die() -> NoReturn:
+    """Kill the worker."""
+    if isinstance(sys.modules.get("ray"), FakeRay):
+        raise Killed
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
+def ready(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+    return MemoryUse(1, 1 << 40, 1 << 40)
+
+
+def dead(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+    die()
+
+
 def unlucky(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """The first work of a worker that fails."""
     raise RuntimeError("no kernel")
 
 
 def dead_later(folder: Path, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """Only the first process of a worker survives its first work."""
-    if note(folder, "starts", "") > 1:
-        dead(slot)
-    return ready(slot)
+    """Only the first process survives its first work."""
+    return dead(slot) if note(folder, "starts", "") > 1 else ready(slot)
 
 
-def unlucky_later(folder: Path, when: Collection[int], slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """Of all the processes of a worker those of these numbers fail in their first work."""
+def unlucky_later(folder: Path, slot: WorkerSlot, learned: Learned = (), *, when: Collection[int]) -> MemoryUse:
+    """The first work of the processes with these numbers fails."""
     number = note(folder, "starts", "")
     (folder / "prepared").write_text(f"{number not in when}")
-    if number in when:
-        unlucky(slot)
-    return ready(slot)
+    return unlucky(slot) if number in when else ready(slot)
 
 
 def learning(folder: Path, slot: WorkerSlot, learned: Learned) -> MemoryUse:
-    """Notes what was learned before, and learns who it is."""
+    """Note what earlier workers learned, and learn the number of this process."""
     note(folder, "learned", repr(learned))
     return MemoryUse(1, 1 << 40, 1 << 40, os.getpid())
 
 
 def nothing(task: int, slot: WorkerSlot) -> None:
-    """A task without a result."""
+    """Return nothing."""
 
 
 def prepared_only(folder: Path, work: Callable[[int, WorkerSlot], int], task: int, slot: WorkerSlot) -> int:
-    """A task that needs the first work of its process; of one worker."""
     assert (folder / "prepared").read_text() == "True", "the first work of this process failed"
     return work(task, slot)
 
@@ -178,11 +179,11 @@ def squared(task: int, slot: WorkerSlot) -> int:
 
 
 def picky(task: int, slot: WorkerSlot) -> object:
-    """What goes wrong with some tasks, each in its way."""
+    """Fail with some tasks, each in another way."""
     if task == 1:
         raise KeyError("one")
     if task == 2:
-        return lambda: None  # cannot be sent
+        return lambda: None  # cannot be pickled
     if task == 3:
         sys.exit(3)
     if task == 4:
@@ -191,34 +192,29 @@ def picky(task: int, slot: WorkerSlot) -> object:
 
 
 class Unsendable(Exception):  # noqa: N818
-    """Cannot be made again from its arguments."""
+    """An exception that cannot be made again from its arguments."""
 
     def __init__(self, item: int, two: int) -> None:
         super().__init__("unsendable")
 
 
 def dying(folder: Path, task: int, slot: WorkerSlot) -> int:
-    """Task 1 kills the first process that has it, task 2 each."""
+    """Task 1 kills the first worker that has it, task 2 every worker."""
     times = note(folder, str(task), str(os.getpid()))
     if task == 2 or (task == 1 and times == 1):
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
     return task
 
 
-def sharing(task: int, slot: WorkerSlot) -> tuple[int, int]:
-    """Which process it is, and how many share its device."""
-    return os.getpid(), slot.sharing
-
-
-def process(task: int, slot: WorkerSlot) -> tuple[int, str, str, int]:
-    """Which it is, on what, and how many threads it has for itself."""
+def process(task: int, slot: WorkerSlot) -> tuple[int, str, int, str, int]:
+    """The process, its device, how many workers share that, and its threads."""
     import torch
 
-    return os.getpid(), slot.name, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
+    return os.getpid(), slot.name, slot.sharing, os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
 
 
 def meeting(folder: Path, task: int, slot: WorkerSlot) -> bool:
-    """Whether another process has begun such a task before this one gave up, after a minute."""
+    """Whether another process begins such a task within a minute."""
     note(folder, "meeting", str(os.getpid()))
     end = time.monotonic() + 60
     while len(set((folder / "meeting").read_text().split())) < 2:

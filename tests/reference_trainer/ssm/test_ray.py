@@ -20,7 +20,6 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm.engine import Engine, open_engine
-from reference_trainer.ssm.engines import ray as engine_module
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
@@ -36,12 +35,6 @@ def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(TrainerError, match=r"engine ray: Ray is not installed: pip install ray \(or the extra ray"):
         open_engine("ray")
-
-
-@pytest.mark.parametrize(("actors", "share"), [(1, 1.0), (2, 0.5), (3, 0.3333), (7, 0.1428)])
-def test_shares_of_a_gpu_fit_into_it(actors: int, share: float) -> None:
-    assert engine_module._share(actors) == share
-    assert actors * share <= 1
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +74,7 @@ def test_results_and_failures_are_those_of_a_pool(cluster: Any, tmp_path: Path) 
         result = dict(engine.run(partial(fake_jobs.dying, tmp_path), range(5)))
         assert result.pop(2).reason == "2 workers that ran it died: killed, or out of memory"
         assert result == {task: task for task in (0, 1, 3, 4)}
-        [(_, (_, name, threads, torch_threads))] = engine.run(fake_jobs.process, [0])
+        [(_, (_, name, _, threads, torch_threads))] = engine.run(fake_jobs.process, [0])
         assert name.endswith("/cpu")
         assert (threads, torch_threads) == ("1", 1)
         with pytest.raises(TrainerError, match="device cuda: no node of the cluster has a GPU"):
