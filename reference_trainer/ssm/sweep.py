@@ -86,7 +86,7 @@ def sweep(
     if settings.log is not None:
         check_output("--log", settings.log)
     with closing(ResultFile(settings.results, settings, tf32=config.tf32)) as results:
-        running = _Sweep(settings, config, progress or (lambda line: None), work, results)
+        running = _Sweep(settings, config, progress or _ignore, work, results)
         try:
             return running.run()
         except KeyboardInterrupt:
@@ -279,6 +279,10 @@ class _Sweep:
             interrupted=interrupted,
             cells=cells(done),
         )
+
+
+def _ignore(_: str) -> None:
+    """Ignore progress."""
 
 
 def _named(group: Group) -> str:

@@ -65,8 +65,9 @@ class Pool(WorkerEngine["_Process"]):
         self.is_busy = True
         added = len(self.pool)
         for slot in slots:
-            self.pool.append(_Process(slot, prepare, learned))
-            self.pool[-1].open()
+            worker = _Process(slot, prepare, learned)
+            worker.open()
+            self.pool.append(worker)
         memory_use = [worker.memory_use() for worker in self.pool[added:]]
         self.is_busy = False
         return memory_use
@@ -80,6 +81,7 @@ class _Process(Worker):
         self.learned = learned
         self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
+        self._pid: Future[int] | None = None
 
     def open(self) -> None:
         """Start the process.
@@ -98,8 +100,9 @@ class _Process(Worker):
             theirs, self._pipe = context.Pipe(duplex=False)
             with theirs, _environment(ONE_THREAD):
                 self._executor = ProcessPoolExecutor(1, context, _initialize, (theirs,))
-                self._pid = self._executor.submit(os.getpid)
                 self.first_work = self._executor.submit(attempt, self._prepare, self.slot, self.learned)
+            with suppress(BrokenProcessPool):  # the first work tells that the process has died already
+                self._pid = self._executor.submit(os.getpid)
         except (OSError, EOFError) as error:  # too many files or processes, or the server of forks died
             reason = str(error) or type(error).__name__
             raise TrainerError(f"a worker could not be started: {reason}; fewer --workers may do") from None
@@ -115,13 +118,13 @@ class _Process(Worker):
         if self._executor is None:
             return
         if kill:
-            self._pipe.close()  # ends a process that is still starting
-            if self._pid.done() and self._pid.exception() is None:
+            self._pipe.close()  # ends a process that is not stuck in compiled code
+            if self._pid is not None and self._pid.done() and self._pid.exception() is None:
                 with suppress(ProcessLookupError):
                     os.kill(self._pid.result(), signal.SIGKILL)
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._pipe.close()
-        self._executor = None
+        self._executor = self._pid = None
 
 
 @contextmanager
