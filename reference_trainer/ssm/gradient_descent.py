@@ -9,10 +9,10 @@ import torch
 
 from profiler import marks
 from reference_trainer.ssm.draws import initial
-from reference_trainer.ssm.evaluation import evaluate, training_losses
+from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
 from reference_trainer.ssm.fastest import fastest
 from reference_trainer.ssm.forward import LOOP, losses_and_gradient, respond
-from reference_trainer.ssm.problem import Fit, Students, Task
+from reference_trainer.ssm.problem import Fit, Students
 from reference_trainer.ssm.report_log import reported
 
 BETA1: Final = 0.9

@@ -14,7 +14,7 @@ from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome, Task
+from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
 from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
 
@@ -29,6 +29,7 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
 
     from reference_trainer.ssm import gradient_descent, guess_and_check
     from reference_trainer.ssm.data import measure
+    from reference_trainer.ssm.evaluation import Task
 
     where = torch.device(device)
     if any(job[:3] != jobs[0][:3] for job in jobs):

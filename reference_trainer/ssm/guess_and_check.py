@@ -16,10 +16,10 @@ import torch
 
 from profiler import marks
 from reference_trainer.ssm import draws
-from reference_trainer.ssm.evaluation import evaluate, training_losses
+from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
 from reference_trainer.ssm.fastest import fastest
 from reference_trainer.ssm.forward import LOOP, respond
-from reference_trainer.ssm.problem import Fit, Job, Students, Task
+from reference_trainer.ssm.problem import Fit, Job, Students
 from reference_trainer.ssm.report_log import reported
 
 FIRST_BATCH: Final = 64

@@ -1,4 +1,4 @@
-"""The data types of the sweep: jobs, data, students, fits, outcomes and tasks.
+"""The data types of the sweep: jobs, data, students, fits and outcomes.
 
 A teacher is a diagonal linear state-space model of rank r, h_t = A ∘ h_{t-1} + B x_t and y_t = C · h_t. Its impulse
 response is k_t = sum_j C_j A_j^t B_j. It is measured N times: a random sequence of length T is the input, and the
@@ -13,15 +13,11 @@ In all shapes S is the number of students that are worked on together, each with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import torch
-
-    from reference_trainer.ssm.plan import Plan
-    from reference_trainer.ssm.report_log import ReportLog
-    from reference_trainer.ssm.settings import Settings
 
 SEEDS: Final = 1 << 63
 RANKS: Final = 1 << 24
@@ -98,21 +94,3 @@ class Outcome:
     """cpu, cuda:0, ..."""
     points: int = 0
     """Values of sequences that a student processed: passes x N x T. A step of the recorded sweep counts these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Jobs of one rank and dimension whose students are fitted together."""
-
-    jobs: tuple[Job, ...]
-    data: Data
-    """Its S is in the order of the jobs."""
-    settings: Settings
-    plan: Plan
-    device: torch.device
-    log: ReportLog
-
-    def singles(self) -> list[Task]:
-        """A task for each job."""
-        parts = [Data(*(values[row : row + 1] for values in self.data)) for row in range(len(self.jobs))]
-        return [replace(self, jobs=(job,), data=data) for job, data in zip(self.jobs, parts, strict=True)]
