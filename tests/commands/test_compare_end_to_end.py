@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from profiler.__main__ import main
 from profiler.analyse.model import HOST_CATEGORIES
+from profiler.record.launch import last_output_line, record
 from profiler.run.load import load
-from profiler.run.model import Run
+from profiler.run.model import Run, RunSpec
 from profiler.run.tables import CallKind
-from tests.fakes.programs import ROOT, script
+from reference_trainer.report.trainers import LM
+from tests.fakes.programs import ROOT, script, start, until
 
 SIDE_KEYS = {
     "tokens_per_s", "steps", "syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_per_step",
@@ -90,22 +92,13 @@ for chunk in range(8):
 """A trainer that offers fixes: each takes away a sum that a chunk computes, ten times what remains or more."""
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "profiler", "compare", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # no terminal is there to send Ctrl-C to the target as well
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
+def start_compare(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return start("compare", *arguments, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"})
 
 
 def compare(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     """The JSON report and what was printed."""
-    process = start(folder, *arguments, "--out", "out")
+    process = start_compare(folder, *arguments, "--out", "out")
     out, err = process.communicate()
     assert process.returncode == 0, err
     return json.loads((folder / "out" / "compare.json").read_text()), out
@@ -122,9 +115,8 @@ def check_keys(report: dict[str, Any]) -> None:
             assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"
 
 
-@pytest.mark.timeout(900)
-def test_the_bundled_pair(tmp_path: Path) -> None:
-    report, printed = compare(tmp_path, "--pairs", "1", "--seconds", "0.3", "--preset", "tiny", "--device", "host")
+def check_bundled_pair(folder: Path, report: dict[str, Any], *runs_as_found: str) -> None:
+    """Exact counts of the language model as found and fixed, and what its report must name."""
     check_keys(report)
     assert report["comparable"] is True
     assert report["device"] == "host device (CPU)"
@@ -137,8 +129,8 @@ def test_the_bundled_pair(tmp_path: Path) -> None:
     assert 0 < downloads <= 1, "metrics are read every few chunks"
     readings = 1 / 16 + 2 / after["steps"]  # of the metrics: every 16 chunks, and at the end of a run
     assert 1 <= syncs <= 1.001 + readings, "one a chunk, and at most one where the metrics are read"
-    for run in ("01-as-found", "detail-as-found"):
-        syncs, tokens = per_step(load(tmp_path / "out" / run), "syncs")
+    for run in runs_as_found:
+        syncs, tokens = per_step(load(folder / run), "syncs")
         assert len(tokens) > 0
         assert (syncs == 2 * tokens).all(), f"{run}: {syncs} syncs of {tokens} tokens"
     assert report["before"]["syncs_per_step"] > 4000
@@ -148,11 +140,30 @@ def test_the_bundled_pair(tmp_path: Path) -> None:
         assert 0 <= side["loss"] <= 1
         assert side["loss"] + side["accuracy"] == pytest.approx(1)
         assert sum(value for value in side["breakdown"].values() if value is not None) > 0
+    html = (folder / "out" / "compare.html").read_text()
+    assert "stages/decode.py" in html, "the report names the line that syncs"
+    assert not any((folder / "out").rglob("*.new")), "nothing half-written is left"
+
+
+@pytest.mark.usefixtures("importable")
+def test_recorded_runs_of_the_bundled_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One detailed run a side; `test_the_bundled_pair` makes all seven recordings, with programs of their own."""
+    monkeypatch.chdir(tmp_path)
+    for side in LM.pair({"preset": "tiny", "device": "host", "seconds": "0.1"}, 1).programs:
+        info = record(RunSpec(side.argv, tmp_path / side.label, "standard", side.label, 0.02, hooks=False, quiet=True))
+        assert info.exit_code == 0, last_output_line(tmp_path / side.label)
+    assert main(["compare", "as-found", "fixed", "--out", "out"]) == 0
+    check_bundled_pair(tmp_path, json.loads(Path("out/compare.json").read_text()), "as-found")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_bundled_pair(tmp_path: Path) -> None:
+    report, printed = compare(tmp_path, "--pairs", "1", "--seconds", "0.3", "--preset", "tiny", "--device", "host")
+    check_bundled_pair(tmp_path, report, "out/01-as-found", "out/detail-as-found")
     assert report["floor"]["tokens_per_s"] > 0
     assert "fixed runs " in printed
-    html = (tmp_path / "reports" / "runs" / "latest" / "compare.html").read_text()
-    assert "stages/decode.py" in html, "the report names the line that syncs"
-    assert not any((tmp_path / "out").rglob("*.new")), "nothing half-written is left"
+    assert (tmp_path / "reports" / "runs" / "latest").resolve() == tmp_path / "out"
 
 
 @pytest.mark.slow
@@ -236,13 +247,9 @@ def test_a_ladder_of_fixes(tmp_path: Path) -> None:
 def test_ctrl_c_in_the_second_round(tmp_path: Path) -> None:
     script(tmp_path, HANGING, "hanging.py")
     command = f"{sys.executable} hanging.py"
-    process = start(tmp_path, "--before", command, "--after", command, "--pairs", "3", "--out", "out")
+    process = start_compare(tmp_path, "--before", command, "--after", command, "--pairs", "3", "--out", "out")
     log = tmp_path / "out" / "02-after" / "output.log"
-    until = time.monotonic() + 60
-    while not (log.exists() and "hangs" in log.read_text()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, "the second round never began"
-        time.sleep(0.02)
+    until(lambda: process.poll() is not None or (log.exists() and "hangs" in log.read_text()))
     process.send_signal(signal.SIGINT)
     printed, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

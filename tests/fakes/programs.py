@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,15 @@ def command_line(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "profiler", *map(str, arguments)]
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
+def start(*arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """`python -m profiler ...` in a session of its own: no terminal is there to send Ctrl-C to the target as well."""
     return subprocess.Popen(
         command_line(*arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
+        cwd=cwd,
+        env=env,
         start_new_session=True,
         # whoever starts the tests in the background may ignore SIGINT, and so would its children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
