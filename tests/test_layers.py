@@ -123,7 +123,7 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
         ),
         ("reference_trainer__lm__loop", "import profiler", "loop.py:1 imports profiler: reference_trainer may"),
         ("profiler__extra__thing", "", "profiler/extra/thing.py is in no known room"),
-        ("profiler__commands__run", "def f():\n    import psutil", "only profiler.record.collectors may"),
+        ("profiler__commands__run", "def f():\n    import pynvml", "only profiler.record.collectors may"),
         ("profiler__analyse__statistics", "if TYPE_CHECKING:\n    import torch", "imports torch: only"),
         (
             "profiler__report__render__html",

@@ -19,7 +19,34 @@ HIDDEN: Final = "NVML names no process of this program (a container hides them):
 _MHZ: Final = 1e6
 _KIB: Final = 1024
 _PCIE_EVERY: Final = 5  # NVML measures PCIe over 20 ms each time it is asked: two waits a reading
-Row = tuple[int, int, str, float]
+Query = Callable[[Any, Any], Any]
+"""Asks NVML (the module `pynvml`) for a value of the GPU with a handle."""
+
+SAMPLES: Final[Mapping[str, Query]] = {
+    "gpu.util": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    "gpu.memory_used": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "gpu.power": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "gpu.clock_sm": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MHZ,
+    "gpu.clock_memory": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MHZ,
+    "gpu.throttle": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+    "gpu.temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+}
+"""What is sampled of a GPU, in the units of `profiler.core.samples`."""
+PCIE_SAMPLES: Final[Mapping[str, Query]] = {
+    "gpu.pcie_rx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
+    "gpu.pcie_tx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,
+}
+"""What is sampled with every fifth reading only."""
+PROPERTIES: Final[Mapping[str, Query]] = {
+    "name": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "memory_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "compute_capability": lambda nvml, gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+    "clock_sm_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MHZ,
+    "clock_memory_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MHZ,
+}
+"""What does not change during a run."""
 
 
 class NvmlError(Exception):
@@ -53,48 +80,20 @@ class Nvml:
         self.api: Any = pynvml
         self.handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
 
-    def ask(self, query: Callable[[], Any]) -> Any:
+    def ask(self, query: Query, handle: Any) -> Any:
         """The answer to `query`; None where this GPU or driver does not support it."""
         try:
-            return query()
+            return query(self.api, handle)
         except self.api.NVMLError:
             return None
 
-    def queries(self, handle: Any, *, pcie: bool) -> dict[str, Callable[[], float]]:
-        """What to sample of one GPU, in the units of `profiler.core.samples`."""
-        api = self.api
-        queries: dict[str, Callable[[], float]] = {
-            "gpu.util": lambda: api.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
-            "gpu.memory_used": lambda: api.nvmlDeviceGetMemoryInfo(handle).used,
-            "gpu.power": lambda: api.nvmlDeviceGetPowerUsage(handle) / 1000,
-            "gpu.clock_sm": lambda: api.nvmlDeviceGetClockInfo(handle, api.NVML_CLOCK_SM) * _MHZ,
-            "gpu.clock_memory": lambda: api.nvmlDeviceGetClockInfo(handle, api.NVML_CLOCK_MEM) * _MHZ,
-            "gpu.throttle": lambda: api.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-            "gpu.temperature": lambda: api.nvmlDeviceGetTemperature(handle, api.NVML_TEMPERATURE_GPU),
-        }
-        if pcie:
-            received, sent = api.NVML_PCIE_UTIL_RX_BYTES, api.NVML_PCIE_UTIL_TX_BYTES
-            queries["gpu.pcie_rx"] = lambda: api.nvmlDeviceGetPcieThroughput(handle, received) * _KIB
-            queries["gpu.pcie_tx"] = lambda: api.nvmlDeviceGetPcieThroughput(handle, sent) * _KIB
-        return queries
-
     def properties(self, handle: Any) -> dict[str, Any]:
-        """What does not change during a run; None where this GPU or driver does not support it."""
-        api = self.api
-        queries: dict[str, Callable[[], Any]] = {
-            "name": lambda: _text(api.nvmlDeviceGetName(handle)),
-            "memory_bytes": lambda: int(api.nvmlDeviceGetMemoryInfo(handle).total),
-            "driver": lambda: _text(api.nvmlSystemGetDriverVersion()),
-            "compute_capability": lambda: "{}.{}".format(*api.nvmlDeviceGetCudaComputeCapability(handle)),
-            "power_limit_w": lambda: api.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-            "clock_sm_max_hz": lambda: api.nvmlDeviceGetMaxClockInfo(handle, api.NVML_CLOCK_SM) * _MHZ,
-            "clock_memory_max_hz": lambda: api.nvmlDeviceGetMaxClockInfo(handle, api.NVML_CLOCK_MEM) * _MHZ,
-        }
-        return {name: self.ask(query) for name, query in queries.items()}
+        """PROPERTIES of one GPU."""
+        return {name: self.ask(query, handle) for name, query in PROPERTIES.items()}
 
     def processes(self, handle: Any) -> set[int]:
         """The processes that NVML knows to compute on this GPU."""
-        processes = self.ask(lambda: self.api.nvmlDeviceGetComputeRunningProcesses(handle))
+        processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu), handle)
         return {int(process.pid) for process in processes or ()}
 
     def close(self) -> None:
@@ -131,26 +130,21 @@ class GpuCollector:
         return status
 
     def _sample(self) -> int:
-        pcie = self._readings % _PCIE_EVERY == 0
+        """What a GPU or driver does not support is asked once; a lost GPU ends the collector."""
+        api = self._nvml.api
+        queries = {**SAMPLES, **({} if self._readings % _PCIE_EVERY else PCIE_SAMPLES)}
         self._readings += 1
-        rows: list[Row] = []
+        rows: list[tuple[int, int, str, float]] = []
         for index, handle in enumerate(self._nvml.handles):
-            for name, query in self._nvml.queries(handle, pcie=pcie).items():
-                if (index, name) not in self._unsupported:
-                    rows += self._read(index, name, query)
+            for name in [name for name in queries if (index, name) not in self._unsupported]:
+                try:
+                    rows.append((0, index, name, float(queries[name](api, handle))))
+                except api.NVMLError as error:
+                    if getattr(error, "value", None) == api.NVML_ERROR_GPU_IS_LOST:
+                        raise
+                    self._unsupported.add((index, name))
         self._writer.samples(time.monotonic_ns(), rows)
         return len(rows)
-
-    def _read(self, index: int, name: str, query: Callable[[], float]) -> list[Row]:
-        """One value. What a GPU or driver does not support is asked once; a lost GPU ends the collector."""
-        api = self._nvml.api
-        try:
-            return [(0, index, name, float(query()))]
-        except api.NVMLError as error:
-            if getattr(error, "value", None) == api.NVML_ERROR_GPU_IS_LOST:
-                raise
-            self._unsupported.add((index, name))
-            return []
 
 
 class GpuReader:
@@ -185,24 +179,24 @@ class GpuReader:
 
     def driver(self) -> str:
         """Version of the driver."""
-        return _text(self._nvml.api.nvmlSystemGetDriverVersion())
+        return str(PROPERTIES["driver"](self._nvml.api, None))
 
     def close(self) -> None:
         if not self.error:
             self._nvml.close()
 
     def _use(self, index: int) -> GpuUse:
-        nvml, handle = self._nvml, self._nvml.handles[index]
-        queries, properties = nvml.queries(handle, pcie=False), nvml.properties(handle)
-        throttle = nvml.ask(queries["gpu.throttle"])
-        memory_total = properties["memory_bytes"]
+        handle = self._nvml.handles[index]
+        properties = self._nvml.properties(handle)
+        now = {name: self._nvml.ask(query, handle) for name, query in SAMPLES.items()}
+        throttle, memory_total = now["gpu.throttle"], properties["memory_bytes"]
         return GpuUse(
             index=index,
             name=properties["name"] or "GPU",
-            utilization=nvml.ask(queries["gpu.util"]),
-            memory_used=nvml.ask(queries["gpu.memory_used"]),
+            utilization=now["gpu.util"],
+            memory_used=now["gpu.memory_used"],
             memory_total=None if memory_total is None else float(memory_total),
-            power=nvml.ask(queries["gpu.power"]),
+            power=now["gpu.power"],
             power_limit=properties["power_limit_w"],
             throttle=None if throttle is None else throttle_reasons(int(throttle)),
         )
