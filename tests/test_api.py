@@ -87,7 +87,7 @@ def test_importing_the_package_imports_nothing_more() -> None:
     assert {name.partition(".")[0] for name in imported} <= {"profiler", *sys.stdlib_module_names}, imported
 
 
-def test_marks_and_record_are_found_when_they_are_used() -> None:
+def test_marks_and_record_are_imported_at_their_first_use() -> None:
     """Also after parts of the package `profiler.record`, which has the name of the function, have been imported."""
     code = (
         "import profiler, sys; assert 'profiler.marks' not in sys.modules\n"

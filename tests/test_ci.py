@@ -1,4 +1,4 @@
-"""What continuous integration does with tests that fail: a few run once more, and it says which."""
+"""Continuous integration runs a few failed tests once more, and prints which."""
 
 from __future__ import annotations
 

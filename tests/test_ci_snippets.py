@@ -84,7 +84,7 @@ def install_step() -> dict[str, Any]:
 def run_action(
     stub: Mapping[str, str], tmp_path: Path, *, step: Mapping[str, Any] | None = None, **inputs: str
 ) -> subprocess.CompletedProcess[str]:
-    """As a runner does: inputs into the variables that the step names, its script into a file for bash."""
+    """Do what a runner does: put inputs into the variables that the step names, and its script into a file for bash."""
     given = {name: str(about.get("default", "")) for name, about in ACTION["inputs"].items()} | {
         name.replace("_", "-"): value for name, value in inputs.items()
     }
@@ -154,7 +154,7 @@ def test_the_profiler_is_installed_where_there_is_none(stub: dict[str, str], tmp
     assert install_step()["if"] == "${{ inputs.install == 'true' }}"
 
 
-def test_what_the_command_is_asked(stub: dict[str, str], tmp_path: Path) -> None:
+def test_arguments_of_the_command(stub: dict[str, str], tmp_path: Path) -> None:
     done = run_action(
         stub,
         tmp_path,
@@ -209,7 +209,7 @@ def test_a_python_that_is_not_there_is_an_error(stub: dict[str, str], tmp_path: 
     assert (tmp_path / "output").read_text() == "state=ERROR\nexit-code=127\n"
 
 
-def test_a_report_that_says_nonsense_is_an_error(stub: dict[str, str], tmp_path: Path) -> None:
+def test_a_report_with_an_unknown_state_is_an_error(stub: dict[str, str], tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python"
     python.write_text(STUB.replace('"PASS"', '"PASS\\nexit-code=0"'))
     run_action(stub, tmp_path, command="python train.py")
@@ -253,7 +253,7 @@ def test_the_script_of_gitlab(stub: dict[str, str], tmp_path: Path, job: str, co
 
 
 @pytest.mark.parametrize("job", [name for name in GITLAB if not name.startswith(".")])
-def test_what_gitlab_keeps(job: str) -> None:
+def test_artifacts_of_gitlab(job: str) -> None:
     artifacts = GITLAB[job]["artifacts"]
     assert artifacts["when"] == "always"
     reports = artifacts["reports"]
@@ -275,7 +275,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_examples_of_the_page_are_what_they_say() -> None:
+def test_examples_of_the_page_are_valid() -> None:
     examples = [yaml.safe_load(text) for text in blocks("yaml")]
     workflows = [one for one in examples if isinstance(one, dict)]
     assert workflows

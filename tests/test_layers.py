@@ -44,7 +44,7 @@ NAMES_OF_TRAINERS = re.compile(
 
 
 def test_the_profiler_names_no_trainer() -> None:
-    """What only the bundled trainers need lives with them and enters the profiler through entry points."""
+    """Code that only the bundled trainers need lives with them and enters the profiler through entry points."""
     lines = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted((ROOT / "profiler").rglob("*.py"))
@@ -80,7 +80,7 @@ def faults_of(tmp_path: Path, **files: str) -> list[str]:
         ("reference_trainer__lm__loop", "import torch\nimport numba\nfrom profiler import marks"),
     ],
 )
-def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
+def test_allowed_imports(tmp_path: Path, module: str, source: str) -> None:
     assert faults_of(tmp_path, **{module: source, "profiler__marks": ""}) == []
 
 
@@ -138,14 +138,14 @@ def test_what_is_allowed(tmp_path: Path, module: str, source: str) -> None:
         ("profiler__commands__run", "if x:\n    import numpy as np", "imports numpy at its top"),
     ],
 )
-def test_what_is_found(tmp_path: Path, module: str, source: str, expected: str) -> None:
+def test_faults(tmp_path: Path, module: str, source: str, expected: str) -> None:
     others = {"profiler__run__store": "", "profiler__analyse__statistics": "", "profiler__run__tables": ""}
     faults = faults_of(tmp_path, **{**others, module: source})
     assert len(faults) == 1, faults
     assert expected in faults[0]
 
 
-def test_cycles_are_found(tmp_path: Path) -> None:
+def test_cycles(tmp_path: Path) -> None:
     faults = faults_of(
         tmp_path,
         profiler__run__a="from profiler.run import b",

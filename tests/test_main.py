@@ -47,7 +47,7 @@ def test_usage_errors_exit_with_2(argv: list[str], capsys: pytest.CaptureFixture
     ("argv", "said"),
     [([], "diagnose-tokenization"), (["diagnose", "x", "--bogus"], "usage: python -m profiler diagnose [-h] RUN")],
 )
-def test_usage_is_that_of_what_was_asked(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_of_the_command(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         edge.main(argv)
     assert said in capsys.readouterr().err
@@ -117,8 +117,8 @@ def test_an_unknown_program_leaves_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path: Path) -> None:
-    """As of a terminal that was closed, or a log on a full disk."""
+def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> None:
+    """A terminal may have been closed, or a log may be on a full disk."""
     command = command_line("run", "--out", f"{tmp_path}/run", "--", "no-such-program")
     with open("/dev/full", "w") as full:
         assert subprocess.run(command, cwd=ROOT, stderr=full, check=False).returncode == 2

@@ -23,7 +23,7 @@ from tests.run.test_store import info
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of a run to which nothing is written yet."""
+    """The directory of a run to which nothing is written yet."""
     store.create(tmp_path / "run")
     store.write_manifest(tmp_path / "run", info(state="complete"))
     return tmp_path / "run"
@@ -48,7 +48,7 @@ def record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 def run_python(run: Path, *arguments: str | Path, level: str = "light") -> str:
-    """What a Python that records into `run` printed as errors; it must end well."""
+    """Run a Python that records into `run`, and return its standard error; it must exit with 0."""
     environment = {**os.environ, tables.ENV_RUN: str(run), tables.ENV_LEVEL: level, "PYTHONPATH": str(ROOT)}
     done = finished([sys.executable, *arguments], env=environment)
     assert done.returncode == 0, done.stderr
@@ -163,7 +163,7 @@ def test_regions_nest(record: Callable[..., Any]) -> None:
     assert outer["end"] <= run.steps["end"][0]
 
 
-def test_what_was_worked_for_another_process_is_written_at_once(record: Callable[..., Any]) -> None:
+def test_counts_of_work_for_another_process_are_written_at_once(record: Callable[..., Any]) -> None:
     loaded = record("light")
     marks.worked()
     marks.open_step()
@@ -241,7 +241,7 @@ def test_light_records_no_region(record: Callable[..., Any]) -> None:
     assert (len(run.regions), len(run.steps)) == (0, 1)
 
 
-def test_what_a_program_says_of_itself_adds_up(record: Callable[..., Any]) -> None:
+def test_facts_of_a_program_add_up(record: Callable[..., Any]) -> None:
     loaded = record("light")
     marks.describe(device="host", preset="tiny")
     marks.describe(preset="small", corpus="ü")
@@ -262,7 +262,7 @@ def test_raw_records_are_taken_whole(record: Callable[..., Any], count: int) -> 
     assert {run.names[number] for number in np.unique(run.activities["name"])} == {"kernel"}
 
 
-def test_a_device_is_asked_at_every_boundary(record: Callable[..., Any]) -> None:
+def test_callbacks_of_steps_run_at_every_boundary(record: Callable[..., Any]) -> None:
     loaded = record("light")
     asked: list[int] = []
     marks.recorder().on_step.append(lambda: (asked.append(1), marks.count("launches", len(asked))))

@@ -65,7 +65,7 @@ def test_names_are_pinned(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PLUGINS)
-def test_package_says_what_its_plugins_are(package: str) -> None:
+def test_packages_of_plugins_have_a_docstring(package: str) -> None:
     assert (importlib.import_module(package).__doc__ or "").strip(), f"{package} has no docstring"
 
 

@@ -93,12 +93,12 @@ def test_nothing_of_one_machine_in_tracked_files() -> None:
 @pytest.mark.parametrize(
     "line", ["cd /work/main", "'/root/.cache'", "/home/anna/x", "https://pypi.org/simple", "10.0.0.3"]
 )
-def test_what_counts_as_of_one_machine(line: str) -> None:
+def test_texts_of_one_machine(line: str) -> None:
     assert OF_ONE_MACHINE.search(line)
 
 
 @pytest.mark.parametrize("line", ["reports/work/x", "version 10.2.1", "/home/someone/.cache", "the root/ folder"])
-def test_what_does_not(line: str) -> None:
+def test_texts_of_no_machine(line: str) -> None:
     assert not OF_ONE_MACHINE.search(line)
 
 
@@ -144,7 +144,7 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 
 
 ENDED = (128 + signal.SIGPIPE, 128 + signal.SIGTERM)
-"""As shells say that a signal ended a program."""
+"""Exit codes of shells for a program that a signal ended."""
 
 
 def test_documented_exit_codes_are_those_of_the_program() -> None:

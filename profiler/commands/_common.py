@@ -1,4 +1,4 @@
-"""What several commands share: where runs go, arguments in seconds, and paths as they are shown."""
+"""Shared by several commands: the folder of runs, and arguments in seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 RUNS: Final = Path("reports/runs")
-"""Where runs go when no --out is given."""
+"""The folder of runs when no --out is given."""
 
 
 def seconds(minimum: float = 0.0) -> Callable[[str], float]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from profiler.run.model import Run
 
 _MAX_PROCESSES: Final = 12
-"""Of a job that are listed."""
+"""Processes of a job that are listed."""
 
 
 class AttachCommand:
@@ -48,7 +48,7 @@ class AttachCommand:
 
 
 def _print(run: Run, analysis: Analysis) -> None:
-    """What the job does, what could not be recorded, its processes, and where the run is."""
+    """Print what the job does, what could not be recorded, its processes, and the run directory."""
     from rich.console import Console
     from rich.text import Text
 

@@ -78,7 +78,7 @@ def _options_by_name(known: Mapping[str, Trainer]) -> dict[str, dict[str, Traine
 
 
 def _option_help(options: Mapping[str, TrainerOption]) -> str:
-    """What an option means to each trainer that understands it, with its defaults."""
+    """Describe an option for each trainer that understands it, with its defaults."""
     parts = []
     for trainer, option in options.items():
         default = f", default: {option.default}" if option.default else ""
@@ -147,7 +147,7 @@ def _command(label: str, text: str) -> SideCommand:
 
 
 def _too_early(experiment: Experiment, recorded: Recorded, out: Path) -> ProfilerError:
-    """What an interruption left, and how two of the runs can still be compared."""
+    """Name the runs that an interruption left, and the command that still compares two of them."""
     light = [path for program in experiment.programs for path in recorded.light.get(program.label, ())]
     text = f"interrupted before a {experiment.round_name} was complete; "
     if len(light) < 2:
@@ -158,7 +158,7 @@ def _too_early(experiment: Experiment, recorded: Recorded, out: Path) -> Profile
 
 
 def _output_directory(args: argparse.Namespace) -> Path:
-    """Where runs and report go; it is created with the first of them, so that a refusal leaves nothing."""
+    """Choose the directory of runs and report. Only the first run creates it, so that a refusal leaves nothing."""
     from profiler.core.directories import refusal
     from profiler.run.store import default_directory
     from profiler.run.tables import MANIFEST

@@ -1,1 +1,1 @@
-"""What every package may use: errors, units, plug-ins, /proc, atomic files. Imports nothing else of the project."""
+"""Basics for every package: errors, units, plug-ins, /proc, atomic files. Nothing here imports another package of ours."""

@@ -17,7 +17,7 @@ from typing import IO, Final
 from profiler.core.errors import ProfilerError
 
 _HEAD_BYTES: Final = 4096
-"""Of a file, by which its kind is recognised before a line is appended."""
+"""The first bytes of a file, by which its kind is recognised before a line is appended."""
 
 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:

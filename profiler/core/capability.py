@@ -1,4 +1,4 @@
-"""What can be measured on this machine: the answers of the doctor's checks."""
+"""The answers of the doctor's checks: whether something can be measured on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live view shows: one moment of a running program as plain values. `record.live` reads them.
+"""One moment of a running program as plain values, for the live view. `record.live` reads them.
 
 Shares are of 1 (a thread's CPU: of one core), times are seconds, sizes bytes. What is None was not measured;
 `Snapshot.unknown` has the reasons by the name of the field.
@@ -33,7 +33,7 @@ class ThreadUse:
     pid: int
     tid: int
     name: str
-    """As the operating system has it."""
+    """The operating system's name of it."""
     state: str
     """R running, S sleeping, D waiting for a disk, ..., at the moment of reading."""
     cpu: float | None
@@ -73,7 +73,7 @@ class GpuUse:
     throttle: tuple[str, ...] | None
 
     def figures(self) -> dict[str, object]:
-        """What the driver may refuse to tell, by what it is called."""
+        """Values that the driver may refuse to give, by their names."""
         return {
             "utilisation": self.utilization,
             "memory": self.memory_used,
@@ -87,7 +87,7 @@ class StepUse:
     """Steps of the last seconds."""
 
     step: StepDefinition
-    """What is counted as a step."""
+    """The definition of a step."""
     count: int
     """Steps that ended within the window."""
     window: float
@@ -99,7 +99,7 @@ class StepUse:
     counters: Mapping[str, float] = field(default_factory=dict)
     """Per step: syncs, would_sync, h2d, ..."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Of those steps' time, the share that their thread spent in data, checkpoint, ..., as it was recorded."""
+    """The recorded share of those steps' time that their thread spent in data, checkpoint, ..."""
     pid: int = 0
     tid: int = 0
     """Who closed the last step."""
@@ -108,7 +108,7 @@ class StepUse:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is looked at."""
+    """The program that is watched."""
 
     pid: int
     program: str
@@ -130,7 +130,7 @@ class Snapshot:
     interval: float | None
     """Seconds between the two readings behind every rate of CPU; None at the first."""
     cores: float
-    """That the program may use."""
+    """Cores that the program may use."""
     cpu: float | None
     """Cores, of the whole tree."""
     rss: int

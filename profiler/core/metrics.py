@@ -25,7 +25,7 @@ class Metric:
 
     name: str
     label: str
-    """How a row of a table is titled."""
+    """The title of a row in a table."""
     unit: str
     better: Literal["higher", "lower", ""] = ""
     """Empty: neither direction is better by itself."""
@@ -42,7 +42,7 @@ class Counter:
     name: str
     singular: str
     plural: str
-    """Of an amount in bytes or ns, `singular` names what it is an amount of, and `plural` the amount itself."""
+    """For an amount in bytes or ns, `singular` names the thing that is measured, and `plural` the amount itself."""
     label: str
     """The title of the row with the mean per step."""
     needs_device: bool = False
@@ -56,7 +56,7 @@ class Counter:
         return counter_unit(self.name)
 
     def noun(self, amount: float = 2.0) -> str:
-        """What is counted, in the singular or plural that `amount` asks for."""
+        """The name of the events in the singular or plural that `amount` requires."""
         return self.singular if self.unit or math.isclose(abs(amount), 1) else self.plural
 
 

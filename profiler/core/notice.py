@@ -14,4 +14,4 @@ class Notice:
     code: str
     """Stable identifier in kebab case, such as `few-steps` or `trace-not-recorded`."""
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What the sentence mentions: numbers in base units, names, sites."""
+    """Values that the sentence mentions: numbers in base units, names, sites."""

@@ -60,7 +60,7 @@ class ThreadTimes(NamedTuple):
 
     cpu_ns: int
     wait_ns: int
-    """In which the thread could have run and waited for a core."""
+    """Time in which the thread could have run and waited for a core."""
 
 
 class CpuTimes(NamedTuple):

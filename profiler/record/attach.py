@@ -26,7 +26,7 @@ ATTACHED: Final = "attached"
 LEVEL: Final = "standard"
 _WAKE_S: Final = 0.1
 _MAX_WORD: Final = 40
-"""Characters of a word of a command line that are shown: some contain whole settings as JSON."""
+"""Number of characters shown of a word of a command line: some words contain whole settings as JSON."""
 _MAX_COMMAND: Final = 120
 _RANK_VARIABLES: Final = ("RANK", "LOCAL_RANK")
 
@@ -44,7 +44,7 @@ def check_attachable(pid: int) -> None:
 
 
 def attach_spec(pid: int, out: Path) -> RunSpec:
-    """What to record of `pid`, into `out`."""
+    """Specify the recording of `pid` into `out`."""
     argv = read_arguments(pid) or (f"process-{pid}",)
     label = f"{store.program_name(argv)} ({pid})"
     return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False)
@@ -124,7 +124,7 @@ class JobMembers:
 
 
 def rank(pid: int) -> int | None:
-    """Of a process of a distributed job, from its environment; None where there is none, or it cannot be read."""
+    """Return the rank of a process of a distributed job, from its environment; None where it has or shows none."""
     environment = read_environment(pid)
     return next((int(text) for name in _RANK_VARIABLES if (text := environment.get(name, "")).isdecimal()), None)
 

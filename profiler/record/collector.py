@@ -17,11 +17,11 @@ from profiler.run.store import RunWriter
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a collector needs once the target has started."""
+    """The run and the process that a collector records."""
 
     spec: RunSpec
     pid: int
-    """Of the target."""
+    """PID of the target."""
     writer: RunWriter
 
 
@@ -75,7 +75,7 @@ class CollectorSet:
                 self._ready.append(collector)
 
     def describe(self) -> dict[str, Any]:
-        """What is measured before the target starts: fields of RunInfo."""
+        """Collect fields of RunInfo before the target starts."""
         fields: dict[str, Any] = {"collectors": tuple(self.statuses)}
         for collector in list(self._ready):
             try:

@@ -1,4 +1,4 @@
-"""What can be measured on this machine: finds the checks and runs all of them at once, each within its time."""
+"""Finds out what can be measured on this machine: runs all checks at once, each within its time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE: Final = "profiler.record.checks"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is examined."""
+    """The Python and the folder that the checks examine."""
 
     python: str
     """The interpreter that trains."""
@@ -34,7 +34,7 @@ class Check:
 
     name: str
     title: str
-    """What is measured, as the table shows it."""
+    """Name of the measurement in the table."""
     order: int
     """In the table."""
     needed: bool

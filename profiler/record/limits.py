@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory, by the kernel's control groups (version 2 and 1)."""
+"""Reads how many cores and how much memory this process may use, from the kernel's control groups (versions 1, 2)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | No
 
 
 def governor() -> str:
-    """How the kernel sets the CPU's frequency, such as `performance` or `powersave`; '' where it does not tell."""
+    """Return how the kernel sets the CPU's frequency, such as `performance`; '' where it does not show it."""
     return _text(_GOVERNOR)
 
 

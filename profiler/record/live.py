@@ -38,9 +38,9 @@ from profiler.run import store, tables
 from profiler.run.model import RunInfo
 
 _MAX_THREADS: Final = 1024
-"""Read of one process: about 20 µs each."""
+"""Threads that are read of one process: each takes about 20 µs."""
 _LOADER: Final = "pt_data_worker"
-"""What torch (2.6 and later) names the main thread of a loader's worker."""
+"""Name that torch (2.6 and later) gives the main thread of a loader's worker."""
 NOT_OURS: Final = "not recorded by us"
 
 
@@ -79,7 +79,7 @@ def _process(pid: int, proc: Folder) -> Watched:
 
 
 def _newest_run(proc: Folder) -> Watched:
-    """Of the runs that some process of this machine is recorded into."""
+    """Find the newest run into which some process of this machine is recorded."""
     running: list[tuple[RunInfo, Path]] = []
     for run in {run for pid in pids(proc) if (run := run_directory(pid, proc))}:
         with suppress(ProfilerError):

@@ -1,4 +1,4 @@
-"""How fast a run that is being recorded steps: the tails of its tables, read as they grow."""
+"""Computes how fast a run that is being recorded steps, from the ends of its growing tables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Source:
             name: GrowingTable(folder / f"{name}.bin", name) for name in ("steps", "boundaries", "values", "regions")
         }
         self._boundaries = {kind: np.empty(0, dtype_of("boundaries")) for kind in BoundaryKind}
-        """Kept by kind: a long evaluation, which asks only loaders, must not push out the optimizer's steps."""
+        """Boundaries by kind: a long evaluation, which asks only loaders, must not push out the optimizer's steps."""
         self._names = _Names(folder / tables.NAMES)
 
     @property
@@ -87,7 +87,7 @@ class _Source:
                 self._boundaries[kind] = np.concatenate([earlier, rows[rows["kind"] == kind]])[-_MAX_ROWS:]
 
     def step_ends(self) -> tuple[StepDefinition | None, list[int], int]:
-        """What a step is here, when steps ended (ascending ns), and the thread that closed the last one."""
+        """Return the definition of a step, when steps ended (ascending ns), and the thread that closed the last one."""
         if len(self.marked):
             times = [int(self.marked["begin"][0]), *self.marked["end"].tolist()]
             return StepDefinition(StepKind.MARKED), times, int(self.marked["tid"][-1])
@@ -102,7 +102,7 @@ class _Source:
         return int(self.marked["tokens"][(self.marked["end"] > first) & (self.marked["end"] <= last)].sum())
 
     def counters(self, first: int, last: int) -> dict[str, float]:
-        """What was counted in (first, last]."""
+        """Sum the counters over (first, last]."""
         rows = self._tables["values"].rows
         rows = rows[(rows["kind"] == ValueKind.COUNTER) & (rows["time"] > first) & (rows["time"] <= last)]
         totals: defaultdict[str, float] = defaultdict(float)

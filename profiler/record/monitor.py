@@ -54,7 +54,7 @@ def watch(live: LiveProgram, interval: float, console: Console, draw: Callable[[
 
 
 def describe_end(watched: Watched) -> str:
-    """How the program ended, in a line: of a run from its manifest, once the recorder has closed it."""
+    """Describe in a line how the program ended; the end of a run is read from its manifest once that is closed."""
     if not watched.run:
         return f"{watched.program} (pid {watched.pid}) has ended"
     until = time.monotonic() + _CLOSING_S

@@ -24,9 +24,9 @@ STEPS_FILES: Final = ("source-*/steps.bin", "source-*/boundaries.bin")
 _BAD_INPUT: Final = 2
 """Exit code of a program of ours that refuses its options."""
 _ERROR_PREFIX: Final = "error: "
-"""Of the line with which a program of ours reports an error."""
+"""The line with which a program of ours reports an error begins so."""
 _SEED: Final = 1
-"""Of the orders of shuffled rounds."""
+"""Seed of the orders of shuffled rounds."""
 
 
 # ---------------------------------------------------------------- what is recorded
@@ -39,9 +39,9 @@ class SideCommand:
     label: str
     argv: tuple[str, ...]
     warmup: tuple[str, ...] = ()
-    """What to start once before anything is measured; empty: `argv`."""
+    """The command to start once before anything is measured; empty: `argv`."""
     folder: str = ""
-    """What the names of its runs' directories end with; empty: the label."""
+    """The names of its run directories end with this; empty: with the label."""
     ours: bool = False
     """A program of this project. When it refuses its options in the warm-up, its message becomes the error."""
     hooks: bool = True
@@ -56,7 +56,7 @@ class SideCommand:
 
 
 Kind = Literal["warmup", "light", "again", "detail", "floor"]
-"""Of a recording; `again` is the second run of a program in a round."""
+"""Kind of a recording; `again` is the second run of a program in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def shuffled_schedule(
     detailed: Container[str],
     twice: str = "",
 ) -> Iterator[Task]:
-    """As `schedule`, for many programs: each round is in an order of its own, so that neighbours change.
+    """Schedule many programs: each round is in an order of its own, so that neighbours change.
 
     The orders are the same every time. Programs without a warm-up come with compiled kernels from the chunks that they
     do before they measure.
@@ -279,7 +279,7 @@ def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:
-    """How often each program will run, and what makes that shorter."""
+    """Describe how often each program will run, and which option makes that shorter."""
     kinds = Counter(_PROGRESS_LABELS[task.kind] for task in tasks)
     counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     hint = "; --pairs makes it shorter, with wider intervals" if any(task.round > 1 for task in tasks) else ""

@@ -27,7 +27,7 @@ from profiler.run.model import RunSpec
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _VARIABLES: Final = (tables.ENV_RUN, tables.ENV_LEVEL, tables.ENV_RECORDER, tables.ENV_HOOKS, "PYTHONPATH")
-"""What `record` sets in the environment, for the processes that the program starts meanwhile."""
+"""Variables that `record` sets for the processes that the program starts meanwhile."""
 # It leaves the tree of our processes, which is sampled. Our package is named by its file, because the program's
 # folder, or its environment, may have another of the name.
 _SIDECAR: Final = """
@@ -155,7 +155,7 @@ class Recording:
 
 
 def _state(kind: type[BaseException] | None, value: BaseException | None) -> str:
-    """How the block ended: a state of the manifest."""
+    """Return how the block ended, as a state of the manifest."""
     if kind is None or (isinstance(value, SystemExit) and value.code in {None, 0}):
         return "complete"
     return "interrupted" if issubclass(kind, KeyboardInterrupt) else "failed"

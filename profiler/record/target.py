@@ -86,7 +86,7 @@ class Target:
         self._signals: list[signal.Signals] = [signal.SIGTERM, signal.SIGKILL]
         self._escalate_at: float | None = None
         self.stopped = False
-        """By a signal that we forwarded, or by the timeout."""
+        """A signal that we forwarded, or the timeout, stopped it."""
         self.enough = False
         """It was stopped because enough of it was recorded, and for no other reason."""
 

@@ -1,4 +1,4 @@
-"""What a trainer offers to `compare`, which runs it in several variants when it is given neither runs nor commands.
+"""The interface of trainers that `compare` runs in several variants when it is given neither runs nor commands.
 
 Trainers come from the entry-point group `training_profiler.trainers`.
 """
@@ -49,12 +49,12 @@ class Trainer(Protocol):
     name: str
     description: str
     module: str
-    """What `python -m` runs."""
+    """The module that `python -m` runs."""
     is_default: bool
     marks_everything: bool
     """Its own marks record all that hooks would: hooks are not installed in its processes."""
     options: Mapping[str, TrainerOption]
-    """By name, without dashes."""
+    """Options by name, without dashes."""
 
     def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
         """The trainer before and after its fixes."""

@@ -1,4 +1,4 @@
-"""What tests of `check` have in common: a trainer of the standard library alone, and a folder to check it in."""
+"""Tests of `check` share these: a trainer of the standard library alone, and a folder to check it in."""
 
 from __future__ import annotations
 

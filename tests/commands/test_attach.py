@@ -18,7 +18,7 @@ def waiting() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
-def test_no_permission_says_what_to_do_and_leaves_a_run(
+def test_a_missing_permission_is_explained_and_leaves_a_run(
     tmp_path: Path,
     waiting: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
@@ -40,7 +40,7 @@ def test_no_permission_says_what_to_do_and_leaves_a_run(
 
 
 @pytest.mark.parametrize("words", [["0"], ["x"], ["1", "--seconds", "0"], ["1", "--seconds", "nan"]])
-def test_bad_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["attach", *words])
     assert ended.value.code == Exit.USAGE

@@ -133,7 +133,7 @@ def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, numb
     assert check_report()["state"] == "INCONCLUSIVE"
 
 
-def test_an_interrupt_before_anything_was_measured_says_nothing_of_counters(here: Path) -> None:
+def test_an_interrupt_before_anything_was_measured_reports_no_counters(here: Path) -> None:
     process = started("--before", train_command(), "--after", train_command(), "--limit", "syncs=1", "--out", "out")
     until_it_says(process, "round 1")
     process.send_signal(signal.SIGINT)

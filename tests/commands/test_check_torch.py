@@ -85,7 +85,7 @@ def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
 
 @pytest.mark.slow
 def test_a_revision_that_imports_the_working_tree_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an installation that points into the checkout does: both sides would run the same code."""
+    """An installation that points into the checkout does so: both sides would run the same code."""
     (here / "package").mkdir()
     (here / "package" / "shared.py").write_text("")
     (here / "train.py").write_text(f"import sys\nsys.path.insert(0, {str(here / 'package')!r})\nimport shared\n{TRAIN}")

@@ -140,7 +140,7 @@ def ladder(monkeypatch: pytest.MonkeyPatch, fake: FakeRecord) -> FakeRecord:
 
 FACTS = {"device": "host", "step": "chunk"}
 PROGRAMS = 13
-"""Of the made-up list: sets of fixes and chunk sizes that differ."""
+"""Number of different sets of fixes and chunk sizes in the made-up list."""
 
 
 def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:

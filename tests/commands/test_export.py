@@ -70,7 +70,7 @@ def test_standard_output_and_threads(run: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "mine;thread 9;other (t.py:2) 2\n"
 
 
-def test_the_operators_of_a_trace_are_in_it_and_what_is_left_out_is_said(
+def test_operators_are_exported_and_omissions_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out = traced(tmp_path, *EVENTS, *NESTED), tmp_path / "t.json"
@@ -97,7 +97,7 @@ def test_the_operators_of_a_trace_are_in_it_and_what_is_left_out_is_said(
     assert out.read_text().count('"cat":"operator"') == 0
 
 
-def test_only_the_traces_of_the_processes_that_are_asked_for(
+def test_only_traces_of_the_requested_processes_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out = traced(tmp_path, *EVENTS, *NESTED), tmp_path / "t.json"

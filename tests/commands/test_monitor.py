@@ -20,7 +20,7 @@ from profiler.run.model import RunInfo
 from tests.fakes.programs import ROOT
 
 SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
-"""How a terminal is told to show another screen, and the one before."""
+"""Sequences that switch a terminal to another screen, and back."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_bad_intervals(arguments: list[str], capsys: pytest.CaptureFixture[str])
     assert "is not a number of seconds from 0.1" in capsys.readouterr().err
 
 
-def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_that_do_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["monitor", str(2**22 + 1)]) == 2
     assert capsys.readouterr().err == f"error: there is no process {2**22 + 1}\n"
 
@@ -81,7 +81,7 @@ def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["q", "ctrl-c", "end"])
-def test_the_live_screen_is_left_as_it_was_found(target: subprocess.Popen[str], way: str) -> None:
+def test_the_terminal_is_restored_after_the_live_screen(target: subprocess.Popen[str], way: str) -> None:
     master, slave = os.openpty()
     before = termios.tcgetattr(slave)
     monitor = subprocess.Popen(

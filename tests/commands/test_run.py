@@ -114,7 +114,7 @@ def test_an_analysis_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert "the analysis failed: ValueError: [bold]no" in capsys.readouterr().err
 
 
-def test_a_program_without_python_is_not_told_of_options_of_python(tmp_path: Path) -> None:
+def test_a_program_without_python_gets_no_advice_about_python(tmp_path: Path) -> None:
     done = run(tmp_path, "--out", "it's one", "--", "true")
     assert "no Python was seen in it" in done.stderr
     assert "python -I" not in done.stderr

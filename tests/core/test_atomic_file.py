@@ -104,7 +104,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ("fsync", OSError(5, "Input/output error"), "Input/output error"),
     ],
 )
-def test_what_was_written_in_part_is_taken_back(
+def test_a_partial_write_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, ending: BaseException, message: str
 ) -> None:
     file, whole = tmp_path / "list", os.write

@@ -1,4 +1,4 @@
-"""What is in the way of a run is named, with a directory that is free; what cannot be seen is left to the system."""
+"""A refusal names what is in the way of a run, and a free directory; unreadable ones are left to the system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_nothing_in_the_way(tmp_path: Path) -> None:
         assert refusal(tmp_path / name, "run.json") == ""
 
 
-def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
+def test_obstacles_are_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "b.txt").touch()
@@ -30,7 +30,7 @@ def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "free"), [("run", "run-3"), (".", "../here-2"), ("./run/", "run-3")])
-def test_a_free_one_is_told_as_the_path_was(
+def test_the_free_directory_is_relative_if_the_path_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, free: str
 ) -> None:
     here = tmp_path / "here"

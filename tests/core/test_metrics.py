@@ -48,7 +48,7 @@ def test_counters() -> None:
     )
 
 
-def test_intervals_that_say_nothing() -> None:
+def test_intervals_without_information() -> None:
     assert metrics.is_constant("syncs_per_step", 100.0, 101.9)
     assert not metrics.is_constant("syncs_per_step", 100.0, 103.0)
     assert not metrics.is_constant("step_time", 1.0, 1.01)

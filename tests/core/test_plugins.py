@@ -144,7 +144,7 @@ def test_without_a_checkout_no_pyproject_is_used(
     entry_points.cache_clear()
 
 
-def test_all_entry_points_of_the_checkout_are_found() -> None:
+def test_entry_points_of_the_checkout_are_read_as_by_a_toml_parser() -> None:
     """The fast reader of pyproject.toml agrees with a TOML parser."""
     text = (Path(plugins.__file__).parents[2] / "pyproject.toml").read_text()
     for group, table in tomllib.loads(text)["project"]["entry-points"].items():

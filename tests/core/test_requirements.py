@@ -1,4 +1,4 @@
-"""What is said where the profiler's own packages are missing: by name, and by a Python that has none of them."""
+"""Errors name the packages of the profiler that are missing, also in a Python that has none of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_module_that_is_not_a_requirement_is_an_internal_error(capsys: pytest.
     assert capsys.readouterr().err.startswith("internal error: ModuleNotFoundError")
 
 
-def test_a_python_without_packages_says_so_in_a_line_and_starts_nothing() -> None:
+def test_a_python_without_packages_prints_one_line_and_starts_nothing() -> None:
     words = ["run", "--", sys.executable, "-c", "print('started')"]
     done = subprocess.run([*BARE, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == Exit.USAGE

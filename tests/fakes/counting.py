@@ -1,4 +1,4 @@
-"""What processes counted, made up: short ways of writing `Counted`."""
+"""Made-up counts of processes: short ways of writing `Counted`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def gpu(utilization: float | None, **more: Any) -> GpuUse:
 def snapshot(
     *, cpu: float | None = 0.98, state: str = "R", delayed: float = 0.0, workers: tuple[float, ...] = (), **more: Any
 ) -> Snapshot:
-    """Of a program whose main thread uses `cpu` of a core, and each of its workers so many cores."""
+    """A snapshot of a program whose main thread uses `cpu` of a core, and each of its workers so many cores."""
     processes = [ProcessUse(10, 1, "python", state, cpu, 10**9, 2)]
     processes += [
         ProcessUse(20 + i, 10, "pt_data_worker", "R", used, 10**8, 1, WORKER) for i, used in enumerate(workers)

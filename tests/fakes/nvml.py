@@ -7,7 +7,7 @@ from typing import Any
 
 
 class NVMLError(Exception):
-    """As nvidia-ml-py raises it: with the number of the error as value."""
+    """Has the number of the error as its value, as the exception of nvidia-ml-py has."""
 
     def __init__(self, value: int, text: str = "") -> None:
         super().__init__(text)

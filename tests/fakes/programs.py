@@ -85,7 +85,7 @@ def read_rounds(process: subprocess.Popen[str], rounds: int) -> None:
 
 
 def until(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `what` says as soon as it says something."""
+    """Wait until `what` returns something, and return that."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if said := what():
@@ -105,7 +105,7 @@ def gone(pid: int, seconds: float = 60) -> bool:
 
 
 def damage(run: Run) -> list[Notice]:
-    """What is damaged or missing in the run of a program that ended soon: of that there need not be a stack sample."""
+    """The problems of the run of a program that ended soon; it need not have a stack sample."""
     return [problem for problem in run.problems if problem.values.get("name") != "stacks"]
 
 
@@ -115,13 +115,13 @@ def codes(run: Run) -> set[str]:
 
 
 def spec(folder: Path, *argv: str | Path, **fields: Any) -> RunSpec:
-    """How to record a program into `folder`/run, quietly and with one quick collector."""
+    """Specify a quiet recording into `folder`/run with one quick collector."""
     words = tuple(map(str, argv))
     return RunSpec(**{"argv": words, "out": folder / "run", "quiet": True, "collectors": ("environment",), **fields})
 
 
 def output(folder: Path) -> str:
-    """What the program of the run below `folder` has printed."""
+    """The output of the program of the run below `folder`."""
     return (folder / "run" / "output.log").read_text()
 
 

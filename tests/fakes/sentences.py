@@ -23,7 +23,7 @@ def compare_verdict(comparison: Comparison) -> str:
 
 
 def live_verdict(snapshot: Snapshot) -> str:
-    """What limits a running program."""
+    """The sentence about what limits a running program."""
     return live_sentence(diagnose_live(snapshot))
 
 
@@ -33,7 +33,7 @@ def warnings(analysis: Analysis) -> tuple[str, ...]:
 
 
 def method(comparison: Comparison) -> tuple[str, ...]:
-    """How a comparison was measured."""
+    """The sentences about how a comparison was measured."""
     return tuple(map(describe, comparison.method))
 
 

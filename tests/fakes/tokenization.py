@@ -35,7 +35,7 @@ def absent(name: str) -> dict[str, Any]:
 
 
 def document(*ways: dict[str, Any]) -> dict[str, Any]:
-    """By default one way of each kind; the first is the baseline."""
+    """A document with one way of each kind by default; the first is the baseline."""
     every = ways or (
         way("sequential", 1.0, spread=0.0),
         way("batch", 1.01),

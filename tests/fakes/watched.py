@@ -46,5 +46,5 @@ def regions(run: Run) -> list[str]:
 
 
 def counted(recorder: Recorder | None, name: str) -> float:
-    """What has been counted since the last boundary."""
+    """The counter's value since the last boundary."""
     return recorder.counters.get(name, 0.0)

@@ -27,11 +27,11 @@ FOLDER = ROOT / "notebooks"
 NOTEBOOKS = ("ask_a_run", "the_case")
 RUNS = sorted((FOLDER / "runs").glob("*.zip"))
 MOST_BYTES = 200_000
-"""Of one notebook with its outputs."""
+"""Size of one notebook with its outputs."""
 MOST_RUN_BYTES = 1_500_000
-"""Of all recorded runs together."""
+"""Size of all recorded runs together."""
 MOST_LINES = 6
-"""Of one cell: what needs more belongs into the package, where it is tested."""
+"""Lines of one cell: longer code belongs into the package, where it is tested."""
 AGAIN = "execute them again: python -m tests.notebooks.execution notebooks/*.ipynb"
 
 
@@ -53,7 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NotebookNode]
 
 
 def said(output: NotebookNode) -> dict[str, Any]:
-    """What an output says in words and figures, without its layout; of an image, that there is one."""
+    """The words and figures of an output without its layout; an image counts as one figure."""
     if output.output_type == "stream":
         return {output.name: output.text.split()}
     assert output.output_type in {"execute_result", "display_data"}, output
@@ -151,7 +151,7 @@ def test_nothing_of_one_machine() -> None:
 
 
 def test_the_runs_show_the_case() -> None:
-    """What the notebook is about: the ratio is far from 1, and a thousand syncs a step became one."""
+    """The notebook shows that the ratio is far from 1, and that a thousand syncs a step became one."""
     sides = {side: sorted((FOLDER / "runs").glob(f"0*-{side}.zip")) for side in ("as-found", "fixed")}
     comparison = profiler.compare(sides)
     ratio = comparison.ratios["fixed"]["tokens_per_s"]

@@ -127,7 +127,7 @@ def test_torch_and_its_trace(
     assert python.kineto.examine(setup).state == kineto_state
 
 
-def test_torch_is_asked_once_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_checks_import_torch_once_in_a_separate_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imports = tmp_path / "imports"
     broken = f"open({str(imports)!r}, 'a').write('x')\nraise ImportError('libcudart.so.13: cannot open')"
     (tmp_path / "torch.py").write_text(broken)

@@ -1,4 +1,4 @@
-"""What is written down of the machine: facts, versions, commit, and settings by an allow-list."""
+"""The environment collector records facts, versions, the commit, and settings by an allow-list."""
 
 from __future__ import annotations
 

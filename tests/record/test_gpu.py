@@ -66,7 +66,7 @@ def test_values_in_our_units(tmp_path: Path, nvml: FakeNvml) -> None:
     assert nvml.shut == 1
 
 
-def test_a_lost_gpu_ends_the_collector_and_is_said(tmp_path: Path, nvml: FakeNvml) -> None:
+def test_a_lost_gpu_ends_the_collector_with_a_status(tmp_path: Path, nvml: FakeNvml) -> None:
     nvml.lost_after = 6
     status = collect(tmp_path / "run", nvml, 7)
     assert (status.state, status.reason) == ("failed", "NVMLError: GPU is lost")
@@ -114,7 +114,7 @@ def test_the_gpus_of_a_program_and_their_figures(busy: FakeNvml) -> None:
     assert GpuReader().read([7], uses_cuda=False) == ((), "the program uses no GPU (2 GPUs are here)")
 
 
-def test_what_a_gpu_does_not_tell_is_none(busy: FakeNvml) -> None:
+def test_unsupported_figures_of_a_gpu_are_none(busy: FakeNvml) -> None:
     def refuse(gpu: int) -> None:
         raise NVMLError(3, "Not Supported")
 
@@ -128,5 +128,5 @@ def test_what_a_gpu_does_not_tell_is_none(busy: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("bits", "words"), [(0, ()), (0x1, ()), (0x44, ("power cap", "hardware thermal")), (0x80, ("power brake",))]
 )
-def test_throttling_in_words(bits: int, words: tuple[str, ...]) -> None:
+def test_reasons_of_throttling(bits: int, words: tuple[str, ...]) -> None:
     assert throttle_reasons(bits) == words

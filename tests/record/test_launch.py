@@ -39,7 +39,7 @@ PYTHON = sys.executable
 SAMPLED = MARKED.replace("import sys,", "import os, sys,").replace(
     "marks.open_step()", "while not os.path.exists(sys.argv[2]): time.sleep(0.001)\nmarks.open_step()"
 )
-"""As MARKED, but it begins when the file is there that it is told of besides."""
+"""Does the same as MARKED, but begins only when the file exists that its second argument names."""
 
 
 @pytest.mark.usefixtures("importable")
@@ -245,7 +245,7 @@ def test_a_broken_collector_is_a_status(
     assert [(status.state, status.reason) for status in info.collectors if status.name != "hooks"] == [(state, reason)]
 
 
-def test_collectors_that_were_not_asked_for_say_so(tmp_path: Path) -> None:
+def test_collectors_that_were_not_requested_have_that_status(tmp_path: Path) -> None:
     info = record(spec(tmp_path, PYTHON, "-c", "pass"))
     reasons = {status.name: status.reason for status in info.collectors if status.state == "off"}
     assert reasons == dict.fromkeys(("gpu", "host", "stacks"), "not asked for")

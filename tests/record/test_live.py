@@ -166,7 +166,7 @@ def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) 
         find_watched(str(over), proc=proc.folder)
 
 
-def test_a_pid_is_known_as_its_run_where_we_record_it(tmp_path: Path, proc: FakeProc) -> None:
+def test_a_recorded_pid_is_identified_by_its_run(tmp_path: Path, proc: FakeProc) -> None:
     run, ours, other = a_run(tmp_path / "run"), 2**22 + 5, 2**22 + 6
     add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))
     with pytest.raises(ProfilerError, match="nothing is being recorded: give the PID"):
@@ -179,7 +179,7 @@ def test_a_pid_is_known_as_its_run_where_we_record_it(tmp_path: Path, proc: Fake
 
 
 @pytest.mark.parametrize(("asked", "error"), [("4194399", "there is no process 4194399"), ("nowhere", "is not a run")])
-def test_what_is_not_there(asked: str, error: str, proc: FakeProc) -> None:
+def test_programs_that_do_not_exist(asked: str, error: str, proc: FakeProc) -> None:
     with pytest.raises(ProfilerError, match=error):
         find_watched(asked, proc=proc.folder)
     assert run_directory(os.getpid()) is None, "this process is not recorded"

@@ -18,7 +18,7 @@ S = 1_000_000_000
 
 
 def read(run: Path, now: int) -> StepUse:
-    """What is known of the steps of a run in which there are some."""
+    """The step rate of a run that has steps."""
     use, why = StepRate(run).read(now)
     assert use is not None
     assert not why
@@ -111,7 +111,7 @@ def test_a_program_that_stands_keeps_its_last_step(tmp_path: Path) -> None:
     assert (use.rate, use.count, use.since_last) == (0.5, 0, 98.0)
 
 
-def test_found_steps_of_a_gan(tmp_path: Path) -> None:
+def test_detected_steps_of_a_gan(tmp_path: Path) -> None:
     """Five steps of one optimizer for one of the other; a third one steps rarely, and a loader is asked too."""
     source = Source(tmp_path)
     for number in range(50):
@@ -142,7 +142,7 @@ def test_the_first_of_several_ranks_speaks(tmp_path: Path) -> None:
     assert (use.pid, use.ranks) == (6, 2)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_reasons_for_an_unknown_step_rate(tmp_path: Path) -> None:
     rate = StepRate(tmp_path)
     assert rate.read(0) == (None, "the program has not come to Python code yet")
     source = Source(tmp_path)

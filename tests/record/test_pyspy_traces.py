@@ -73,7 +73,7 @@ def test_active_from_thread_clocks() -> None:
     assert found == {"busy": 1, "blocked": 0, "half": -1}
 
 
-def test_a_thread_that_ended_is_cut_where_it_was_seen_to_be_gone() -> None:
+def test_spans_of_an_ended_thread_end_where_its_clock_is_missing() -> None:
     events = [
         *begin(0, ("thread (70)", 0), ("f", 1)),
         *end(500, "f", "thread (70)"),

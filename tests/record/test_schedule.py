@@ -1,4 +1,4 @@
-"""Which recordings a comparison makes, in which order, and what happens when one of them fails."""
+"""Tests which recordings a comparison makes, in which order, and what happens when one of them fails."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_bad_input_of_our_own_program_is_the_error_and_leaves_nothing(tmp_path: 
 
 
 @pytest.mark.parametrize(("folder", "sides"), [("warmup-before", SIDES), ("02-before", OURS)])
-def test_other_failures_with_code_2_keep_what_ran(
+def test_other_failures_with_code_2_keep_the_runs(
     tmp_path: Path, make: Make, folder: str, sides: tuple[SideCommand, ...]
 ) -> None:
     with pytest.raises(ProfilerError, match="before exited with 2: error: no") as caught:

@@ -111,7 +111,7 @@ def values(run: Run, name: str) -> list[float]:
     return [float(value) for value in run.samples["value"][run.samples["name"] == run.names.index(name)]]
 
 
-def test_the_gil_is_held_for_the_share_of_looks_that_saw_a_holder(tmp_path: Path) -> None:
+def test_the_share_of_the_gil_is_the_share_of_samples_with_a_holder(tmp_path: Path) -> None:
     _, run = collect(tmp_path, FAKE, 4)
     looks, lengths = values(run, "stacks.gil_ticks"), values(run, "stacks.gil_window_s")
     assert looks[:1] == [10], "one second, 10 times a second"
@@ -144,7 +144,7 @@ def test_windows_of_all_threads_and_of_the_gil_alternate() -> None:
 
 
 @pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
-def test_a_frame_that_was_read_while_it_changed_is_known(torn: tuple[str, int, str]) -> None:
+def test_a_frame_that_was_read_while_it_changed_is_recognized(torn: tuple[str, int, str]) -> None:
     whole = ("a.py", 1, "f")
     assert has_torn_frame(Span(0, 1, 1, 1, (whole, torn), -1))
     assert not has_torn_frame(Span(0, 1, 1, 1, (whole, whole), -1))

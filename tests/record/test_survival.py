@@ -1,4 +1,4 @@
-"""What recording survives, and a recorded program with it: kills, a full disk, programs that do unusual things."""
+"""Recording and the recorded program survive kills, a full disk, and programs that do unusual things."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("importable")
 
 
 def recorded(folder: Path, text: str, *argv: str | Path, level: str = "standard", **fields: Any) -> tuple[RunInfo, Run]:
-    """What the recording of a program of that text ended with, and its run."""
+    """Record a program of that text: the last manifest, and the run."""
     program = (PYTHON, script(folder, text), *argv)
     made = record(spec(folder, *program, level=level, timeout=120, **fields))
     return made, load(folder / "run")
@@ -79,7 +79,7 @@ def test_the_program_goes_on_when_its_recorder_is_killed(tmp_path: Path) -> None
 
 
 def test_a_recorder_that_is_stopped_goes_on_later(tmp_path: Path) -> None:
-    """As Ctrl-Z and fg do it."""
+    """Ctrl-Z and fg do the same."""
     process, printed, line = waiting(tmp_path)
     pid = int(line.split()[1])
     for one in (process.pid, pid):
@@ -462,7 +462,7 @@ else:
 
 
 @pytest.mark.parametrize("how", ["", "thread", "group"])
-def test_an_error_that_ends_a_program_reads_as_without_us(tmp_path: Path, how: str) -> None:
+def test_an_error_that_ends_a_program_is_printed_as_without_recording(tmp_path: Path, how: str) -> None:
     """Though it comes out of a function that a hook has replaced."""
     (tmp_path / "torch").mkdir()
     script(tmp_path / "torch", "__version__ = '0'", "__init__.py")
@@ -513,7 +513,7 @@ MOST_OF_LOADING = 2.5
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ten_million_regions(tmp_path: Path) -> None:
-    """As many as 5 hours of 50 steps a second leave, at 15 records a step."""
+    """5 hours of 50 steps a second leave as many, at 15 records a step."""
     out, steps = tmp_path / "run", 1_000_000
     path = script(tmp_path, STREAM)
     process = start("run", "--level", "standard", "--out", out, "--", PYTHON, path, str(steps))

@@ -90,7 +90,7 @@ def python(setup: Setup) -> Answer:
 
 @check("libraries", "libraries known", order=21, patience_s=15)
 def libraries(setup: Setup) -> Answer:
-    """Which of the libraries that hooks support are installed; they are not imported."""
+    """List the installed libraries that hooks support, without importing them."""
     try:
         versions = json.loads(output_of([setup.python, "-c", _LIBRARIES_PROGRAM, *_LIBRARIES], _ANSWER_S))
     except ProgramError as error:
@@ -102,7 +102,7 @@ def libraries(setup: Setup) -> Answer:
 
 @check("torch", "torch", order=11, patience_s=_TORCH_S + 2)
 def torch(setup: Setup) -> Answer:
-    """Where torch is, which build it is, and whether it computes on a GPU."""
+    """Find out where torch is, which build it is, and whether it computes on a GPU."""
     build = torch_build(setup.python)
     if isinstance(build, ProgramError):
         return Answer(NO, f"torch does not come up: {build}", f"{setup.python} -c 'import torch' shows the fault")
@@ -121,7 +121,7 @@ def torch(setup: Setup) -> Answer:
 
 @check("kineto", "torch's trace (full)", order=61, patience_s=_TORCH_S + 2)
 def kineto(setup: Setup) -> Answer:
-    """Which activities torch's own profiler can record for level full."""
+    """Find out which activities torch's own profiler can record for level full."""
     build = torch_build(setup.python)
     if isinstance(build, ProgramError):
         return Answer(NOT_KNOWN, "torch does not come up")

@@ -29,7 +29,7 @@ _OTHER_FOLDER: Final = "give another: run --out DIR"
 
 @check("host", "CPU and memory", order=35, needed=True, patience_s=10)
 def host(_: Setup) -> Answer:
-    """Whether the scheduler's clocks and the kernel's lists of children can be read."""
+    """Check whether the scheduler's clocks and the kernel's lists of children can be read."""
     pid = os.getpid()
     process_tree(pid)
     if not thread_times(pid, [pid]):
@@ -42,7 +42,7 @@ def host(_: Setup) -> Answer:
 
 @check("clocks", "steady times", order=40)
 def clocks(_: Setup) -> Answer:
-    """Whether times can be trusted: throttled cores, stolen time, changing frequencies. Nothing is timed."""
+    """Check whether times can be trusted: throttled cores, stolen time, changing frequencies. Nothing is timed."""
     cores, limit, governor, times = limits.cores(), limits.cpu_limit(), limits.governor(), cpu_times()
     stolen = times.stolen / times.total if times and times.total else 0.0
     problems, remedies = [], []
@@ -62,7 +62,7 @@ def clocks(_: Setup) -> Answer:
 
 @check("load", "quiet machine", order=41)
 def load(_: Setup) -> Answer:
-    """Whether other programs compute: by the mean of the last minute, which the doctor itself has hardly moved."""
+    """Check whether other programs compute, by the mean of the last minute: the doctor itself hardly changes it."""
     try:
         busy = os.getloadavg()[0]
     except OSError:
@@ -77,7 +77,7 @@ def load(_: Setup) -> Answer:
 
 @check("disk", "room for runs", order=50, needed=True)
 def disk(setup: Setup) -> Answer:
-    """Whether the folder of runs, or the nearest existing one above it, can be written, and how much is free."""
+    """Check whether the folder of runs, or the nearest existing one above it, can be written, and how much is free."""
     runs = setup.runs.absolute()
     folder = next((path for path in (runs, *runs.parents) if path.exists()), Path("/"))
     try:
@@ -97,7 +97,7 @@ def disk(setup: Setup) -> Answer:
 
 @check("memory", "memory", order=51)
 def memory(_: Setup) -> Answer:
-    """How much memory there is, and whether a container allows less."""
+    """Read how much memory there is, and whether a container allows less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     allowed = min(machine, limits.memory_limit() or machine)
     shown = f"the container may use {size(allowed)} of the machine's {size(machine)}"

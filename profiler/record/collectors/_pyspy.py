@@ -114,7 +114,7 @@ class RealtimePriority:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What a window samples."""
+    """Which threads of which process a window samples, how often and how long."""
 
     pid: int
     seconds: int
@@ -126,7 +126,7 @@ class WindowPlan:
 
 
 class WindowRows(NamedTuple):
-    """What a window recorded, on our clock."""
+    """The records of a window, on our clock."""
 
     spans: list[Span]
     values: list[tuple[int, int, str, float]]
@@ -140,7 +140,7 @@ class Refusal(NamedTuple):
 
     reason: str
     forbidden: bool = False
-    """By the kernel: ptrace."""
+    """The kernel forbids ptrace."""
 
 
 @dataclass
@@ -159,7 +159,7 @@ class SamplingWindow:
     end: int = 0
     cpu_s: float = 0.0
     start_cpu_s: float = 0.0
-    """Of these, until it sampled: some 20 ms, as much as 60 samples of a window of 1 s."""
+    """The part of `cpu_s` before it sampled: some 20 ms, as much as 60 samples of a window of 1 s."""
     lost_priority: bool = False
     """Real-time priority was refused."""
     clocks: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
@@ -212,7 +212,7 @@ class SamplingWindow:
 
     @property
     def killed(self) -> bool:
-        """By a signal, and so without a trace."""
+        """Whether a signal ended it, so that it left no trace."""
         return self.process.returncode is not None and self.process.returncode < 0
 
     def _read_clocks(self) -> None:

@@ -39,7 +39,7 @@ sample of 0.26 ms, the rest by the caches that the sample empties."""
 _LATER_COST: Final = 0.0075
 """The same once there are _ENOUGH_SAMPLES."""
 _ENOUGH_SAMPLES: Final = 500
-"""Of which a share of a half has an error of 4.5 points."""
+"""With so many samples a share of one half has an error of 4.5 percentage points."""
 _LOWEST_RATE: Final = 20
 """Samples a second: fewer leave a run of some seconds without an answer."""
 
@@ -83,7 +83,7 @@ def affordable_rate(cpu_s: float, samples: int, highest: int, share: float) -> i
 
 @dataclass(frozen=True, slots=True)
 class SamplerOptions:
-    """What the samplers of all processes share."""
+    """Options that the samplers of all processes share."""
 
     program: str
     """The path of py-spy."""
@@ -208,11 +208,11 @@ def has_torn_frame(span: Span) -> bool:
 
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3")
 _MAX_LINES: Final = 500
-"""Of a process."""
+"""Lines that are read for one process."""
 _MAX_FILE_BYTES: Final = 1 << 21
 """Longer files are not source code that a person wrote."""
 _MAX_CHARACTERS: Final = 160
-"""Of a line."""
+"""Characters that are kept of a line."""
 
 
 class SourceLines:

@@ -31,12 +31,12 @@ SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.throttle": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
     "gpu.temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
 }
-"""What is sampled of a GPU, in the units of `profiler.core.samples`."""
+"""Queries of every reading of a GPU, in the units of `profiler.core.samples`."""
 PCIE_SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.pcie_rx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
     "gpu.pcie_tx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,
 }
-"""What is sampled with every fifth reading only."""
+"""Queries of every fifth reading."""
 PROPERTIES: Final[Mapping[str, Query]] = {
     "name": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
     "memory_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
@@ -46,7 +46,7 @@ PROPERTIES: Final[Mapping[str, Query]] = {
     "clock_sm_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MHZ,
     "clock_memory_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MHZ,
 }
-"""What does not change during a run."""
+"""Queries of values that do not change during a run."""
 
 
 class NvmlError(Exception):
@@ -130,7 +130,7 @@ class GpuCollector:
         return status
 
     def _sample(self) -> int:
-        """What a GPU or driver does not support is asked once; a lost GPU ends the collector."""
+        """Ask every GPU. A query that a GPU or driver does not support is sent once; a lost GPU ends the collector."""
         api = self._nvml.api
         queries = {**SAMPLES, **({} if self._readings % _PCIE_EVERY else PCIE_SAMPLES)}
         self._readings += 1
@@ -203,7 +203,7 @@ class GpuReader:
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """What holds the clocks down, by NVML's bit mask."""
+    """Name the reasons why the clocks are held down, from NVML's bit mask."""
     return tuple(reason for bit, reason in THROTTLED_BY.items() if bits & bit)
 
 

@@ -57,7 +57,7 @@ class HostReader:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._cpu: dict[int, tuple[float, float]] = {}
-        """Of each process: when it was read (s), and its CPU time then (s)."""
+        """The last reading of each process: its time (s), and the CPU time then (s)."""
         self._names_written: set[tuple[int, int]] = set()
         self._slow_every = _SLOW_EVERY if context.spec.level == "light" else 1
         self._count = 0

@@ -28,7 +28,7 @@ from profiler.run.store import RECORDER
 MAX_PROCESSES: Final = 8
 """Sampled at a time: each costs a py-spy, and its target a share of every sample."""
 _LOOK_S: Final = 0.5
-"""How late a new process may be noticed; one that is not there at two looks is not sampled."""
+"""Time between two looks for new processes; a process that is not there at two looks is not sampled."""
 _HELPERS: Final = ("multiprocessing.resource_tracker", "torch._inductor.compile_worker", "_inductor/compile_worker")
 """Python processes that do no work of the program's own, by their command line."""
 LEANING: Final = (
