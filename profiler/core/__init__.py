@@ -1,1 +1,1 @@
-"""Basics for every package: errors, units, plug-ins, /proc, atomic files. Nothing here imports another package of ours."""
+"""Basics for every package: errors, units, plug-ins, /proc, atomic files. Nothing here imports another package."""
