@@ -19,17 +19,7 @@ TYPE_CHECKING = False  # typing is not loaded yet, and takes milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
-    from typing import Any, Protocol
-
-    class ModuleWatcher(Protocol):
-        """Finds the modules that hooks wait for (profiler.agent.installation)."""
-
-        def find_spec(
-            self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-        ) -> ModuleSpec | None: ...
-
-        def loaded(self, module: ModuleType) -> None: ...
-
+    from typing import Any
 
 PRIVATE = "_training_profiler"
 FIRST = "torch"
@@ -67,25 +57,19 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """In sys.meta_path: waits for torch, then for the modules that hooks wait for, and finds our own modules."""
+    """In sys.meta_path: waits for torch, and finds our own modules."""
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]
-        self.hooks: ModuleWatcher | None = None
         self.begun = False
+        self.hooks: Any = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == FIRST and not self.begun:  # begin when it is imported, not when its spec is looked up
-            return find_behind(self, name, path, target, before=self._begin, after=self._first_loaded)
-        if name.startswith(PRIVATE):
-            return self._find_ours(name)
-        return self.hooks.find_spec(name, path, target) if self.hooks else None
-
-    def _first_loaded(self, module: ModuleType) -> None:
-        if self.hooks is not None:
-            self.hooks.loaded(module)
+            return find_behind(self, name, path, target, before=self._begin, after=self._end)
+        return self._find_ours(name) if name.startswith(PRIVATE) else None
 
     def _begin(self) -> None:
         if self.begun:
@@ -93,10 +77,14 @@ class _Finder:
         self.begun = True
         try:
             installation = _import(f"{PRIVATE}.agent.installation", fromlist=("install_hooks",))
-            self.hooks = installation.install_hooks(self)
+            self.hooks = installation.install_hooks()
             report_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
             warn(f"the hooks were not loaded: {type(error).__name__}: {error}; the program goes on")
+
+    def _end(self, torch: ModuleType) -> None:
+        if self.hooks is not None:
+            self.hooks.loaded(torch)
 
     def _find_ours(self, name: str) -> ModuleSpec | None:
         base = self.folder + name[len(PRIVATE) :].replace(".", "/")
@@ -122,12 +110,10 @@ def find_behind(
     path: Sequence[str] | None,
     target: ModuleType | None,
     *,
-    after: Callable[[ModuleType], None],
+    after: Callable[[ModuleType], object],
     before: Callable[[], None] | None = None,
 ) -> ModuleSpec | None:
     """Find a module by the finders behind `finder` in sys.meta_path, and observe its execution.
-
-    The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`.
 
     :param before: called before the module is executed.
     :param after: called with the module after it.
@@ -145,7 +131,8 @@ def find_behind(
     return None
 
 
-def _observe(loader: Any, before: Callable[[], None] | None, after: Callable[[ModuleType], None]) -> None:
+def _observe(loader: Any, before: Callable[[], None] | None, after: Callable[[ModuleType], object]) -> None:
+    """The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`."""
     if not hasattr(loader, "exec_module") or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
         return
     original = loader.exec_module

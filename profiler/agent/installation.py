@@ -12,13 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
 from profiler.agent.bootstrap import find_behind
-from profiler.agent.patching import STATE, Hook, patch, patch_count, unpatch
+from profiler.agent.patching import STATE, Hook, on_unpatch, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start
 
 _HOOKS: Final = "hooks"
@@ -29,22 +30,18 @@ _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code obj
 
 
 class HookFinder:
-    """Installs hooks when their modules are imported. It is in sys.meta_path, or a finder there calls it.
+    """Installs hooks when their modules are imported, as a finder in sys.meta_path."""
 
-    :param before: the finder that asks; the modules are found by those behind it.
-    """
-
-    def __init__(self, hooks: Iterable[Hook], before: object | None = None) -> None:
+    def __init__(self, hooks: Iterable[Hook]) -> None:
         self._hooks: dict[str, list[Hook]] = {}
         for hook in hooks:
             for name in hook.installers:
                 self._hooks.setdefault(name, []).append(hook)
-        self._before = before or self
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return find_behind(self._before, name, path, target, after=self.loaded) if name in self._hooks else None
+        return find_behind(self, name, path, target, after=self.loaded) if name in self._hooks else None
 
     def loaded(self, module: ModuleType) -> None:
         """Install the hooks of `module`, which has been imported or reloaded."""
@@ -65,20 +62,22 @@ _failures: Final[dict[str, str]] = {}
 """For each hook of this recording: empty if it was installed, else why not."""
 
 
-def install_hooks(before: object | None = None) -> HookFinder:
-    """Start the recorder of this process, and install each hook when its library is imported.
-
-    :param before: the finder that will ask; None: the hook finder is put into sys.meta_path itself.
-    """
+def install_hooks() -> HookFinder:
+    """Start the recorder of this process, and install each hook when its library is imported, until `unpatch`."""
     _failures.clear()  # of an earlier recording in this process
     track_process()
     hide_our_frames()
     recorder = STATE.recorder
-    finder = HookFinder(load_hooks(recorder.level) if recorder else (), before)
-    if before is None:
-        sys.meta_path.insert(0, finder)
+    finder = HookFinder(load_hooks(recorder.level) if recorder else ())
+    sys.meta_path.insert(0, finder)
+    on_unpatch(partial(_remove_finder, finder))
     finder.install_for_loaded_modules()
     return finder
+
+
+def _remove_finder(finder: object) -> None:
+    if finder in sys.meta_path:  # the program may have removed it
+        sys.meta_path.remove(finder)
 
 
 def load_hooks(level: str) -> list[Hook]:

@@ -78,14 +78,8 @@ class Patch:
                 setattr(self.owner, self.name, self.original)
 
 
-@dataclass(eq=False, slots=True)
-class _Registration:
-    """Something of ours that is registered with a library."""
-
-    undo: Callable[[], object]
-
-
-_patches: Final[list[Patch | _Registration]] = []
+_undos: Final[list[Patch | Callable[[], object]]] = []
+"""Replaced functions, and what takes back other things of ours: callbacks that are registered with a library."""
 
 
 def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
@@ -104,7 +98,7 @@ def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> N
     for target, attribute in ((owner, name), *home):
         replacement = staticmethod(wrapper) if unbound else wrapper
         attributes = vars(target)
-        _patches.append(Patch(target, attribute, attribute not in attributes, attributes.get(attribute), replacement))
+        _undos.append(Patch(target, attribute, attribute not in attributes, attributes.get(attribute), replacement))
         setattr(target, attribute, replacement)
     if not _is_importable(wrapper):
         wrapper.__module__ = owner.__module__ if isinstance(owner, type) else owner.__name__
@@ -131,24 +125,25 @@ def _is_importable(function: Any) -> bool:
 
 def on_unpatch(undo: Callable[[], object]) -> None:
     """Have `unpatch` call `undo`: for callbacks that are registered with a library."""
-    _patches.append(_Registration(undo))
+    _undos.append(undo)
 
 
 def patch_count() -> int:
     """Number of patches and registrations."""
-    return len(_patches)
+    return len(_undos)
 
 
 def patches() -> list[Patch]:
     """All replaced functions, in the order in which they were replaced."""
-    return [patch for patch in _patches if isinstance(patch, Patch)]
+    return [patch for patch in _undos if isinstance(patch, Patch)]
 
 
 def unpatch(until: int = 0) -> None:
     """Undo patches and registrations, the last first, until `until` of them are left."""
-    while len(_patches) > until:
+    while len(_undos) > until:
+        entry = _undos.pop()
         try:
-            _patches.pop().undo()
+            (entry.undo if isinstance(entry, Patch) else entry)()
         except Exception as error:  # noqa: BLE001 - an object of the program refused; the others are restored all the same
             warn(f"a replaced function could not be restored: {type(error).__name__}: {error}")
 

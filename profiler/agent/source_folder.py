@@ -58,8 +58,8 @@ class SourceFolder:
             self._make_new()
         except OSError as error:
             self.fail(error)
-            return
-        self._replace_metadata()
+        else:
+            self.update_metadata()
 
     def _make_new(self) -> None:
         """Another process may have had our pid before, or this one may have been another program: skip its folder."""
@@ -96,20 +96,16 @@ class SourceFolder:
         if ended:
             self.failed = self.failed or "the run has ended"
 
-    def update_metadata(self) -> None:
-        """Write the metadata again if there are any; they are written with the first record anyway."""
-        if self._exists:
-            self._replace_metadata()
-
     def write_metadata(self) -> None:
         """Write the metadata now, even if the process has recorded nothing yet."""
         if self._exists:
-            self._replace_metadata()
+            self.update_metadata()
         else:
             self.make()
 
-    def _replace_metadata(self) -> None:
-        if not self.is_ours() or self.failed:
+    def update_metadata(self) -> None:
+        """Write the metadata again if there are any; they are written with the first record anyway."""
+        if not self._exists or self.failed or not self.is_ours():
             return
         with self._writing_metadata:
             try:

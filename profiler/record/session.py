@@ -110,12 +110,11 @@ class Recording:
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
         environment = target_environment(spec)
         environment |= {tables.ENV_RUN: str(self.path), tables.ENV_RECORDER: str(self._sidecar.pid)}
-        self._finder: installation.HookFinder | None = None
         try:
             os.environ.update({name: environment[name] for name in _VARIABLES if name in environment})
             bootstrap.report_hooked("python")
             recorder.start()
-            self._finder = installation.install_hooks()
+            installation.install_hooks()
             bootstrap.report_hooked(bootstrap.FIRST)
             marks.renew()
         except BaseException:  # Ctrl-C too: the program is not left half hooked
@@ -142,8 +141,6 @@ class Recording:
 
     def _restore_program(self) -> None:
         patching.unpatch()
-        if self._finder in sys.meta_path:  # the program may have removed it
-            sys.meta_path.remove(self._finder)
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
@@ -203,11 +203,10 @@ class RunWriter:
     records are dropped and counted, and the target goes on.
     """
 
-    def __init__(self, run: Path, opener: Callable[[Path], IO[bytes]] | None = None) -> None:
+    def __init__(self, run: Path) -> None:
         self.directory = run / RECORDER
         self.problem = ""
         self.dropped = 0
-        self._open = opener or _open
         self._files: dict[str, IO[bytes]] = {}
         # texts come before the records that refer to them: buffers are written in this order
         files = (tables.NAMES, tables.STACK_TEXTS, *(f"{table}.bin" for table in _TABLES))
@@ -283,7 +282,7 @@ class RunWriter:
                 continue
             try:
                 if name not in self._files:
-                    self._files[name] = self._open(self.directory / name)
+                    self._files[name] = _open(self.directory / name)
                 _write_all(self._files[name], buffer)
             except OSError as error:
                 self._fail(error)

@@ -129,11 +129,14 @@ class FullDisk(BytesIO):
         super().close()
 
 
-def test_a_full_disk_is_said_once_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_once_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = tables.packer("samples").size
     store.create(tmp_path)
     store.write_manifest(tmp_path, info())
-    writer = store.RunWriter(tmp_path, lambda path: FullDisk(path, 3 * size + 7))
+    monkeypatch.setattr(store, "_open", lambda path: FullDisk(path, 3 * size + 7))
+    writer = store.RunWriter(tmp_path)
     for time in range(10):
         writer.samples(time, [(1, 0, "a", float(time))])
         writer.flush()

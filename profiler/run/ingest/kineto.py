@@ -16,7 +16,7 @@ from profiler.core.notice import Notice
 from profiler.run import tables
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import Trace, read_trace
-from profiler.run.model import Run, RunInfo, StepDefinition, Table
+from profiler.run.model import Run, RunInfo, Table
 from profiler.run.source import dtype_of
 
 _NS_PER_S: Final = 1_000_000_000
@@ -49,18 +49,14 @@ def read_run(path: Path) -> Run:
         if "rank" in (table.dtype.names or ()):
             table["pid"], table["rank"] = trace.pid, rank
         table.setflags(write=False)
-    return _run(path, trace, parts, names=tuple(names), step=definition)
-
-
-def _run(path: Path, trace: Trace, parts: Mapping[str, Table], *, names: tuple[str, ...], step: StepDefinition) -> Run:
     return Run(
         path=path,
-        info=_info(path, trace, parts["steps"]),
-        names=names,
+        info=_info(path, trace, step_rows),
+        names=tuple(names),
         sites=(),
         stack_frames=(),
         problems=(Notice("events-without-time", {"file": path.name, "events": trace.broken}),) if trace.broken else (),
-        step=step,
+        step=definition,
         **parts,
     )
 

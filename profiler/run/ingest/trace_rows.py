@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.run.ingest.trace_events import STEP_PREFIX, OnHost, Trace
+from profiler.run.ingest.trace_events import STEP_PREFIX, OnDevice, OnHost, Trace
 from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
 from profiler.run.tables import ActivityKind, CallKind, ValueKind
@@ -166,19 +166,18 @@ def outermost(events: Iterable[OnHost]) -> list[OnHost]:
 
 def steps(trace: Trace) -> tuple[Table, StepDefinition]:
     """The steps that torch's profiler annotated, or the whole trace as one; and what they are."""
+    fields = ("index", "begin", "end", "tid")
     marked = sorted(event for event in trace.annotations if event.name.startswith(STEP_PREFIX))
     if marked:
         rows = [(number, event.begin, event.end, event.tid) for number, event in enumerate(marked)]
-        definition = StepDefinition(StepKind.ANNOTATION)
-        return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), definition
+        return _table("steps", fields, rows, loaded=True), StepDefinition(StepKind.ANNOTATION)
     host = [*trace.operators, *trace.annotations, *trace.runtime]
-    spans = [(event.begin, event.end) for event in host] + [(event.begin, event.end) for event in trace.device]
-    begin, end = min(span[0] for span in spans), _end_of_work(trace, max(span[1] for span in spans))
+    events: list[OnHost | OnDevice] = [*host, *trace.device]
+    begin, end = min(event.begin for event in events), max(event.end for event in events)
     threads = Counter(event.tid for event in host)
     tid = threads.most_common(1)[0][0] if threads else 0
-    rows = [(0, begin, end, tid)]
-    definition = StepDefinition(StepKind.WHOLE_TRACE)
-    return _table("steps", ("index", "begin", "end", "tid"), rows, loaded=True), definition
+    rows = [(0, begin, _end_of_work(trace, end), tid)]
+    return _table("steps", fields, rows, loaded=True), StepDefinition(StepKind.WHOLE_TRACE)
 
 
 def _end_of_work(trace: Trace, end: int) -> int:
@@ -205,30 +204,25 @@ def counters(calls: Table, steps: Table, names: Mapping[str, int], name_of: Name
     begin, end = steps["begin"][order].astype(np.int64), steps["end"][order].astype(np.int64)
     at = np.searchsorted(begin, calls["begin"].astype(np.int64), "right") - 1
     inside = (at >= 0) & (calls["begin"] < end[np.maximum(at, 0)])
-    kind = calls["kind"]
-    amounts: dict[str, npt.NDArray[np.float64]] = {}
-    waiting = [number for text, number in names.items() if waits_by_itself(text)]
-    amounts["syncs"] = _per_step(at, inside & np.isin(calls["name"], waiting), np.ones(len(calls)), len(steps))
-    for name, kinds in (
-        ("h2d", (CallKind.H2D,)),
-        ("d2h", (CallKind.D2H,)),
-        ("launches", (CallKind.LAUNCH,)),
-        ("allocations", (CallKind.ALLOC,)),
-    ):
-        amounts[name] = _per_step(at, inside & np.isin(kind, kinds), np.ones(len(calls)), len(steps))
-    for name, copy_kind in (("h2d_bytes", CallKind.H2D), ("d2h_bytes", CallKind.D2H)):
-        amounts[name] = _per_step(at, inside & (kind == copy_kind), calls["bytes"].astype(np.float64), len(steps))
-    parts = [
-        filled(
-            "values", len(steps), loaded=True, time=end, step=steps["index"][order], value=value,
-            name=name_of(name), kind=ValueKind.COUNTER,
-        )
-        for name, value in amounts.items()
-    ]  # fmt: skip
+    kind, one = calls["kind"], np.ones(len(calls))
+    waits = np.isin(calls["name"], [number for text, number in names.items() if waits_by_itself(text)])
+    amounts = {
+        "syncs": (waits, one),
+        "h2d": (kind == CallKind.H2D, one),
+        "d2h": (kind == CallKind.D2H, one),
+        "launches": (kind == CallKind.LAUNCH, one),
+        "allocations": (kind == CallKind.ALLOC, one),
+        "h2d_bytes": (kind == CallKind.H2D, calls["bytes"]),
+        "d2h_bytes": (kind == CallKind.D2H, calls["bytes"]),
+    }
+    parts = []
+    for name, (counted, amount) in amounts.items():
+        rows = inside & counted
+        value = np.bincount(at[rows], amount[rows], minlength=len(steps))
+        parts.append(
+            filled(
+                "values", len(steps), loaded=True, time=end, step=steps["index"][order], value=value,
+                name=name_of(name), kind=ValueKind.COUNTER,
+            )
+        )  # fmt: skip
     return np.concatenate(parts)
-
-
-def _per_step(
-    at: npt.NDArray[np.intp], mask: npt.NDArray[np.bool_], amount: npt.NDArray[np.float64], steps: int
-) -> npt.NDArray[np.float64]:
-    return np.bincount(at[mask], amount[mask], minlength=steps).astype(np.float64)
