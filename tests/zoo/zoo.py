@@ -60,7 +60,7 @@ _TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-
 _LAUNCH: Final = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1")
 ZOO: Final = (
     Animal("plain", ("plain.py", "{steps}"), "AdamW (plain.py:14)",
-           quick=True, regions=("data", "backward"), many=8000),
+           regions=("data", "backward"), many=8000),
     Animal("accumulation", ("accumulation.py", "--steps", "{steps}"), "SGD (accumulation.py:16)", regions=("data",),
            many=3000),
     Animal("gan", ("gan.py", "{steps}"), "Adam (gan.py:12)", many=5000),
@@ -79,7 +79,7 @@ ZOO: Final = (
     Animal("ranks", (*_TORCHRUN, "ranks.py", "{steps}"), "AdamW (ranks.py:16)", sources=2, many=2500),
     Animal("forking", ("forking.py", "{steps}"), "SGD (forking.py:16)", sources=2, many=20000),
     Animal("lightning", ("lightning_fit.py", "{steps}"), "AdamW (lightning_fit.py:29)", regions=("data",), many=6000),
-    Animal("hf_trainer", ("hf_trainer.py", "{steps}"), "AdamW (hf_trainer.py:37)", quick=True,
+    Animal("hf_trainer", ("hf_trainer.py", "{steps}"), "AdamW (hf_trainer.py:37)",
            regions=("data", "backward"), many=1600),
     Animal("accelerate", ("accelerate_loop.py", "{steps}"), "AdamW (accelerate_loop.py:15)", regions=("data",),
            many=6000),

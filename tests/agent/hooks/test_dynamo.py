@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
 from profiler.agent import patching
 from profiler.agent.hooks import dynamo
-from tests.fakes.programs import ROOT
+from profiler.agent.patching import STATE
+from tests.fakes.programs import ROOT, finished, script
+from tests.fakes.watched import watched
 
 pytest.importorskip("torch")
 
@@ -52,7 +54,7 @@ def capturable(x, y):
     return rows + torch.masked_select(y, y > 1).sum() + torch.Tensor.nonzero(y).sum() + y.sum().item() + y[0]
 
 result = []
-ways = [] if sys.argv[3] == "none" else [("eager", False, waiting), ("eager", True, capturable)]
+ways = [("eager", False, waiting), ("eager", True, capturable)]
 if sys.argv[3] == "more":
     ways = [("eager", False, capturable), ("aot_eager", True, waiting), ("aot_eager", False, waiting)]
 for backend, capture, function in ways:
@@ -90,58 +92,92 @@ print(json.dumps(result))
 """
 
 
-def said(folder: Path, *, ways: str, runs: tuple[str, ...] = ("bare", "hooked")) -> list[list[Any]]:
+def run_program(folder: Path, ways: str) -> tuple[list[Any], list[Any]]:
     """Results of the program without the hooks and with them."""
-    program = folder / "compiled.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    program = script(folder, PROGRAM, "compiled.py")
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(program), how, str(folder), ways],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for how in runs
-    ]
-    both = []
-    for process in running:
-        out, errors = process.communicate()
-        assert process.returncode == 0, errors[-4000:]
-        both.append(json.loads(out))
-    return both
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    return said(tmp_path_factory.mktemp("compiled"), ways="few")
-
-
-def test_recompilations_are_counted(tmp_path: Path) -> None:
-    """The quick one of those that compile."""
-    assert said(tmp_path, ways="none", runs=("hooked",))[0][-1] == 2, "three shapes: neither the first nor one again"
+    with ThreadPoolExecutor() as pool:
+        commands = [(sys.executable, program, how, folder, ways) for how in ("bare", "hooked")]
+        bare, hooked = pool.map(lambda command: finished(command, env=environment), commands)
+    for process in (bare, hooked):
+        assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(bare.stdout), json.loads(hooked.stdout)
 
 
 @pytest.mark.slow
-def test_graphs_breaks_results_and_warnings_are_the_same(both: list[list[Any]]) -> None:
-    bare, hooked = both
+def test_graphs_breaks_results_and_warnings_are_the_same(tmp_path: Path) -> None:
+    bare, hooked = run_program(tmp_path, "few")
     assert bare[0]["breaks"] > 3, "the program is one that breaks graphs"
     assert bare[1]["breaks"] == 0, "and one that can be captured as a whole"
     assert hooked[:-2] == bare[:-2]
+    calls, least = 4, 6  # item, any, nonzero, float, int, tolist at the least, each time that `waiting` ran
+    assert hooked[-2] >= calls * least, "what runs between the graphs is counted"
+    assert hooked[-1] == 2, "three shapes: neither the first nor a repeated one is a recompilation"
 
 
 @pytest.mark.slow
 def test_other_backends_and_export_too(tmp_path: Path) -> None:
-    bare, hooked = said(tmp_path, ways="more")
+    bare, hooked = run_program(tmp_path, "more")
     assert hooked[:-2] == bare[:-2]
+
+
+class Dynamo(ModuleType):
+    """The parts of torch._dynamo that the hook patches: `compile` and, within it, `guard` note what `work` gives."""
+
+    def __init__(self) -> None:
+        super().__init__("torch._dynamo")
+        notes: list[int] = []
+        program: Any = ModuleType("some_module")
+        program.work = len
+
+        class CheckFunctionManager:
+            def __init__(self) -> None:
+                notes.append(program.work(""))
+
+        class CatchErrorsWrapper:
+            def __call__(self, frame: object, compiled_before: object) -> None:
+                notes.append(program.work(""))
+                CheckFunctionManager()
+                notes.append(program.work(""))
+
+        self.notes, self.program, self.cleared = notes, program, 0
+        self.convert_frame = SimpleNamespace(CatchErrorsWrapper=CatchErrorsWrapper)
+        self.guards = SimpleNamespace(CheckFunctionManager=CheckFunctionManager)
+        self.trace_rules = SimpleNamespace(SKIP_DIRS=[], _recompile_re=lambda: None, clear_lru_cache=self._clear)
+
+    def _clear(self) -> None:
+        self.cleared += 1
+
+
+def one_more(original: Any) -> Any:
+    return lambda value: original(value) + 1
+
+
+def test_wrappers_are_restored_for_a_compilation_and_put_back_for_its_guards(tmp_path: Path) -> None:
+    module = Dynamo()
+    with watched(tmp_path, (dynamo.PLUGIN, module)) as loaded:
+        patching.patch(module.program, "work", one_more)
+        compile_frame = module.convert_frame.CatchErrorsWrapper()
+        compile_frame(None, None)
+        compile_frame(None, "a cache entry: its guards failed")
+        assert module.program.work("") == 1
+        run = loaded()
+        assert STATE.recorder is not None
+        assert STATE.recorder.counters["compile_ns"] > 0
+        assert STATE.recorder.counters["recompilations"] == 1
+    assert module.notes == [0, 1, 0] * 2
+    assert module.cleared == 1, "caches filled with our wrappers"
+    assert [f"{ROOT}/profiler/agent/"] == module.trace_rules.SKIP_DIRS
+    assert [(run.names[call["name"]], Path(run.sites[call["site"]].file).name) for call in run.calls] == [
+        ("recompilations", "test_dynamo.py")
+    ]
 
 
 def test_a_child_of_a_program_that_compiles_in_another_thread_has_the_wrappers() -> None:
     module: Any = ModuleType("some_module")
     module.work = len
     already = patching.patch_count()
-    patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    patching.patch(module, "work", one_more)
     patches = dynamo._Patches(permanent=())
     compiling, done = threading.Event(), threading.Event()
 
@@ -173,14 +209,8 @@ def test_what_the_program_replaces_while_it_is_compiled_stays() -> None:
     module: Any = ModuleType("some_module")
     module.work = len
     already = patching.patch_count()
-    patching.patch(module, "work", lambda original: lambda value: original(value) + 1)
+    patching.patch(module, "work", one_more)
     with dynamo._Patches(permanent=()).aside():
         module.work = str
     patching.unpatch(already)
     assert module.work is str
-
-
-@pytest.mark.slow
-def test_what_runs_between_the_graphs_is_still_counted(both: list[list[Any]]) -> None:
-    calls, least = 4, 6  # item, any, nonzero, float, int, tolist at the least, each time that `waiting` ran
-    assert both[1][-2] >= calls * least

@@ -60,16 +60,17 @@ def stepped(*optimizers: torch.optim.Optimizer) -> None:
 
 
 def test_each_optimizer_has_a_name_of_its_own(watch: Callable[..., Any]) -> None:
-    """A GAN, and one optimizer for each layer."""
+    """A GAN, and one optimizer for each layer; one that exists already is named after the line that steps it."""
+    earlier = sgd()
     loaded = watch("light")
-    optimizers = [torch.optim.Adam([parameter()]), sgd(), *[sgd() for _ in range(3)]]
+    optimizers = [torch.optim.Adam([parameter()]), sgd(), *[sgd() for _ in range(3)], earlier]
     for _ in range(2):
         stepped(*optimizers)
     run = loaded()
-    assert boundaries(run) == [("Adam", 0), ("SGD", 0), ("SGD", 0), ("SGD", 0), ("SGD", 0)] * 2
+    assert boundaries(run) == [("Adam", 0), *[("SGD", 0)] * 5] * 2
     names = [run.names[number] for number in run.boundaries["name"]]
-    assert names[:5] == names[5:]
-    assert len(set(names)) == 5
+    assert names[:6] == names[6:]
+    assert len(set(names)) == 6
     assert all(HERE in name for name in names), names
     assert names[4].endswith(" #4")
     assert len(run.regions) == 0, "light"
@@ -80,16 +81,6 @@ def test_one_that_is_made_anew_keeps_the_name(watch: Callable[..., Any]) -> None
     for _ in range(3):
         stepped(sgd())
     assert len(set(loaded().boundaries["name"].tolist())) == 1
-
-
-def test_one_that_was_there_before_is_named_by_its_step(watch: Callable[..., Any]) -> None:
-    optimizer = sgd()
-    loaded = watch("light")
-    for _ in range(2):
-        stepped(optimizer)
-    run = loaded()
-    assert len(run.boundaries) == 2
-    assert HERE in run.names[run.boundaries["name"][0]]
 
 
 def test_a_recording_knows_no_name_of_the_one_before(watch: Callable[..., Any], tmp_path: Path) -> None:
