@@ -9,24 +9,17 @@ import pytest
 
 import profiler
 from profiler.core.errors import Exit, ProfilerError
-from profiler.run import store, tables
-from profiler.run.model import RunInfo
 from tests.fakes.programs import finished
+from tests.recorded.directories import steps, write_manifest, write_source
 
 STEP_NS = 10_000_000
 
 
 def recorded(path: Path, *, factor: int = 1, level: str = "light", preset: str = "tiny") -> Path:
     """A run of 20 steps on the host device, each `factor` times as long."""
-    source = path / "source-7"
-    source.mkdir(parents=True)
-    store.write_manifest(path, RunInfo(tables.SCHEMA, "r", "", ("train", "--fast me"), level=level, state="complete"))
-    (source / "source.json").write_text(
-        f'{{"schema": 1, "pid": 7, "rank": 0, "facts": {{"device": "host", "preset": "{preset}"}}}}'
-    )
-    pack, length = tables.packer("steps").pack, factor * STEP_NS
-    steps = (pack(index, index * length, (index + 1) * length, 100, 1, 1, 0, 7, 0) for index in range(20))
-    (source / "steps.bin").write_bytes(b"".join(steps))
+    write_manifest(path, argv=("train", "--fast me"), level=level)
+    rows = steps(20, factor * STEP_NS, tokens=100)
+    write_source(path, facts={"device": "host", "preset": preset}, steps=rows)
     return path
 
 

@@ -18,7 +18,7 @@ from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import Run
 from tests.fakes.programs import FORKING, ROOT, codes, finished, script
-from tests.run.test_store import info
+from tests.recorded.directories import info
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from profiler.agent import bootstrap, recorder
 from profiler.run import store, tables
-from tests.run.test_store import info
+from tests.recorded.directories import info
 
 
 @pytest.fixture

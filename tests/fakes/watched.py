@@ -11,8 +11,8 @@ from profiler.agent.patching import STATE, Hook, unpatch
 from profiler.agent.recorder import Recorder
 from profiler.run import store
 from profiler.run.load import load
-from profiler.run.model import Run, RunInfo
-from profiler.run.tables import SCHEMA
+from profiler.run.model import Run
+from tests.recorded.directories import write_manifest
 
 
 @contextmanager
@@ -20,9 +20,7 @@ def watched(directory: Path, *hooks: tuple[Hook, ModuleType], level: str = "stan
     """Gives what writes and loads the run; at the end every patch is taken back."""
     run = directory / "run"
     store.create(run)
-    store.write_manifest(
-        run, RunInfo(SCHEMA, "watched", "2026-01-01T00:00:00Z", ("test",), level=level, state="complete")
-    )
+    write_manifest(run, level=level)
     recorder = STATE.recorder = Recorder(run, level)
 
     def loaded() -> Run:

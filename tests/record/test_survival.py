@@ -22,7 +22,7 @@ from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import Run, RunInfo
 from tests.fakes.programs import ROOT, codes, command_line, damage, finished, output, script, spec, start, until
-from tests.run.test_store import info
+from tests.recorded.directories import info
 
 PYTHON = sys.executable
 pytestmark = pytest.mark.usefixtures("importable")

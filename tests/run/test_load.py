@@ -13,41 +13,28 @@ import pytest
 
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
-from profiler.run import store, tables
+from profiler.run import store
 from profiler.run.load import LOST_NAME, load
-from profiler.run.model import CollectorStatus, RunInfo, Site
+from profiler.run.model import CollectorStatus, Site
 from profiler.run.tables import TABLES, packer
 from tests.recorded.builders import dtype_of
+from tests.recorded.directories import steps, write_manifest, write_source
 
 
-def manifest(path: Path, **fields: Any) -> None:
-    given = {"schema": tables.SCHEMA, "run_id": "r", "started_at": "", "argv": ("train",), "state": "complete"}
-    path.mkdir(exist_ok=True)
-    store.write_manifest(path, RunInfo(**{**given, **fields}))
-
-
-def source(run: Path, pid: int, *, steps: int, names: tuple[str, ...], rank: int = 0, **facts: Any) -> Path:
+def source(run: Path, pid: int, *, count: int, names: tuple[str, ...], rank: int = 0, **facts: Any) -> Path:
     """A folder as `profiler.marks` leaves it: steps, one region for each name, one call at one site."""
-    folder = run / f"source-{pid}"
-    folder.mkdir()
-    (folder / "source.json").write_text(json.dumps({"schema": 1, "pid": pid, "rank": rank, "facts": facts}))
-    (folder / "names.jsonl").write_text(
-        "".join(json.dumps({"id": number, "text": name}) + "\n" for number, name in enumerate(names))
-    )
-    (folder / "sites.jsonl").write_text(json.dumps({"id": 0, "file": f"{pid}.py", "line": 7, "function": "f"}) + "\n")
-    step, region, call = packer("steps").pack, packer("regions").pack, packer("calls").pack
-    (folder / "steps.bin").write_bytes(
-        b"".join(step(index, index * 10, index * 10 + 10, 3, 1, 2, 0, pid, 0) for index in range(steps))
-    )
-    (folder / "regions.bin").write_bytes(b"".join(region(1, 2, pid, number, 0) for number in range(len(names))))
-    (folder / "calls.bin").write_bytes(call(1, 2, 0, 0, 0, pid, 0, 0, 0, 0) + call(3, 4, 0, 0, 0, pid, 0, 0, -1, 0))
-    return folder
+    return write_source(
+        run, pid, rank=rank, facts=facts, names=names, sites={0: Site(f"{pid}.py", 7, "f")},
+        steps=steps(count, tid=pid),
+        regions=[(1, 2, pid, number, 0) for number in range(len(names))],
+        calls=[(1, 2, 0, 0, 0, pid, 0, 0, 0, 0), (3, 4, 0, 0, 0, pid, 0, 0, -1, 0)],
+    )  # fmt: skip
 
 
 def test_sources_are_merged_and_their_ids_renumbered(tmp_path: Path) -> None:
-    manifest(tmp_path, facts={"preset": "tiny", "device": "?"})
-    source(tmp_path, 20, steps=1, names=("log", "data"), rank=1, device="worker")
-    source(tmp_path, 30, steps=3, names=("data", "log"), device="host")
+    write_manifest(tmp_path, facts={"preset": "tiny", "device": "?"})
+    source(tmp_path, 20, count=1, names=("log", "data"), rank=1, device="worker")
+    source(tmp_path, 30, count=3, names=("data", "log"), device="host")
     run = load(tmp_path)
     texts = [(row["pid"], row["rank"], run.names[row["name"]]) for row in run.regions]
     assert texts == [(30, 0, "data"), (30, 0, "log"), (20, 1, "log"), (20, 1, "data")]
@@ -67,13 +54,14 @@ def test_sources_are_merged_and_their_ids_renumbered(tmp_path: Path) -> None:
 
 def process(run: Path, pid: int, ends: range, **facts: Any) -> None:
     """A folder as the hooks leave it: an optimizer's boundaries."""
-    folder = source(run, pid, steps=0, names=("AdamW (train.py:3)",), **facts)
-    pack = packer("boundaries").pack
-    (folder / "boundaries.bin").write_bytes(b"".join(pack(time, time, time, 0, pid, 0, 0, 0) for time in ends))
+    boundaries = [(time, time, time, 0, pid, 0, 0, 0) for time in ends]
+    write_source(
+        run, pid, facts=facts, names=("AdamW (train.py:3)",), boundaries=boundaries, regions=[(1, 2, pid, 0, 0)]
+    )
 
 
 def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:
-    manifest(tmp_path, facts={"preset": "tiny"})
+    write_manifest(tmp_path, facts={"preset": "tiny"})
     trace = {"state": "recorded", "began": 50_000, "ended": 60_000}
     process(tmp_path, 1000, range(0), device="cpu")
     process(tmp_path, 2000, range(1000, 3000, 1000), device="cpu")
@@ -85,14 +73,14 @@ def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:
 
 
 def test_an_empty_run_has_empty_tables(tmp_path: Path) -> None:
-    manifest(tmp_path)
+    write_manifest(tmp_path)
     run = load(tmp_path / "run.json")
     assert {table: len(getattr(run, table)) for table in TABLES} == dict.fromkeys(TABLES, 0)
 
 
 def test_what_the_recorder_wrote_comes_back(tmp_path: Path) -> None:
     store.create(tmp_path)
-    manifest(tmp_path)
+    write_manifest(tmp_path)
     writer = store.RunWriter(tmp_path)
     writer.samples(5, [(1, 2, "thread.cpu_s", 0.5), (1, 0, "process.rss", 7.0), (1, 3, "thread.cpu_s", 1.5)])
     stack = (("a.py", 1, "main"), ("b.py", 2, "inner"))
@@ -113,8 +101,8 @@ def test_what_the_recorder_wrote_comes_back(tmp_path: Path) -> None:
 
 
 def test_every_cut_of_a_table_loads(tmp_path: Path) -> None:
-    manifest(tmp_path)
-    folder = source(tmp_path, 20, steps=2, names=("data",))
+    write_manifest(tmp_path)
+    folder = source(tmp_path, 20, count=2, names=("data",))
     whole = (folder / "steps.bin").read_bytes()
     size = packer("steps").size
     for cut in range(len(whole) + 1):
@@ -126,8 +114,8 @@ def test_every_cut_of_a_table_loads(tmp_path: Path) -> None:
 
 
 def test_every_cut_of_the_names_loads(tmp_path: Path) -> None:
-    manifest(tmp_path)
-    folder = source(tmp_path, 20, steps=1, names=("data", "log"))
+    write_manifest(tmp_path)
+    folder = source(tmp_path, 20, count=1, names=("data", "log"))
     whole = (folder / "names.jsonl").read_bytes()
     for cut in range(len(whole) + 1):
         (folder / "names.jsonl").write_bytes(whole[:cut])
@@ -140,8 +128,8 @@ def test_every_cut_of_the_names_loads(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
-    manifest(tmp_path)
-    folder = source(tmp_path, 20, steps=1, names=("data",))
+    write_manifest(tmp_path)
+    folder = source(tmp_path, 20, count=1, names=("data",))
     (folder / "names.jsonl").write_bytes(b'\xff\xfe\n{"id": 0, "text": "data"}\n{"id": 1}\n')
     (folder / "source.json").unlink()
     run = load(tmp_path)
@@ -154,7 +142,7 @@ def test_a_damaged_line_and_a_missing_meta_are_named(tmp_path: Path) -> None:
 
 
 def test_a_killed_recorder_and_a_failed_collector_are_named(tmp_path: Path) -> None:
-    manifest(tmp_path, state="running", collectors=(CollectorStatus("stacks", "failed", "died"),))
+    write_manifest(tmp_path, state="running", collectors=(CollectorStatus("stacks", "failed", "died"),))
     failed = Notice("collector-failed", {"name": "stacks", "reason": "died"})
     assert load(tmp_path).problems == (Notice("run-not-ended"), failed)
 
@@ -169,16 +157,16 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_newer_source_is_refused(tmp_path: Path) -> None:
-    manifest(tmp_path)
-    folder = source(tmp_path, 20, steps=1, names=())
+    write_manifest(tmp_path)
+    folder = source(tmp_path, 20, count=1, names=())
     (folder / "source.json").write_text(json.dumps({"schema": 9, "pid": 20, "rank": 0, "facts": {}}))
     with pytest.raises(ProfilerError, match="newer version"):
         load(tmp_path)
 
 
 def test_random_bytes_never_raise_anything_else(tmp_path: Path) -> None:
-    manifest(tmp_path)
-    folder = source(tmp_path, 20, steps=1, names=("data",))
+    write_manifest(tmp_path)
+    folder = source(tmp_path, 20, count=1, names=("data",))
     random = np.random.default_rng(0)
     for name in ("names.jsonl", "sites.jsonl", "stacks.jsonl", "source.json", "regions.bin", "calls.bin", "stacks.bin"):
         for size in (1, 50, 300):
@@ -189,13 +177,10 @@ def test_random_bytes_never_raise_anything_else(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- archives
 
 
-def one_step_run(folder: Path, label: str = "train") -> Path:
+def one_step_run(folder: Path) -> Path:
     """A run of one step at `folder`/run."""
-    run = folder / "run"
-    (run / "source-7").mkdir(parents=True)
-    store.write_manifest(run, RunInfo(tables.SCHEMA, "r", "", ("train",), label=label, state="complete"))
-    (run / "source-7" / "source.json").write_text('{"schema": 1, "pid": 7, "rank": 0, "facts": {"device": "host"}}')
-    (run / "source-7" / "steps.bin").write_bytes(tables.packer("steps").pack(0, 10, 30, 5, 1, 1, 0, 7, 0))
+    run = write_manifest(folder / "run")
+    write_source(run, facts={"device": "host"}, steps=steps(1, 20))
     return run
 
 
@@ -210,7 +195,7 @@ def test_an_archive_loads_as_its_directory_does(tmp_path: Path, top: str, monkey
     assert packed.path == archive
     assert packed.info == folder.info
     assert packed.problems == folder.problems == ()
-    assert packed.steps.tolist() == folder.steps.tolist() == [(0, 10, 30, 5, 1, 1, 0, 7, 0, 7, 0)]
+    assert packed.steps.tolist() == folder.steps.tolist() == [(0, 0, 20, 3, 1, 1, 0, 7, 0, 7, 0)]
 
 
 def test_what_is_wrong_inside_is_told_of_the_archive(tmp_path: Path) -> None:
@@ -251,5 +236,5 @@ def test_entries_cannot_leave_the_temporary_folder(tmp_path: Path) -> None:
         file.write(run / "run.json", "run/run.json")
         file.writestr(f"../../{escaped.name}", "x")
         file.writestr(str(escaped), "x")
-    assert load(archive).info.label == "train"
+    assert load(archive).info.argv == ("train",)
     assert not escaped.exists()

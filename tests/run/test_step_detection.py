@@ -11,9 +11,10 @@ from profiler.record import live_steps
 from profiler.record.live_steps import StepRate
 from profiler.run import store, tables
 from profiler.run.load import load
-from profiler.run.model import RunInfo, StepDefinition, StepKind
+from profiler.run.model import StepDefinition, StepKind
 from profiler.run.step_detection import MIN_BATCHES, choose_boundary, define_step
-from profiler.run.tables import SCHEMA, BoundaryKind
+from profiler.run.tables import BoundaryKind
+from tests.recorded.directories import write_manifest
 
 ADAM, SGD, LOADER = "0 Adam (train.py:9)", "0 SGD (train.py:10)", "1 DataLoader (train.py:7)"
 
@@ -66,7 +67,7 @@ def test_load_monitor_and_speed_test_agree(
 ) -> None:
     """Also where `monitor` begins in the middle of a round, because it reads only the end of a long table."""
     store.create(tmp_path / "run")
-    store.write_manifest(tmp_path / "run", RunInfo(SCHEMA, "r", "2026-01-01T00:00:00Z", ("train.py",)))
+    write_manifest(tmp_path / "run", state="running")
     recorder = Recorder(tmp_path / "run", "light")
     keys = [*cycle * 24, *cycle[: len(cycle) // 2]]
     for key in keys * (4 if cycle == (LOADER,) else 1):

@@ -14,12 +14,8 @@ import pytest
 from profiler.core.errors import ProfilerError
 from profiler.run import store, tables
 from profiler.run.load import load
-from profiler.run.model import CollectorStatus, RunInfo
-
-
-def info(**fields: Any) -> RunInfo:
-    given = {"schema": tables.SCHEMA, "run_id": "r", "started_at": "2026-01-01T00:00:00+00:00", "argv": ("train",)}
-    return RunInfo(**{**given, **fields})
+from profiler.run.model import CollectorStatus
+from tests.recorded.directories import info
 
 
 @pytest.mark.parametrize(

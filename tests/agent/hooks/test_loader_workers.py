@@ -20,7 +20,7 @@ from profiler.run.model import Run
 from profiler.run.tables import WORKER_OF
 from tests.fakes.programs import ROOT, script
 from tests.fakes.watched import regions, watched
-from tests.run.test_store import info
+from tests.recorded.directories import info
 
 torch = pytest.importorskip("torch")
 dataloader = torch.utils.data.dataloader

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiler.core.notice import Notice
-from profiler.run import store, tables
 from profiler.run.load import load
-from profiler.run.model import Run, RunInfo
+from profiler.run.model import Run, Site
 from profiler.run.tables import ActivityKind, CallKind
+from tests.recorded.directories import steps as step_rows
+from tests.recorded.directories import write_manifest, write_source
 from tests.run.ingest.made_up import event, on_device, written
 
 PID, MAIN = 7, 70
@@ -35,23 +35,17 @@ FACT = {
 
 def recorded(folder: Path, fact: dict[str, Any] | None, *, steps: int = 6, activity: bool = False) -> Path:
     """A run of one process with steps of 10 ms, in which a hook saw `item` at train.py:3; with a trace beside it."""
-    run, source = folder / "run", folder / "run" / f"source-{PID}"
-    source.mkdir(parents=True)
-    store.write_manifest(run, RunInfo(tables.SCHEMA, "r", "", ("train",), level="full", state="complete"))
-    facts = {"device": "cuda"} | ({"trace": fact} if fact else {})
-    (source / "source.json").write_text(json.dumps({"schema": 1, "pid": PID, "rank": 0, "facts": facts}))
-    (source / "names.jsonl").write_text('{"id": 0, "text": "item"}\n{"id": 4, "text": "sgemm"}\n')
-    (source / "sites.jsonl").write_text('{"id": 5, "file": "train.py", "line": 3, "function": "main"}\n')
-    step, call = tables.packer("steps").pack, tables.packer("calls").pack
-    rows = [step(n, n * 10 * MS, (n + 1) * 10 * MS, 0, 1, 1, 0, MAIN, n == 0) for n in range(steps)]
-    (source / "steps.bin").write_bytes(b"".join(rows))
     at = 25 * MS
-    (source / "calls.bin").write_bytes(call(at + 15_000, at + 60_000, 45_000, 0, 0, MAIN, CallKind.SYNC, 0, 5, 0))
-    if activity:
-        row = tables.packer("activities").pack(1, 2, 0, 0, ActivityKind.KERNEL, 4, 0, 0)
-        (source / "activities.bin").write_bytes(row)
+    source = write_source(
+        write_manifest(folder / "run", level="full"), PID,
+        facts={"device": "cuda"} | ({"trace": fact} if fact else {}),
+        names={0: "item", 4: "sgemm"}, sites={5: Site("train.py", 3, "main")},
+        steps=step_rows(steps, 10 * MS, tid=MAIN, warmup=1),
+        calls=[(at + 15_000, at + 60_000, 45_000, 0, 0, MAIN, CallKind.SYNC, 0, 5, 0)],
+        activities=[(1, 2, 0, 0, ActivityKind.KERNEL, 4, 0, 0)] if activity else [],
+    )  # fmt: skip
     written(source / "kineto.json.gz", EVENTS, baseTimeNanoseconds=DAY)
-    return run
+    return source.parent
 
 
 def calls(run: Run) -> list[tuple[str, int, int, int, str]]:
