@@ -15,7 +15,8 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.schedule import Recorded, SideCommand
 from profiler.record.trainers import Experiment
-from profiler.report.render.console import print_comparison
+from profiler.report.build import build_report
+from profiler.report.render.console import print_report
 from profiler.report.text import describe, mismatches
 from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import write_comparison
@@ -104,9 +105,9 @@ def _finish(
 
 
 def _show(comparison: Comparison, out: Path) -> int:
-    paths = write_comparison(comparison, out)
+    page = write_comparison(comparison, out)
     problem = point_latest(LATEST, out)
-    print_comparison(comparison, report=paths.html)
+    print_report(build_report(comparison), page=page)
     if problem:
         print(f"profiler: {problem}", file=sys.stderr)
     return int(Exit.OK)

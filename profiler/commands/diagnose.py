@@ -18,9 +18,10 @@ class DiagnoseCommand:
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
         from profiler.core.errors import Exit
-        from profiler.report.render.console import print_analysis
+        from profiler.report.build import build_report
+        from profiler.report.render.console import print_report
 
-        print_analysis(read(args.directory))
+        print_report(build_report(read(args.directory)))
         return int(Exit.OK)
 
 

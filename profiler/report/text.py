@@ -193,13 +193,6 @@ def _unrecorded_time(values: Values) -> str:
     )
 
 
-def _python_or_cuda_wait(values: Values) -> str:
-    return (
-        f"{100 * values['share']:.1f}% of the step is unattributed: it is either Python or a wait inside CUDA, and "
-        "device calls are not recorded in this run"
-    )
-
-
 def _several_devices(values: Values) -> str:
     busy = values["busy"]
     shares = ", ".join(f"device {number} {100 * share:.0f}%" for number, share in busy)
@@ -213,10 +206,6 @@ def _ended_early(values: Values) -> str:
     code = "" if values["exit_code"] is None else f" (exit code {values['exit_code']})"
     ended = "failed" if values["state"] == "failed" else "was interrupted"
     return f"the run {ended}{code}: only its first part is here"
-
-
-def _few_steps(values: Values) -> str:
-    return f"only {plural(values['steps'], 'measured step')}: at least {values['needed']} are needed for a mean"
 
 
 def _drift(values: Values) -> str:
@@ -243,13 +232,6 @@ def _ratio_interval(values: Values) -> str:
     return (
         "A ratio is the geometric mean over the pairs; its 95% interval is Student's t over the logarithms of the "
         f"pairs' ratios ({values['pairs'] - 1} degrees of freedom)."
-    )
-
-
-def _breakdown_pass(values: Values) -> str:
-    return (
-        "Breakdown, causes of idle time and flame graphs come from one more run of each side at level "
-        f"{' and '.join(values['levels'])}; its times are not used in any ratio."
     )
 
 
@@ -332,7 +314,10 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings
     "unrecorded-time": _unrecorded_time,
-    "python-or-cuda-wait": _python_or_cuda_wait,
+    "python-or-cuda-wait": (
+        "{share:.1%} of the step is unattributed: it is either Python or a wait inside CUDA, and "
+        "device calls are not recorded in this run"
+    ),
     "no-gil-samples": "no window of samples saw who held the GIL: Python and native work cannot be told apart",
     "overlapping-regions": (
         "{count:,} regions or calls ended later than the one in which they began, and were cut at its end"
@@ -342,11 +327,11 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "collector": "collector {name}: {reason}",
     "collector-dropped": "collector {name} dropped {dropped:,} of {records:,} records",
     "activities-dropped": "the device dropped {count:,} activity records: its idle time is overstated",
-    "recording-time": lambda values: (
-        f"recording itself took {100 * values['share']:.1f}% of the steps, counted as python; it also slows calls down"
-    ),
+    "recording-time": ("recording itself took {share:.1%} of the steps, counted as python; it also slows calls down"),
     "nothing-measured": lambda values: f"nothing was measured: {describe(values['reason'])}",
-    "few-steps": _few_steps,
+    "few-steps": lambda values: (
+        f"only {plural(values['steps'], 'measured step')}: at least {values['needed']} are needed for a mean"
+    ),
     "short-window": "only {seconds:.3g} s were measured: with less than {needed:g} s, a single interruption is visible",
     "steps-excluded": "{steps:,} measured steps were ended by other threads or processes and are not in any figure",
     "drift": _drift,
@@ -361,7 +346,10 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "pairs": _pairs,
     "ratio-interval": _ratio_interval,
     "ratio-levels": lambda values: f"Ratios come from runs at level {' and '.join(values['levels'])}.",
-    "breakdown-pass": _breakdown_pass,
+    "breakdown-pass": lambda values: (
+        "Breakdown, causes of idle time and flame graphs come from one more run of each side at level "
+        f"{' and '.join(values['levels'])}; its times are not used in any ratio."
+    ),
     "unstated-facts": lambda values: (
         f"The programs do not state {', '.join(values['facts'])}, so it was not checked whether the sides agree in "
         "this."

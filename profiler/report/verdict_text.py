@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeLine, Spikes
+from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeLine, Spikes, ThreadActivity
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
     Cause,
@@ -19,7 +19,6 @@ from profiler.diagnose.model import (
     RunVerdict,
     SideDiagnosis,
     TimeChange,
-    UnknownShare,
 )
 from profiler.report.text import THREAD_STATES, at, describe, host_state, input_part, listed, mismatches
 from profiler.run.model import Site
@@ -74,49 +73,22 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     return _RUN[diagnosis.verdict](diagnosis)
 
 
-def _nothing_measured(diagnosis: RunDiagnosis) -> Statement:
-    return Statement(f"Nothing was measured: {describe(diagnosis.reason)}.")
+_SAME_SHARE: Final = 0.95
+"""If the share at the line is at least this part of the share of the state, only one number is shown."""
+_WORTH_NAMING: Final = 0.05
+"""Share of a step below which computing is not named beside a cause."""
 
 
-def _threads_only(diagnosis: RunDiagnosis) -> Statement:
-    thread = diagnosis.thread
+def _thread_state(thread: ThreadActivity | None) -> str:
     assert thread is not None
     at_site = thread.share_at_site
     here = f", {share(at_site)}" if at_site < _SAME_SHARE * thread.share else ""
-    state = f"{thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
-    return Statement(f"No step was seen; {state}{here}{at(thread.site)}.")
-
-
-_SAME_SHARE: Final = 0.95
-"""If the share at the line is at least this part of the share of the state, only one number is shown."""
-
-
-def _device_idle(diagnosis: RunDiagnosis) -> Statement:
-    head = f"The {diagnosis.device} was idle {share(diagnosis.share)} of the time:"
-    return Statement(head, f"{_idle_causes(diagnosis.causes)}.")
-
-
-def _device_idle_unexplained(diagnosis: RunDiagnosis) -> Statement:
-    head = f"The {diagnosis.device} was idle {share(diagnosis.share)} of the time; why was not measured:"
-    return Statement(head, f"{describe(diagnosis.reason)}.")
-
-
-def _device_busy(diagnosis: RunDiagnosis) -> Statement:
-    causes = f" ({_idle_causes(diagnosis.causes)})" if diagnosis.causes else ""
-    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time:"
-    return Statement(busy, f"the host is not what limits this run{causes}.")
-
-
-def _device_busy_sampled(diagnosis: RunDiagnosis) -> Statement:
-    nvml = "according to NVML (which does not see short gaps)"
-    busy = f"The {diagnosis.device} was busy {share(diagnosis.share)} of the time, {nvml}:"
-    also = "".join(f"; in addition, {share(cause.share)} of each step {_does(cause)}" for cause in diagnosis.causes)
-    return Statement(busy, f"the host is not what limits this run{also}.")
+    return (
+        f"{thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time{here}{at(thread.site)}"
+    )
 
 
 def _idle_causes(causes: tuple[Cause, ...]) -> str:
-    if not causes:
-        return "no cause was found in the program"
     return ", ".join(_idle_cause(cause, first=not number) for number, cause in enumerate(causes))
 
 
@@ -138,46 +110,23 @@ def _points(part: float) -> str:
     return f"{text} point{'' if text == '1.0' else 's'}"
 
 
-def _computing(diagnosis: RunDiagnosis) -> Statement:
-    also = "".join(f"; {share(cause.share)} of it {_does(cause)}" for cause in diagnosis.causes)
-    takes = f"Computing takes {share(diagnosis.share)} of the step:"
-    return _of_step(diagnosis, Statement(takes, f"neither data nor Python is what limits this run{also}."))
+def _further(causes: Iterable[Cause], beginning: str) -> str:
+    """What each cause takes, after `beginning`, in which braces stand for its share."""
+    return "".join(beginning.format(share(cause.share)) + _does(cause) for cause in causes)
 
 
-def _computing_and_cause(diagnosis: RunDiagnosis) -> Statement:
-    cause = diagnosis.causes[0]
-    takes = f"Computing takes {share(diagnosis.share)} of the step;"
-    return _of_step(diagnosis, Statement(f"{takes} {share(cause.share)} of the step {_does(cause)}."))
-
-
-def _cause(diagnosis: RunDiagnosis) -> Statement:
-    cause = diagnosis.causes[0]
-    also = f"; computing takes {share(diagnosis.share)}" if diagnosis.share >= _WORTH_NAMING else ""
-    return _of_step(diagnosis, Statement(f"{share(cause.share)} of each step {_does(cause)}{also}."))
-
-
-_WORTH_NAMING: Final = 0.05
-"""Share of a step below which computing is not named beside a cause."""
-
-
-def _unknown_step(diagnosis: RunDiagnosis) -> Statement:
-    return _of_step(diagnosis, Statement(""))
-
-
-def _of_step(diagnosis: RunDiagnosis, statement: Statement) -> Statement:
-    """Return the statement, preceded by the unknown share and followed by the sentence on long steps."""
-    head = _unknown_share(diagnosis.unknown) if diagnosis.unknown else ""
-    last = spikes_sentence(diagnosis.spikes) if diagnosis.spikes else ""
-    if head:
-        return Statement(head, " ".join(filter(None, (statement.text, last))))
-    if not statement.headline:
-        return Statement(last)
-    return Statement(statement.headline, " ".join(filter(None, (statement.explanation, last))))
-
-
-def _unknown_share(unknown: UnknownShare) -> str:
-    why = f"{unknown.samples} stack samples are too few to tell" if unknown.samples else "there are no stack samples"
-    return f"What ran in {share(unknown.share)} of each step is not known: {why}."
+def _of_step(diagnosis: RunDiagnosis, headline: str = "", explanation: str = "") -> Statement:
+    """The statement, preceded by the unknown share and followed by the sentence on long steps."""
+    sentences = [headline, explanation]
+    if unknown := diagnosis.unknown:
+        why = (
+            f"{unknown.samples} stack samples are too few to tell" if unknown.samples else "there are no stack samples"
+        )
+        sentences.insert(0, f"What ran in {share(unknown.share)} of each step is not known: {why}.")
+    if diagnosis.spikes:
+        sentences.append(spikes_sentence(diagnosis.spikes))
+    first, *others = [*filter(None, sentences)] or [""]
+    return Statement(first, " ".join(others))
 
 
 def _does(cause: Cause) -> str:
@@ -217,46 +166,55 @@ def _waits_for_data(cause: Cause) -> str:
     return f"is waiting for data (next(loader){where}{work})"
 
 
-def _step_time_only(diagnosis: RunDiagnosis) -> Statement:
-    takes = f"A step takes {seconds(diagnosis.seconds)} on average;"
-    return Statement(f"{takes} record with --level standard to see where it goes.")
-
-
-def _waiting_for_workers(diagnosis: RunDiagnosis) -> Statement:
-    waits = f"The process that steps waits for its workers {share(diagnosis.share)} of each step:"
-    return Statement(waits, "the stacks of the workers show what takes their time.")
-
-
-def _largest_category(diagnosis: RunDiagnosis) -> Statement:
-    name = "Python or a wait inside CUDA" if diagnosis.category == "python-or-wait" else diagnosis.category
-    amount = f"{seconds(diagnosis.seconds)}, {share(diagnosis.share)} of it"
-    return Statement(
-        f"The largest part of a step is {name}:", f"{amount} (device idle time: {describe(diagnosis.reason)})."
-    )
-
-
-def _unknown(diagnosis: RunDiagnosis) -> Statement:
-    reason = describe(diagnosis.reason)
-    return Statement(
-        f"How busy the device was is not known ({reason}), and where the host's time went was not recorded."
-    )
-
-
+_NOT_LIMITED_BY_HOST: Final = "the host is not what limits this run"
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Statement]]] = {
-    RunVerdict.NOTHING_MEASURED: _nothing_measured,
-    RunVerdict.THREADS_ONLY: _threads_only,
-    RunVerdict.DEVICE_IDLE: _device_idle,
-    RunVerdict.DEVICE_IDLE_UNEXPLAINED: _device_idle_unexplained,
-    RunVerdict.DEVICE_BUSY: _device_busy,
-    RunVerdict.DEVICE_BUSY_SAMPLED: _device_busy_sampled,
-    RunVerdict.COMPUTING: _computing,
-    RunVerdict.COMPUTING_AND_CAUSE: _computing_and_cause,
-    RunVerdict.CAUSE: _cause,
-    RunVerdict.UNKNOWN_STEP: _unknown_step,
-    RunVerdict.STEP_TIME_ONLY: _step_time_only,
-    RunVerdict.WAITING_FOR_WORKERS: _waiting_for_workers,
-    RunVerdict.LARGEST_CATEGORY: _largest_category,
-    RunVerdict.UNKNOWN: _unknown,
+    RunVerdict.NOTHING_MEASURED: lambda run: Statement(f"Nothing was measured: {describe(run.reason)}."),
+    RunVerdict.THREADS_ONLY: lambda run: Statement(f"No step was seen; {_thread_state(run.thread)}."),
+    RunVerdict.DEVICE_IDLE: lambda run: Statement(
+        f"The {run.device} was idle {share(run.share)} of the time:",
+        f"{_idle_causes(run.causes) or 'no cause was found in the program'}.",
+    ),
+    RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: Statement(
+        f"The {run.device} was idle {share(run.share)} of the time; why was not measured:", f"{describe(run.reason)}."
+    ),
+    RunVerdict.DEVICE_BUSY: lambda run: Statement(
+        f"The {run.device} was busy {share(run.share)} of the time:",
+        _NOT_LIMITED_BY_HOST + (f" ({_idle_causes(run.causes)})." if run.causes else "."),
+    ),
+    RunVerdict.DEVICE_BUSY_SAMPLED: lambda run: Statement(
+        f"The {run.device} was busy {share(run.share)} of the time, according to NVML (which does not see short gaps):",
+        f"{_NOT_LIMITED_BY_HOST}{_further(run.causes, '; in addition, {} of each step ')}.",
+    ),
+    RunVerdict.COMPUTING: lambda run: _of_step(
+        run,
+        f"Computing takes {share(run.share)} of the step:",
+        f"neither data nor Python is what limits this run{_further(run.causes, '; {} of it ')}.",
+    ),
+    RunVerdict.COMPUTING_AND_CAUSE: lambda run: _of_step(
+        run, f"Computing takes {share(run.share)}{_further(run.causes[:1], ' of the step; {} of the step ')}."
+    ),
+    RunVerdict.CAUSE: lambda run: _of_step(
+        run,
+        f"{share(run.causes[0].share)} of each step {_does(run.causes[0])}"
+        + (f"; computing takes {share(run.share)}." if run.share >= _WORTH_NAMING else "."),
+    ),
+    RunVerdict.UNKNOWN_STEP: _of_step,
+    RunVerdict.STEP_TIME_ONLY: lambda run: Statement(
+        f"A step takes {seconds(run.seconds)} on average; record with --level standard to see where it goes."
+    ),
+    RunVerdict.WAITING_FOR_WORKERS: lambda run: Statement(
+        f"The process that steps waits for its workers {share(run.share)} of each step:",
+        "the stacks of the workers show what takes their time.",
+    ),
+    RunVerdict.LARGEST_CATEGORY: lambda run: Statement(
+        "The largest part of a step is "
+        f"{'Python or a wait inside CUDA' if run.category == 'python-or-wait' else run.category}:",
+        f"{seconds(run.seconds)}, {share(run.share)} of it (device idle time: {describe(run.reason)}).",
+    ),
+    RunVerdict.UNKNOWN: lambda run: Statement(
+        f"How busy the device was is not known ({describe(run.reason)}), and where the host's time went was not "
+        "recorded."
+    ),
 }
 
 

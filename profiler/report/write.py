@@ -1,14 +1,13 @@
-"""Writes the reports of a comparison or a run: HTML, Markdown and JSON, each completely or not at all."""
+"""Renders and writes the report of a comparison or a run, each file completely or not at all."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model import Comparison
 from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
@@ -18,23 +17,13 @@ FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Paths of the three reports."""
-
-    html: Path
-    markdown: Path
-    json: Path
-
-
-def write_comparison(comparison: Comparison, directory: Path) -> Written:
-    """Write compare.html, compare.md and compare.json below `directory`."""
-    return _write(comparison, directory, "compare")
-
-
-def write_analysis(analysis: Analysis, directory: Path) -> Written:
-    """Write report.html, report.md and report.json below `directory`."""
-    return _write(analysis, directory, "report")
+def write_comparison(comparison: Comparison, directory: Path) -> Path:
+    """Write compare.html, compare.md and compare.json below `directory`; the path of the page."""
+    # all three are rendered before the first is written, so that an error leaves the old set as it was
+    texts = {form: rendered(comparison, form) for form in FORMATS}
+    for form, text in texts.items():
+        write_text(directory / f"compare.{form}", text)
+    return directory / "compare.html"
 
 
 def rendered(results: Results, form: str) -> str:
@@ -55,15 +44,6 @@ def rendered(results: Results, form: str) -> str:
 
         return markdown.render(report)
     raise ValueError(f"unknown format {form!r}: one of {', '.join(FORMATS)}")
-
-
-def _write(results: Results, directory: Path, stem: str) -> Written:
-    # all three are rendered before the first is written, so that an error leaves the old set as it was
-    texts = {form: rendered(results, form) for form in FORMATS}
-    paths = {form: directory / f"{stem}.{form}" for form in FORMATS}
-    for form, text in texts.items():
-        write_text(paths[form], text)
-    return Written(paths["html"], paths["md"], paths["json"])
 
 
 def write_text(path: Path, text: str) -> None:

@@ -20,8 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from rich.console import Console
+
 from profiler import __version__
 from profiler.__main__ import main
+from profiler.analyse.model import Analysis
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import alerts
@@ -37,10 +40,12 @@ from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
 from profiler.report.model import Results
 from profiler.report.render import markdown as report_markdown
+from profiler.report.render.console import print_report
+from profiler.report.summary import summary
 from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import rendered
 from tests.check.outputs import results
-from tests.report import hook_samples, ladders, samples
+from tests.report import hook_samples, ladders, samples, variants, wording
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = Path(__file__).parent / "runs"
@@ -107,6 +112,9 @@ def cases() -> dict[str, Callable[[], Output]]:
         add(f"ladder-{name}", made_up_ladder, name)
     for name in MADE_UP:
         add(f"made-up-{name}", made_up_report, name)
+    for name in variants.VARIANTS:
+        add(f"variant-{name.replace(', ', '-').replace(' ', '-')}", variant, name)
+    add("wording", lambda: Output(dict(wording.sentences()), {}))
     for index in range(len(_selected_gates())):
         add(f"check-recorded-{index:02}", recorded_gate, index)
     return found
@@ -195,6 +203,21 @@ def made_up_report(name: str) -> Output:
         {key: value for key, value in document.items() if key not in ("sides", "ratios")},
         {"Markdown": report_markdown.render(build_report(subject))},
     )
+
+
+def variant(name: str) -> Output:
+    """Some sections of made-up results, and the lines that end a recording."""
+    make, keys = variants.VARIANTS[name]
+    results = make()
+    report = build_report(results)
+    chosen = [section for section in report.sections if section.key in (keys or [section.key])]
+    report, terminal = replace(report, sections=tuple(chosen)), io.StringIO()
+    print_report(report, console=Console(file=terminal, width=80, color_system=None))
+    texts = {"Markdown": report_markdown.render(report), "terminal": terminal.getvalue()}
+    if isinstance(results, Analysis):
+        lines = [line.pieces for line in summary(results, unicode="," not in name)]
+        texts["summary"] = "\n".join("".join(f"<{tone}>{text}" for text, tone in pieces) for pieces in lines)
+    return Output({}, texts)
 
 
 def recorded_gate(index: int) -> Output:

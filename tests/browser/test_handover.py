@@ -35,7 +35,7 @@ addEventListener("message", async (event) => {
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_comparison(samples.comparison(), tmp_path_factory.mktemp("report")).html
+    return write_comparison(samples.comparison(), tmp_path_factory.mktemp("report"))
 
 
 def serve(page: Any, body: str) -> list[str]:

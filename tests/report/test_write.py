@@ -13,21 +13,11 @@ from tests.report import samples
 
 
 def test_three_files_and_nothing_else(tmp_path: Path) -> None:
-    written = write.write_comparison(samples.empty_comparison(), tmp_path / "new" / "folder")
-    names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert names == ["compare.html", "compare.json", "compare.md"]
-    assert json.loads(written.json.read_text())["schema"] == "comparison/1"
-    assert written.html.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert written.html.stat().st_mode & 0o400
-
-
-def test_a_run_has_the_same_three(tmp_path: Path) -> None:
-    written = write.write_analysis(samples.empty_analysis(), tmp_path)
-    assert [path.name for path in (written.html, written.markdown, written.json)] == [
-        "report.html",
-        "report.md",
-        "report.json",
-    ]
+    page = write.write_comparison(samples.empty_comparison(), tmp_path / "new" / "folder")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["compare.html", "compare.json", "compare.md"]
+    assert json.loads(page.with_suffix(".json").read_text())["schema"] == "comparison/1"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert page.stat().st_mode & 0o400
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,10 +32,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, monkeyp
         write.write_text(path, "new")
     assert str(path) in str(caught.value)
     assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["compare.md"]
+    assert [other.name for other in tmp_path.iterdir()] == ["compare.md"]
 
 
 def test_a_file_in_the_way_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(ProfilerError, match="cannot write the report"):
-        write.write_analysis(samples.empty_analysis(), tmp_path / "taken")
+        write.write_comparison(samples.empty_comparison(), tmp_path / "taken")

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiler.analyse.model import Analysis, Comparison
 from profiler.report import blocks as b
-from profiler.report.build import build_report
 from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
 from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
 from profiler.report.table import short_path
@@ -51,16 +49,6 @@ _UNBROKEN = 24
 """Characters of a number with its interval that are not broken into two lines."""
 _RANGE = 32
 """Columns for the ends of a curve and the spaces between."""
-
-
-def print_comparison(comparison: Comparison, *, report: Path | None = None, console: Console | None = None) -> None:
-    """Verdict, numbers, bars and causes of a comparison; `report` is the path of the HTML report."""
-    print_report(build_report(comparison), page=report, console=console)
-
-
-def print_analysis(analysis: Analysis, *, report: Path | None = None, console: Console | None = None) -> None:
-    """Verdict, numbers, bars and causes of one run; `report` is the path of the HTML report."""
-    print_report(build_report(analysis), page=report, console=console)
 
 
 def print_report(

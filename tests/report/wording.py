@@ -1,0 +1,172 @@
+"""Diagnoses of every kind: the approval tests hold the sentence that each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from profiler.analyse.model import (
+    RECEIVE,
+    WAITING_FOR_INDEX,
+    WAITING_FOR_WORKERS,
+    Analysis,
+    HostState,
+    IdleBlame,
+    InputPart,
+    Measure,
+    Ratio,
+    SiteOrigin,
+    SpikeLine,
+    Spikes,
+)
+from profiler.core.notice import Notice
+from profiler.diagnose.model import (
+    Cause,
+    ChangeKind,
+    ComparisonDiagnosis,
+    CounterChange,
+    LiveDiagnosis,
+    LiveLimit,
+    PhaseChange,
+    RunDiagnosis,
+    RunVerdict,
+    SideDiagnosis,
+    TimeChange,
+    UnknownShare,
+    WorkerMove,
+)
+from profiler.report.sections.breakdown import input_conclusion
+from profiler.report.verdict_text import comparison_statement, live_sentence, run_statement, spikes_sentence
+from profiler.run.model import RunInfo, Site
+from tests.report import samples
+
+LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
+SYNC = IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, "sync", LINE, 0.06, 0.6, 1.0)
+DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__getitem__"))
+EVALUATE = SpikeLine(Site("a/train.py", 36, "evaluate"), 0.97)
+SPIKES = Spikes(6, 60, 10, 25.6, 0.72, (EVALUATE,), 150, enough=True)
+MANY_SPIKES = replace(SPIKES, every=0, times=3.14, lines=())
+TWO_LINES = (replace(EVALUATE, share=0.6), SpikeLine(Site("train.py", 40, "<module>"), 0.3))
+UNKNOWN = UnknownShare(0.92, 7)
+RUNS = {
+    "one cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.6, LINE, blame=SYNC),)),
+    "category": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.75, LINE, blame=SYNC),)),
+    "no line": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("copy", 0.01), Cause("log", 0.004))),
+    "no cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.5),
+    "unexplained": RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, "H200", 0.9, reason=Notice("level-light")),
+    "busy": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9, (Cause("sync", 0.06, LINE),)),
+    "busy alone": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9),
+    "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, LOG),)),
+    "computing": RunDiagnosis(RunVerdict.COMPUTING, share=0.84, causes=(Cause("python", 0.13, LOG),)),
+    "computing and": RunDiagnosis(RunVerdict.COMPUTING_AND_CAUSE, share=0.7, causes=(Cause("log", 0.3, LOG),)),
+    "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, LINE, loader=DATA),)),
+    "after": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, LINE, "log_metrics"),)),
+    "without samples": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
+    "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
+    "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
+    "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),
+    "workers": RunDiagnosis(RunVerdict.WAITING_FOR_WORKERS, share=0.6),
+    "category or wait": RunDiagnosis(
+        RunVerdict.LARGEST_CATEGORY, share=0.6, category="python-or-wait", seconds=0.06, reason=Notice("no-queue")
+    ),
+    "largest": RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=0.6, category="log", seconds=0.06),
+    "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
+    "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
+}
+SPEED = Ratio("tokens_per_s", 2.0, 1.9, 2.1, 3, different=True)
+IDLE = TimeChange(ChangeKind.IDLE, "sync", faster=True, is_cause=True, before=0.6, after=0.1, as_shares=True, site=LINE)
+PHASES = TimeChange(
+    ChangeKind.SEVERAL_PHASES,
+    "",
+    faster=False,
+    is_cause=True,
+    phases=(PhaseChange("data", 0.004, LINE), PhaseChange("forward", 0.003)),
+    against=(PhaseChange("backward", -0.002),),
+    step_seconds=0.005,
+)
+PHASE = TimeChange(
+    ChangeKind.PHASE, "forward", faster=True, is_cause=False, before=0.02, after=0.002, site=LINE, site_seconds=0.018
+)
+HOST = TimeChange(ChangeKind.HOST, "log", faster=False, is_cause=True, before=0.01, after=0.02, site=LOG)
+SYNCS, COPIES = CounterChange("syncs", 50, 1), CounterChange("h2d", 9, 2)
+SIDE = SideDiagnosis("base", "side", SPEED, "tokens/s", ("CPU",))
+SIDES = {
+    "faster": SIDE,
+    "because": replace(SIDE, change=IDLE, explained=True, counters=(SYNCS,)),
+    "host": replace(SIDE, change=HOST, explained=True),
+    "slowed": replace(SIDE, change=replace(IDLE, is_cause=False), slowed=("base", 1.67)),
+    "several": replace(SIDE, change=PHASES),
+    "all": replace(SIDE, change=replace(PHASES, kind=ChangeKind.ALL_PHASES, faster=True, against=())),
+    "phase": replace(SIDE, change=PHASE),
+    "slower phase": replace(SIDE, change=replace(PHASE, name="data", faster=False)),
+    "counters": replace(SIDE, busy=(0.1, 0.9), counters=(SYNCS, COPIES)),
+    "a label: of. several, parts": replace(SIDE, side="exp: a. b, c", busy=(0.1, 0.9)),
+    "moved": replace(SIDE, moved=WorkerMove("pool", 2)),
+    "moved to one": replace(SIDE, moved=WorkerMove("pool", 1), devices=("CPU", "GPU")),
+    "same": replace(SIDE, speed=replace(SPEED, different=False)),
+    "one pair": replace(SIDE, speed=replace(SPEED, low=None, high=None, n=1, reason=Notice("one-pair"))),
+    "not known": replace(SIDE, speed=None, reason=Notice("no-pairs")),
+}
+LONG_STEPS = {
+    "regular": SPIKES,
+    "irregular": MANY_SPIKES,
+    "one": replace(MANY_SPIKES, count=1, lines=TWO_LINES),
+    "two lines": replace(SPIKES, lines=(replace(TWO_LINES[0], share=0.4), TWO_LINES[1])),
+    "no samples": replace(SPIKES, every=3, lines=(), enough=False, samples=0),
+}
+LIVE = LiveDiagnosis(LiveLimit.CPU, 30.0, "main", 0.98, "data", 0.78, 10.0, None, 1.0, 8.0, 0.3, 1, 2)
+
+ROWS = Site("/project/code/rows.py", 12, "Rows.__getitem__")
+
+
+def worker(name: str, share: float) -> InputPart:
+    return InputPart(name, "worker", share / 100, share, ROWS if name == "dataset" else None)
+
+
+def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
+    return InputPart(name, "main process", share / 100, share, ROWS if name == "dataset" else None, context)
+
+
+WORKERS_IDLE, WAITS = worker(WAITING_FOR_INDEX, 0.6), main_process(WAITING_FOR_WORKERS, 0.3)
+RECEIVES, TOKENIZED = main_process(RECEIVE, 0.2), main_process("tokenize", 0.2, "inline")
+LIMITED = (worker("dataset", 0.9), worker(WAITING_FOR_INDEX, 0.03), main_process(WAITING_FOR_WORKERS, 0.61))
+INPUTS: dict[str, tuple[tuple[InputPart, ...], int, int]] = {  # parts, workers (0: not known), cores
+    "workers limit": (LIMITED, 2, 8),
+    "workers limit without cores": (LIMITED, 2, 2),
+    "workers limit, unknown number": (LIMITED, 0, 8),
+    "keeps up": ((worker(WAITING_FOR_INDEX, 0.8), worker("dataset", 0.2)), 4, 8),
+    "one worker keeps up": ((worker(WAITING_FOR_INDEX, 0.8),), 1, 8),
+    "receiving": ((WORKERS_IDLE, main_process(WAITING_FOR_WORKERS, 0.02), RECEIVES), 0, 8),
+    "receiving, and idle workers": ((WORKERS_IDLE, WAITS, RECEIVES), 0, 8),
+    "late batches": ((WORKERS_IDLE, WAITS), 0, 8),
+    "no workers": ((main_process("dataset", 0.4),), 0, 8),
+    "little to gain": ((main_process("dataset", 0.02),), 0, 8),
+    "inline": ((TOKENIZED,), 0, 8),
+    "workers and inline": ((worker(WAITING_FOR_INDEX, 0.9), TOKENIZED), 0, 8),
+    "two inline, the larger last": ((main_process("dataset", 0.05, "inline"), TOKENIZED), 0, 8),
+}
+
+
+def conclusion(parts: tuple[InputPart, ...], workers: int, cores: int) -> str:
+    info = RunInfo(2, "run", "2026-01-01T00:00:00Z", ("train.py",), host={"cores": cores})
+    measures = {"loader_workers": Measure("loader_workers", float(workers), "1")} if workers else {}
+    return input_conclusion(samples.sides(Analysis(info, measures, {}, {}, input=parts))[0])
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Name and sentence of each; a bar is where a headline ends."""
+    for name, run in RUNS.items():
+        statement = run_statement(run)
+        yield f"run, {name}", f"{statement.headline} | {statement.explanation}"
+    for name, side in SIDES.items():
+        statement = comparison_statement(ComparisonDiagnosis(True, False, (), (side,), (("base", 0.5),)))
+        yield f"comparison, {name}", f"{statement.headline} | {statement.explanation}"
+    for name, spikes in LONG_STEPS.items():
+        yield f"long steps, {name}", spikes_sentence(spikes)
+    for limit in LiveLimit:
+        yield f"live, {limit}", live_sentence(replace(LIVE, limit=limit))
+    yield "live, GPU", live_sentence(replace(LIVE, limit=LiveLimit.GPU, gpu=0.99, stalled=None, part=""))
+    yield "live, no worker", live_sentence(replace(LIVE, limit=LiveLimit.RECORDED_PART, busy_workers=0))
+    for name, given in INPUTS.items():
+        yield f"input, {name}", conclusion(*given)
