@@ -6,7 +6,6 @@ import io
 import re
 import typing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -24,12 +23,18 @@ KINDS = set(typing.get_args(blocks.Block))
 
 
 def printed(
-    report: blocks.Report, width: int, *, full: bool = True, encoding: str = "utf-8", colour: bool = False
+    report: blocks.Report,
+    width: int,
+    *,
+    full: bool = True,
+    encoding: str = "utf-8",
+    colour: bool = False,
+    page: bool = True,
 ) -> str:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
     terminal = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print_report(report, full=full, console=terminal, page=Path("reports/runs/latest/compare.html"))
+    console.print_report(report, full=full, console=terminal, page=page)
     out.flush()
     return raw.getvalue().decode(encoding)
 
