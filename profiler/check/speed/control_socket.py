@@ -1,4 +1,4 @@
-"""The controller's end of the sockets on which a controlled program's processes report and wait.
+"""The sockets on which a controlled program's processes report and wait: the end of `check`.
 
 Both directions carry one JSON object per line. `profiler.agent.control_client` is the other end.
 """
@@ -12,16 +12,17 @@ import socket
 import struct
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
 
 _RECEIVE_BYTES: Final = 1 << 16
-_MAX_PATH_BYTES: Final = 107
-"""sockaddr_un has room for 108 bytes, and the last one is zero (unix(7))."""
-_SHORT_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")
-"""Used for the socket where the folder for temporary files has too long a name."""
+_MAX_FOLDER_BYTES: Final = 80
+"""sockaddr_un has room for 107 bytes (unix(7)), of which the name of a socket takes less than 27."""
+_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")
+"""Used where the folder for temporary files has too long a name."""
 _UCRED: Final = struct.Struct("3i")
 """struct ucred of unix(7): PID, user, group."""
 
@@ -71,17 +72,12 @@ class ControlSocket:
 class ControlServer:
     """Accepts the connections of one program's processes and collects their messages.
 
-    :param path: where to create the socket; if it is too long for a socket, `self.path` lies in a private folder
-        with a short name instead.
+    :param path: where to create the socket, in a `private_folder`.
     :raises ProfilerError: no socket can be created.
     """
 
     def __init__(self, path: Path) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.path = path.absolute()
-        if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
-            self._folder = _short_folder(self.path)
-            self.path = Path(self._folder.name) / "socket"
         self.connections: list[ControlSocket] = []
         """Those that have sent a message and are still open."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -126,17 +122,15 @@ class ControlServer:
         self._selector.close()
         self._server.close()
         self.path.unlink(missing_ok=True)
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
-def _short_folder(path: Path) -> tempfile.TemporaryDirectory[str]:
-    for folder in _SHORT_FOLDERS:
-        try:
-            return tempfile.TemporaryDirectory(prefix="gate-", dir=folder)
-        except OSError:
-            continue
-    raise ProfilerError(
-        f"{path} is too long a name for a socket ({_MAX_PATH_BYTES} bytes at most): "
-        "set TMPDIR to a folder with a shorter one"
-    )
+def private_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that nobody else may enter, with a name short enough for sockets.
+
+    :raises ProfilerError: there is none.
+    """
+    for parent in (tempfile.gettempdir(), *_FOLDERS):
+        if len(os.fsencode(parent)) <= _MAX_FOLDER_BYTES - len("/gate-12345678"):
+            with suppress(OSError):
+                return tempfile.TemporaryDirectory(prefix="gate-", dir=parent)
+    raise ProfilerError("there is no folder for sockets: set TMPDIR to a folder with a short name")

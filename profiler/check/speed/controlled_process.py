@@ -1,4 +1,4 @@
-"""A program under control: started, driven a number of steps at a time, frozen in between, and ended."""
+"""A program that runs a requested number of steps at a time and is frozen in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.check.model import StepBlock
+from profiler.check.speed.control_socket import private_folder
 from profiler.check.speed.interrupts import deferred_signals, raise_deferred
-from profiler.check.speed.process_tree import ProcessTree, die_with_parent
+from profiler.check.speed.process_tree import ProcessTree, Watch, die_with_parent
 from profiler.check.speed.stepping import Rank, StepController
-from profiler.check.speed.watchdog import Watchdog, watchdog_process
+from profiler.check.speed.watchdog import watchdog_process
 from profiler.core.errors import ProfilerError
 from profiler.record.launch import hook_statuses, last_output_line, new_manifest, write_final_manifest
 from profiler.record.target import find_program, target_environment
@@ -102,7 +102,7 @@ class ControlledProcess:
     :param folder: its run directory, which is created.
     :param sockets: a private folder with a short name.
     :param patience: minimum number of seconds after which a block of steps may be taken to hang.
-    :param watchdog: ends the program and its descendants if the controller is killed.
+    :param watch: is called with each of its processes before it is frozen.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ControlledProcess:
         *,
         level: str = "light",
         patience: float = PATIENCE_S,
-        watchdog: Watchdog | None = None,
+        watch: Watch | None = None,
     ) -> None:
         executable = program.executable()
         self.program = program
@@ -129,7 +129,7 @@ class ControlledProcess:
         self._info: RunInfo = new_manifest(self.spec, dict(program.facts))
         store.write_manifest(self.spec.out, self._info)
         self._process = self._start(executable)
-        self.tree = ProcessTree(self._process.pid, watchdog)
+        self.tree = ProcessTree(self._process.pid, watch)
 
     def _start(self, executable: str) -> subprocess.Popen[bytes]:
         program = self.program
@@ -300,10 +300,10 @@ def process_starter(*, level: str = "light", patience: float = PATIENCE_S) -> It
     """A function that starts controlled processes, all of which end with the block. Signals are deferred within it."""
     with deferred_signals(), ExitStack() as stack:
         watchdog = stack.enter_context(watchdog_process())
-        sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-")))
+        sockets = Path(stack.enter_context(private_folder()))
 
         def start(program: Program, folder: Path) -> ControlledProcess:
-            process = ControlledProcess(program, folder, sockets, level=level, patience=patience, watchdog=watchdog)
+            process = ControlledProcess(program, folder, sockets, level=level, patience=patience, watch=watchdog.watch)
             stack.callback(process.end)
             return process
 

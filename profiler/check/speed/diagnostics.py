@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -44,9 +44,7 @@ LOAD_UNKNOWN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class UsableRound:
-    """A round with its values."""
-
+class _UsableRound:
     round: Round
     values: RoundValues
     typical: float
@@ -60,13 +58,21 @@ class UsableRound:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class _Rounds:
     """All rounds of a check."""
 
     rounds: tuple[Round, ...]
-    usable: tuple[UsableRound, ...]
-    """The usable rounds of both kinds, in order."""
     edges: Edges
+
+    @cached_property
+    def usable(self) -> list[_UsableRound]:
+        """The usable rounds of both kinds, in order."""
+        return [
+            _UsableRound(measured, values, values.typical, block_pairs(measured, CANDIDATE))
+            for measured in self.rounds
+            for values in [round_values(measured)]
+            if values.typical is not None and values.all_steps is not None
+        ]
 
     @cached_property
     def slowdowns(self) -> list[float]:
@@ -78,193 +84,122 @@ def diagnose(rounds: Sequence[Round], limits: Limits) -> tuple[Notice, ...]:
     """A notice for everything that is odd; none where there are no rounds."""
     if not rounds:
         return ()
-    usable = []
-    for measured in rounds:
-        values = round_values(measured)
-        if values.typical is not None and values.all_steps is not None:
-            usable.append(UsableRound(measured, values, values.typical, block_pairs(measured, CANDIDATE)))
-    evidence = Evidence(tuple(rounds), tuple(usable), edges(limits.detect))
-    return tuple(notice for diagnostic in _DIAGNOSTICS if (notice := diagnostic(evidence)))
+    measured = _Rounds(tuple(rounds), edges(limits.detect))
+    parts = (_amount(measured), _values(measured), _method(measured), _machine(measured))
+    return tuple(notice for part in parts for notice in part)
 
 
-# ---------------------------------------------------------------- how much was measured
+def _amount(measured: _Rounds) -> Iterator[Notice]:
+    """How much was measured: too few rounds, pairs or steps, or different work of the sides."""
+    usable, rounds = measured.usable, measured.rounds
+    number = sum(one.round.kind == MEASURE for one in usable)
+    if 0 < number < LOOKS[0]:
+        yield Notice("few-rounds", {"rounds": number})
+    if len(usable) < len(rounds):
+        yield Notice("lost-rounds", {"lost": len(rounds) - len(usable), "rounds": len(rounds)})
+    if usable:
+        pairs = float(np.median([len(one.pairs) for one in usable]))
+        steps = sum(len(one.pairs) * one.pairs.steps for one in usable)
+        if pairs < FEW_PAIRS:
+            yield Notice("few-pairs", {"pairs": round(pairs)})
+        elif steps < FEW_STEPS:
+            yield Notice("few-steps", {"steps": round(steps)})
+    silent = {BASE, CANDIDATE} - {block.side for one in rounds for block in one.blocks if block.tokens > 0}
+    if len(silent) == 1:
+        yield Notice("tokens-missing", {"side": silent.pop()})
+    if usable and all(one.pairs.by_tokens for one in usable):
+        blocks = [block for one in usable for block in one.round.blocks]
+        per_step = {
+            side: sum(block.tokens for block in blocks if block.side == side)
+            / sum(len(block.steps) for block in blocks if block.side == side)
+            for side in (BASE, CANDIDATE)
+        }
+        ratio = per_step[CANDIDATE] / per_step[BASE]
+        if abs(ratio - 1) > SAME_WORK:
+            yield Notice("tokens-differ", {"ratio": ratio})
 
 
-def few_rounds(evidence: Evidence) -> Notice | None:
-    number = sum(usable.round.kind == MEASURE for usable in evidence.usable)
-    return Notice("few-rounds", {"rounds": number}) if 0 < number < LOOKS[0] else None
+def _values(measured: _Rounds) -> Iterator[Notice]:
+    """The values of the rounds: a drift, an odd round, rare stalls."""
+    slowdowns, number = measured.slowdowns, len(measured.slowdowns)
+    if number >= FEW_VALUES:
+        change, p = _drift(slowdowns)
+        if abs(change) > measured.edges.fails and p < ALPHA:
+            yield Notice("drift", {"change": change})
+        unlikely = []
+        for index, usable in enumerate(measured.usable):
+            p, mean = _p_given_others(slowdowns, index)
+            difference = abs(usable.typical - mean)
+            if p < ALPHA / number and difference > measured.edges.passes:
+                unlikely.append((p, -difference, usable.round.number, usable.typical, mean))
+        if unlikely:
+            _, _, odd, value, mean = min(unlikely)
+            yield Notice("odd-round", {"round": odd, "slowdown": value, "others": mean})
+    added = rare_stalls([usable.values.excess for usable in measured.usable], measured.edges)
+    if added is not None:
+        yield Notice("rare-stalls", {"added": added})
 
 
-def lost_rounds(evidence: Evidence) -> Notice | None:
-    total = len(evidence.rounds)
-    lost = total - len(evidence.usable)
-    return Notice("lost-rounds", {"lost": lost, "rounds": total}) if lost else None
-
-
-def few_blocks(evidence: Evidence) -> Notice | None:
-    if not evidence.usable:
-        return None
-    pairs = float(np.median([len(usable.pairs) for usable in evidence.usable]))
-    steps = sum(len(usable.pairs) * usable.pairs.steps for usable in evidence.usable)
-    if pairs < FEW_PAIRS:
-        return Notice("few-pairs", {"pairs": round(pairs)})
-    return Notice("few-steps", {"steps": round(steps)}) if steps < FEW_STEPS else None
-
-
-def tokens_missing(evidence: Evidence) -> Notice | None:
-    """Notice that only one side reports its tokens."""
-    counting = {block.side for measured in evidence.rounds for block in measured.blocks if block.tokens > 0}
-    silent = {BASE, CANDIDATE} - counting
-    return Notice("tokens-missing", {"side": silent.pop()}) if len(silent) == 1 else None
-
-
-def tokens_differ(evidence: Evidence) -> Notice | None:
-    """Notice that the steps of the sides have different numbers of tokens."""
-    if not evidence.usable or not all(usable.pairs.by_tokens for usable in evidence.usable):
-        return None
-    tokens, steps = Counter[str](), Counter[str]()
-    for usable in evidence.usable:
-        for block in usable.round.blocks:
-            tokens[block.side] += block.tokens
-            steps[block.side] += len(block.steps)
-    ratio = (tokens[CANDIDATE] / steps[CANDIDATE]) / (tokens[BASE] / steps[BASE])
-    return Notice("tokens-differ", {"ratio": ratio}) if abs(ratio - 1) > SAME_WORK else None
-
-
-# ---------------------------------------------------------------- the values of the rounds
-
-
-def drift(evidence: Evidence) -> Notice | None:
-    """Notice that a straight line through the rounds' slow-downs changes by more than the edge of a FAIL."""
-    values = evidence.slowdowns
+def _drift(values: Sequence[float]) -> tuple[float, float]:
+    """How much a straight line through the values changes from the first to the last, and its p."""
     number = len(values)
-    if number < FEW_VALUES:
-        return None
     offsets = [index - (number - 1) / 2 for index in range(number)]
     square = math.fsum(offset**2 for offset in offsets)
     slope = math.fsum(offset * value for offset, value in zip(offsets, values, strict=True)) / square
     mean = fmean(values)
     residual = math.fsum((value - mean - slope * offset) ** 2 for offset, value in zip(offsets, values, strict=True))
-    change = slope * (number - 1)
-    p = p_value(slope, math.sqrt(residual / (number - 2) / square), number - 2)
-    return Notice("drift", {"change": change}) if abs(change) > evidence.edges.fails and p < ALPHA else None
+    return slope * (number - 1), p_value(slope, math.sqrt(residual / (number - 2) / square), number - 2)
 
 
-def odd_round(evidence: Evidence) -> Notice | None:
-    """Notice of the round that is least likely by chance given the others, if any round is very unlikely."""
-    if len(evidence.usable) < FEW_VALUES:
-        return None
-    candidates = []
-    for index, usable in enumerate(evidence.usable):
-        others = [*evidence.slowdowns[:index], *evidence.slowdowns[index + 1 :]]
-        mean, degrees = fmean(others), len(others) - 1
-        spread = math.sqrt(math.fsum((value - mean) ** 2 for value in others) / degrees)
-        difference = usable.typical - mean
-        p = p_value(difference, spread * math.sqrt(1 + 1 / len(others)), degrees)
-        if p < ALPHA / len(evidence.usable) and abs(difference) > evidence.edges.passes:
-            candidates.append((p, -abs(difference), usable.round.number, usable.typical, mean))
-    if not candidates:
-        return None
-    _, _, number, value, mean = min(candidates)
-    return Notice("odd-round", {"round": number, "slowdown": value, "others": mean})
+def _p_given_others(values: Sequence[float], index: int) -> tuple[float, float]:
+    """Probability of a value so far from the mean of the others by chance, and that mean."""
+    others = [*values[:index], *values[index + 1 :]]
+    mean, degrees = fmean(others), len(others) - 1
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in others) / degrees)
+    return p_value(values[index] - mean, spread * math.sqrt(1 + 1 / len(others)), degrees), mean
 
 
-def stalls(evidence: Evidence) -> Notice | None:
-    added = rare_stalls([usable.values.excess for usable in evidence.usable], evidence.edges)
-    return None if added is None else Notice("rare-stalls", {"added": added})
-
-
-# ---------------------------------------------------------------- the method: differences where there should be none
-
-
-def start_order(evidence: Evidence) -> Notice | None:
-    """Notice that the result depends on whose program is started first."""
-    second = [usable.typical for usable in evidence.usable if usable.base_first]
-    first = [usable.typical for usable in evidence.usable if not usable.base_first]
-    if min(len(first), len(second)) < 2:
-        return None
-    degrees = len(first) + len(second) - 2
-    squares = math.fsum((value - fmean(group)) ** 2 for group in (first, second) for value in group)
-    difference = fmean(second) - fmean(first)
-    p = p_value(difference, math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second))), degrees)
-    return _if_large("start-order", difference, p, evidence)
-
-
-def block_order(evidence: Evidence) -> Notice | None:
-    """Notice that the result depends on whose block of a pair comes first."""
+def _method(measured: _Rounds) -> Iterator[Notice]:
+    """The method: the order of programs or of blocks matters, or the base differs from itself."""
+    second = [usable.typical for usable in measured.usable if usable.base_first]
+    first = [usable.typical for usable in measured.usable if not usable.base_first]
+    if min(len(first), len(second)) >= 2:
+        degrees = len(first) + len(second) - 2
+        squares = math.fsum((value - fmean(group)) ** 2 for group in (first, second) for value in group)
+        difference = fmean(second) - fmean(first)
+        p = p_value(difference, math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second))), degrees)
+        if p < ALPHA and abs(difference) > measured.edges.fails:
+            yield Notice("start-order", {"difference": difference})
     differences = []
-    for usable in evidence.usable:
-        logs, first = np.log(usable.pairs.side / usable.pairs.base), usable.pairs.side_first
-        if first.any() and not first.all():
-            differences.append(float(np.median(logs[~first]) - np.median(logs[first])) / 2)
-    return _if_large("block-order", *mean_test(differences), evidence)
+    for usable in measured.usable:
+        logs, side_first = np.log(usable.pairs.side / usable.pairs.base), usable.pairs.side_first
+        if side_first.any() and not side_first.all():
+            differences.append(float(np.median(logs[~side_first]) - np.median(logs[side_first])) / 2)
+    difference, p = mean_test(differences)
+    if p < ALPHA and abs(difference) > measured.edges.fails:
+        yield Notice("block-order", {"difference": difference})
+    for line in ("control_typical", "control_all_steps"):
+        values = [getattr(usable.values, line) for usable in measured.usable]
+        known = [value for value in values if value is not None]
+        difference, p = mean_test(known)
+        if p < CONTROL_ALPHA and abs(difference) > measured.edges.fails / 2:
+            yield Notice("control-differs", {"difference": difference, "rounds": len(known)})
+            break
 
 
-def _if_large(code: str, difference: float, p: float, evidence: Evidence) -> Notice | None:
-    large = p < ALPHA and abs(difference) > evidence.edges.fails
-    return Notice(code, {"difference": difference}) if large else None
-
-
-def control(evidence: Evidence) -> Notice | None:
-    """Notice that the base differs from itself."""
-    values = [usable.values for usable in evidence.usable]
-    for series in ([value.control_typical for value in values], [value.control_all_steps for value in values]):
-        measured = [value for value in series if value is not None]
-        difference, p = mean_test(measured)
-        if p < CONTROL_ALPHA and abs(difference) > evidence.edges.fails / 2:
-            return Notice("control-differs", {"difference": difference, "rounds": len(measured)})
-    return None
-
-
-# ---------------------------------------------------------------- the machine
-
-
-def machine_speed(evidence: Evidence) -> Notice | None:
-    if not evidence.usable or len({usable.pairs.by_tokens for usable in evidence.usable}) > 1:
-        return None
-    times = {usable.round.number: float(np.median(usable.pairs.base)) for usable in evidence.usable}
-    slow, fast = max(times, key=lambda number: times[number]), min(times, key=lambda number: times[number])
-    ratio = times[slow] / times[fast]
-    return Notice("unsteady-speed", {"ratio": ratio, "slow": slow, "fast": fast}) if ratio > UNSTEADY else None
-
-
-def steal(evidence: Evidence) -> Notice | None:
-    shares = [measured.conditions.steal for measured in evidence.rounds if measured.conditions.steal is not None]
-    return Notice("steal", {"share": fmean(shares)}) if shares and fmean(shares) > STEAL else None
-
-
-def load(evidence: Evidence) -> Notice | None:
-    """Notice that other programs wanted to run. Paused sides have no runnable threads, so they do not count."""
-    threads = [measured.conditions.load for measured in evidence.rounds if measured.conditions.load is not None]
-    cores = evidence.rounds[0].conditions.cores
-    if not threads or fmean(threads) < max(LOAD * (cores or 0), LOAD_UNKNOWN):
-        return None
-    return Notice("load", {"threads": fmean(threads), "cores": cores})
-
-
-def throttled(evidence: Evidence) -> Notice | None:
-    rounds = Counter(clock for measured in evidence.rounds for clock in measured.conditions.throttled)
-    return (
-        Notice("throttled", {"clocks": dict(sorted(rounds.items())), "rounds": len(evidence.rounds)})
-        if rounds
-        else None
-    )
-
-
-_DIAGNOSTICS: Final[tuple[Callable[[Evidence], Notice | None], ...]] = (
-    few_rounds,
-    lost_rounds,
-    few_blocks,
-    tokens_missing,
-    tokens_differ,
-    drift,
-    odd_round,
-    stalls,
-    start_order,
-    block_order,
-    control,
-    machine_speed,
-    steal,
-    load,
-    throttled,
-)
+def _machine(measured: _Rounds) -> Iterator[Notice]:
+    """The machine: its speed changed, other programs or virtual machines used it, or its clocks were throttled."""
+    if len({usable.pairs.by_tokens for usable in measured.usable}) == 1:
+        times = {usable.round.number: float(np.median(usable.pairs.base)) for usable in measured.usable}
+        slow, fast = max(times, key=lambda number: times[number]), min(times, key=lambda number: times[number])
+        if (ratio := times[slow] / times[fast]) > UNSTEADY:
+            yield Notice("unsteady-speed", {"ratio": ratio, "slow": slow, "fast": fast})
+    conditions = [one.conditions for one in measured.rounds]
+    shares = [one.steal for one in conditions if one.steal is not None]
+    if shares and fmean(shares) > STEAL:
+        yield Notice("steal", {"share": fmean(shares)})
+    threads, cores = [one.load for one in conditions if one.load is not None], conditions[0].cores
+    if threads and fmean(threads) >= max(LOAD * (cores or 0), LOAD_UNKNOWN):  # threads of paused sides are not runnable
+        yield Notice("load", {"threads": fmean(threads), "cores": cores})
+    if clocks := Counter(clock for one in conditions for clock in one.throttled):
+        yield Notice("throttled", {"clocks": dict(sorted(clocks.items())), "rounds": len(measured.rounds)})

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median_high
 from typing import Final
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Conditions, Round, StepBlock
 from profiler.check.speed.controlled_process import (
     PATIENCE_S,
     ControlledProcess,
@@ -25,8 +26,9 @@ from profiler.check.speed.controlled_process import (
     process_starter,
 )
 from profiler.check.speed.interrupts import raise_deferred
-from profiler.check.speed.system_load import SystemLoad
 from profiler.core.errors import ProfilerError
+from profiler.core.procfs import PROC, Folder, cpu_times, runnable_threads
+from profiler.record.limits import cores
 
 BLOCK_S: Final = 0.05
 """Target length of a block (at least one step): most changes of the machine's speed last longer."""
@@ -44,6 +46,7 @@ BLOCKS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
 tenth step was missed in 8 of 100 simulated checks, with 48 in 1 (tests/benchmarks/gate_simulation.py)."""
 _PROBE: Final = 2
 """Steps that determine the step time; the first of them may still compile."""
+_THROTTLE_COUNTS: Final = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
 _HINTS: Final = (
     (
         "out of memory",
@@ -212,3 +215,50 @@ def start_order(sides: Sequence[str], number: int, random: Random, *, swapped: b
     for side in others:
         order.insert(random.randrange(len(order) + 1), side)
     return tuple(order)
+
+
+# ---------------------------------------------------------------- the state of the machine during a round
+
+
+class SystemLoad:
+    """Samples the state of the machine from its creation on.
+
+    :param gpus: returns what throttles the GPUs' clocks; None: there are none.
+    :param proc: in place of /proc.
+    """
+
+    def __init__(self, gpus: Callable[[], tuple[str, ...]] | None = None, proc: Folder = PROC) -> None:
+        self._gpus = gpus
+        self._proc = proc
+        self._begin = cpu_times(proc)
+        self._throttle_count = _throttle_count()
+        self._runnable: list[int] = []
+        self._throttled: dict[str, None] = {}
+
+    def sample(self) -> None:
+        """Take a sample, at least once a round; takes some 50 µs, with GPUs more."""
+        runnable = runnable_threads(self._proc)
+        if runnable is not None:
+            self._runnable.append(runnable - 1)  # the thread that reads it is runnable itself
+        if self._gpus is not None:
+            self._throttled.update(dict.fromkeys(self._gpus()))
+
+    def conditions(self) -> Conditions:
+        """Conditions since the creation."""
+        begin, end = self._begin, cpu_times(self._proc)
+        steal = None
+        if begin is not None and end is not None and end.total > begin.total:
+            steal = max(0, end.stolen - begin.stolen) / (end.total - begin.total)
+        count = _throttle_count()
+        if count is not None and self._throttle_count is not None and count > self._throttle_count:
+            self._throttled["CPU: thermal"] = None
+        load = sum(self._runnable) / len(self._runnable) if self._runnable else None
+        return Conditions(load, steal, tuple(self._throttled), cores())
+
+
+def _throttle_count(root: Path = Path("/sys")) -> int | None:
+    counts = []
+    for file in root.glob(_THROTTLE_COUNTS):
+        with suppress(OSError, ValueError):
+            counts.append(int(file.read_text(encoding="ascii")))
+    return sum(counts) if counts else None

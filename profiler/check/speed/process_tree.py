@@ -6,10 +6,9 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from profiler.check.speed.watchdog import Watchdog
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import (
     DISK_SLEEP,
@@ -37,6 +36,8 @@ _VFORK_S: Final = 0.05
 """A process that waits in the kernel may wait for a disk this long; after that, a frozen child of vfork is the probable
 cause."""
 
+Watch = Callable[[int, ProcessStat], None]
+
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies; for a child between fork and exec."""
@@ -49,17 +50,17 @@ class ProcessTree:
     PIDs are reused, so each process is remembered with its start time, and one that does not match gets no signal.
     Processes of another user (a setuid program) are left alone.
 
-    :param root: a process that leads a session.
-    :param watchdog: is told about each process before it is frozen.
+    :param root: a process that leads a session; 0: there is none, only members that are added to `starts`.
+    :param watch: is called with each process before it is frozen.
     """
 
-    def __init__(self, root: int, watchdog: Watchdog | None = None) -> None:
+    def __init__(self, root: int = 0, watch: Watch | None = None) -> None:
         self.root = root
-        self._watchdog = watchdog
-        self._starts: dict[int, int] = {}
-        """Start times of the members by PID, as last seen."""
-        self._leaders: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+        """Start times of the members by PID."""
+        self.leaders: dict[int, int] = {}
         """Start times of the session leaders among them."""
+        self._watch = watch
         self._orphans: list[int] = []
         self._stopped: dict[int, int] = {}
         stat = read_stat(root)
@@ -69,16 +70,16 @@ class ProcessTree:
     def find_orphans(self) -> None:
         """Find processes of the sessions that are no longer descendants of the root. Takes some ms: once a round."""
         processes = all_processes()
-        for pid, start in list(self._leaders.items()):
+        for pid, start in list(self.leaders.items()):
             # a PID may be reused, but the number of a session is not while it has members
             if pid in processes and processes[pid].start_ticks != start:
-                del self._leaders[pid]
+                del self.leaders[pid]
         descendants = _with_descendants(
             processes, [self.root] if self._is_member(self.root, processes.get(self.root)) else []
         )
         members = _with_descendants(
             processes,
-            (pid for pid, stat in processes.items() if stat.session in self._leaders or self._is_member(pid, stat)),
+            (pid for pid, stat in processes.items() if stat.session in self.leaders or self._is_member(pid, stat)),
         )
         for pid in descendants | members:
             self._remember(pid, processes[pid])
@@ -140,38 +141,38 @@ class ProcessTree:
                     time.sleep(0.001)
 
     def _is_member(self, pid: int, stat: ProcessStat | None) -> bool:
-        return stat is not None and self._starts.get(pid) == stat.start_ticks
+        return stat is not None and self.starts.get(pid) == stat.start_ticks
 
     def _remember(self, pid: int, stat: ProcessStat) -> None:
-        if self._starts.get(pid) == stat.start_ticks:
+        if self.starts.get(pid) == stat.start_ticks:
             return
-        self._starts[pid] = stat.start_ticks
+        self.starts[pid] = stat.start_ticks
         if stat.session == pid:
-            self._leaders[pid] = stat.start_ticks
-        if self._watchdog is not None:
-            self._watchdog.watch(pid, stat)
+            self.leaders[pid] = stat.start_ticks
+        if self._watch is not None:
+            self._watch(pid, stat)
 
     def _new_orphans(self, signalled: set[int]) -> list[int]:
         """Living members that were not signalled: they have just lost their parents. Forgets members that ended."""
         orphans = []
-        for pid in [pid for pid in self._starts if pid not in signalled]:
-            if is_alive(pid, self._starts[pid]):
+        for pid in [pid for pid in self.starts if pid not in signalled]:
+            if is_alive(pid, self.starts[pid]):
                 orphans.append(pid)
             elif pid != self.root:
-                del self._starts[pid]
-        self._orphans = [pid for pid in self._orphans if pid in self._starts] + orphans
+                del self.starts[pid]
+        self._orphans = [pid for pid in self._orphans if pid in self.starts] + orphans
         return orphans
 
     def _stop(self, pid: int) -> bool:
         """Send SIGSTOP; whether it could be sent."""
-        if pid not in self._starts:  # it must be known before it is stopped, because the watchdog may have to end it
+        if pid not in self.starts:  # it must be known before it is stopped, because the watchdog may have to end it
             stat = read_stat(pid)
             if stat is None:
                 return False
             self._remember(pid, stat)
         if not _send(pid, signal.SIGSTOP):
             return False
-        self._stopped[pid] = self._starts[pid]
+        self._stopped[pid] = self.starts[pid]
         return True
 
     def _wait_until_stopped(self, pid: int, deadline: float) -> None:

@@ -1,9 +1,9 @@
-"""A helper process that ends the controlled programs if the `check` process, called the controller here, is killed.
+"""A helper process that ends the controlled programs if the `check` process is killed.
 
-When the controller dies, the kernel kills the first process of each program (`process_tree.die_with_parent`) but none
-of its descendants: loader workers and ranks would stay frozen forever. The watchdog waits for the end of a pipe from
-the controller and then kills them. It is a fresh Python process and not a fork: a fork would inherit the locks of the
-controller's threads and its file descriptors, and would look as large to the kernel's out-of-memory killer.
+When `check` dies, the kernel kills the first process of each program (`process_tree.die_with_parent`) but none of its
+descendants: loader workers and ranks would stay frozen forever. The watchdog waits for the end of a pipe from `check`
+and then kills them. It is a fresh Python process and not a fork: a fork would inherit the locks and file descriptors of
+`check`, and would look as large to the kernel's out-of-memory killer.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from profiler.check.speed.process_tree import ProcessTree
 from profiler.core.errors import ProfilerError
-from profiler.core.procfs import ENDED_STATES, ProcessStat, all_processes, read_stat
+from profiler.core.procfs import ProcessStat, read_stat
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _MAIN: Final = "import sys; sys.path.append(sys.argv[1]); from profiler.check.speed.watchdog import main; main()"
 """Our folder comes last in sys.path: what is installed beside the package must not hide modules of Python itself."""
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DISMISSED: Final = b"goodbye\n"
-_PATIENCE_S: Final = 10.0
-_POLL_S: Final = 0.01
+_EXIT_S: Final = 20.0
+"""How long the watchdog may take to end, twice what it gives the processes that it kills."""
 
 
 class Watchdog:
-    """The controller's end of the pipe."""
+    """The `check` process's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         os.set_blocking(pipe, False)
 
     def watch(self, pid: int, stat: ProcessStat | None = None) -> None:
-        """Have `pid` ended with the controller, with its descendants and the session that it leads; takes some µs.
+        """Have `pid` ended with `check`, with its descendants and the session that it leads; takes some µs.
 
-        If somebody has killed the watchdog, the controller goes on without it.
+        If somebody has killed the watchdog, `check` goes on without it.
 
         :param stat: its current state, if the caller has read it already.
         """
@@ -86,42 +86,18 @@ def watchdog_process() -> Iterator[Watchdog]:
     finally:
         process.stdin.close()
         try:
-            process.wait(2 * _PATIENCE_S)
+            process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def main() -> None:
-    """Run the watchdog: wait for the end of the pipe, then end the processes that the controller has left behind."""
+    """Run the watchdog: wait for the end of the pipe, then end the processes that `check` has left behind."""
     data = sys.stdin.buffer.read()
     if not data.endswith(_DISMISSED):
         watched = [tuple(map(int, line.split())) for line in data.splitlines()]
-        _kill_all({pid: start for pid, start, _ in watched}, {pid: start for pid, start, leads in watched if leads})
-
-
-def _kill_all(watched: dict[int, int], leaders: dict[int, int]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
-        living = _living(watched, leaders)
-        if not living:
-            return
-        for pid in living:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_S)
-
-
-def _living(watched: dict[int, int], leaders: dict[int, int]) -> list[int]:
-    """Watched processes, members of their sessions and descendants that are alive; new ones are watched from now on.
-
-    A session keeps its number while it has members, even after its leader has ended.
-    """
-    processes = all_processes()
-    sessions = {pid for pid, start in leaders.items() if pid not in processes or processes[pid].start_ticks == start}
-    ours = {pid for pid, stat in processes.items() if watched.get(pid) == stat.start_ticks or stat.session in sessions}
-    while children := {pid for pid, stat in processes.items() if stat.parent in ours} - ours:
-        ours |= children
-    watched.update((pid, processes[pid].start_ticks) for pid in ours)
-    leaders.update((pid, processes[pid].start_ticks) for pid in ours if processes[pid].session == pid)
-    return [pid for pid in ours if processes[pid].state not in ENDED_STATES]
+        tree = ProcessTree()
+        tree.starts = {pid: start for pid, start, _ in watched}
+        tree.leaders = {pid: start for pid, start, leads in watched if leads}
+        tree.kill()

@@ -1,16 +1,17 @@
-"""The control server delivers complete JSON objects, drops clients that send anything else, and works for any path."""
+"""The control server delivers complete JSON objects and drops clients that send anything else."""
 
 from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from profiler.check.speed import control_socket
-from profiler.check.speed.control_socket import ControlServer
+from profiler.check.speed.control_socket import ControlServer, private_folder
 from profiler.core.errors import ProfilerError
 
 
@@ -29,30 +30,23 @@ def connect(server: ControlServer) -> socket.socket:
 
 
 def test_messages_in_both_directions(server: ControlServer) -> None:
-    with connect(server) as client:
+    with connect(server) as client, connect(server) as silent:
         client.sendall(b'{"a": 1}\n{"b"')
         ((connection, message),) = server.poll(10.0)
-        assert message == {"a": 1}
-        assert server.connections == [connection]
+        assert (message, server.connections) == ({"a": 1}, [connection])
         assert connection.peer_pid == os.getpid()
+        silent.sendall(b'{"half')
+        assert server.poll(10.0) == []
+        assert server.connections == [connection], "a connection counts from its first complete message"
         client.sendall(b": 2}\n")
         assert server.poll(10.0) == [(connection, {"b": 2})]
         connection.send({"steps": 3})
         assert client.recv(100) == b'{"steps": 3}\n'
-    assert server.poll(10.0) == []
-    assert server.connections == []
-
-
-def test_a_connection_counts_from_its_first_complete_message(server: ControlServer) -> None:
-    with connect(server) as complete, connect(server) as partial:
-        complete.sendall(b'{"a": 1}\n')
-        partial.sendall(b'{"half')
-        ((connection, message),) = server.poll(10.0)
-        assert message == {"a": 1}
-        assert server.connections == [connection]
-        partial.sendall(b'": 2}\n')
+        silent.sendall(b'": 2}\n')
         assert [message for _, message in server.poll(10.0)] == [{"half": 2}]
-        assert len(server.connections) == 2
+        client.close()
+        assert server.poll(10.0) == []
+        assert len(server.connections) == 1
 
 
 @pytest.mark.parametrize(
@@ -68,32 +62,21 @@ def test_clients_that_send_no_json_objects_are_dropped(server: ControlServer, da
         assert [message for _, message in server.poll(10.0)] == [{"a": 1}]
 
 
-def test_a_path_that_is_too_long_is_replaced_by_a_private_short_one(tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    server = ControlServer(folder / "s")
-    assert len(os.fsencode(server.path)) <= control_socket._MAX_PATH_BYTES
-    private = server.path.parent
-    assert private.stat().st_mode & 0o077 == 0, "nobody else may connect"
-    connect(server).close()
-    server.close()
-    assert not private.exists()
-    assert list(folder.iterdir()) == []
-
-
-def test_the_longest_possible_path_is_used_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / ("s" * (control_socket._MAX_PATH_BYTES - 1 - len(os.fsencode(tmp_path))))
-    server = ControlServer(path)
-    assert server.path == path
+def test_closing_ends_all_connections_and_removes_the_socket(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path / "s")
     with connect(server) as client:
         server.close()
         assert client.recv(1) == b"", "clients that have sent nothing are closed too"
-    assert not path.exists()
-
-
-def test_a_socket_that_cannot_be_created_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "_SHORT_FOLDERS", (str(tmp_path / "none"),))
-    with pytest.raises(ProfilerError, match="set TMPDIR"):
-        ControlServer(tmp_path / ("long" * 30) / "s")
-    with pytest.raises(ProfilerError, match=r"No such file or directory"):
+    assert not server.path.exists()
+    with pytest.raises(ProfilerError, match="No such file or directory"):
         ControlServer(tmp_path / "none" / "s")
+
+
+def test_sockets_lie_in_a_private_folder_with_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 30)))
+    with private_folder() as folder:
+        assert Path(folder).stat().st_mode & 0o077 == 0, "nobody else may connect"
+        ControlServer(Path(folder) / "candidate-…candid").close()
+    monkeypatch.setattr(control_socket, "_FOLDERS", (str(tmp_path / "none"),))
+    with pytest.raises(ProfilerError, match="set TMPDIR"):
+        private_folder()

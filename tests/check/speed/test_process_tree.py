@@ -13,7 +13,6 @@ import pytest
 
 from profiler.check.speed import process_tree
 from profiler.check.speed.process_tree import ProcessTree
-from profiler.check.speed.watchdog import Watchdog
 from profiler.core import procfs
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import ProcessStat, read_stat
@@ -180,22 +179,18 @@ def test_a_parent_in_vfork_counts_as_frozen_with_its_child(start: Start) -> None
     assert state(child) != "T"
 
 
-def test_the_watchdog_is_informed_before_a_process_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_is_reported_before_it_is_stopped(start: Start) -> None:
     watched: list[tuple[int, str]] = []
 
-    class RecordingWatchdog(Watchdog):
-        def __init__(self) -> None: ...
-
-        def watch(self, pid: int, stat: ProcessStat | None = None) -> None:
-            current = read_stat(pid)
-            assert current is not None
-            assert stat is not None
-            assert stat.start_ticks == current.start_ticks
-            watched.append((pid, current.state))
+    def watch(pid: int, stat: ProcessStat) -> None:
+        current = read_stat(pid)
+        assert current is not None
+        assert stat.start_ticks == current.start_ticks
+        watched.append((pid, current.state))
 
     root = start(WITH_CHILD)
     child = int(first_line(root))
-    tree = ProcessTree(root.pid, RecordingWatchdog())
+    tree = ProcessTree(root.pid, watch)
     tree.freeze()
     tree.thaw()
     tree.freeze()

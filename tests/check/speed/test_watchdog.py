@@ -31,7 +31,7 @@ from profiler.check.speed.watchdog import watchdog_process
 with watchdog_process() as watchdog:
     root = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             start_new_session=True, preexec_fn=die_with_parent)
-    tree = ProcessTree(root.pid, watchdog)
+    tree = ProcessTree(root.pid, watchdog.watch)
     child = root.stdout.readline().strip()
     tree.freeze()
     print(root.pid, child, flush=True)
