@@ -95,7 +95,7 @@ class SettingsTable(BaseModel):
     limits: dict[str, Annotated[Limit, BeforeValidator(parse_limit)]] = {}
     """Counter -> how far it may rise per step; '*' holds for all others."""
     ignore: list[Text] = []
-    """Counters that gate nothing."""
+    """Counters that cannot fail the check."""
     inconclusive: Literal["fail", "pass"] = "fail"
     """What an INCONCLUSIVE result does to the exit code."""
     max_rounds: Count = Limits().max_rounds
@@ -117,20 +117,19 @@ class SettingsTable(BaseModel):
         )
 
 
-def read_table(
-    path: Path | None, options: Mapping[str, object], *, cwd: Path | None = None
-) -> tuple[SettingsTable, Path | None]:
-    """The settings that hold here, and the pyproject.toml that some of them come from.
+def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | None]:
+    """The settings that hold here, and the nearest pyproject.toml with such a table, from the working directory upward.
 
-    :param path: a pyproject.toml; None: the nearest one with such a table, from `cwd` upward.
     :param options: key -> value of the command line; None where an option is not given. Its limits are added to those
         of the file, counter by counter, and its paths are relative to the working directory.
     :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
     """
-    file, table = (path, _load(path, required=True)) if path else _nearest(cwd or Path.cwd())
-    from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}", f"{file}: [{TABLE}]")
+    here = Path.cwd()
+    files = (folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file())
+    file, table = next(((file, table) for file in files if (table := _load(file))), (None, {}))
+    from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}")
     given = {key: value for key, value in options.items() if value is not None}
-    from_options = _validate(given, lambda key: f"--{key.replace('_', '-')}", "the command line")
+    from_options = _validate(given, lambda key: f"--{key.replace('_', '-')}")
     values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
     if file and from_file.baseline:
         values["baseline"] = str(file.parent / from_file.baseline)
@@ -139,7 +138,7 @@ def read_table(
     return SettingsTable.model_construct(**values), file
 
 
-def _validate(table: Mapping[str, object], location: Callable[[str], str], source: str) -> SettingsTable:
+def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> SettingsTable:
     """:raises ProfilerError: the first fault, in one line."""
     try:
         return SettingsTable.model_validate(table)
@@ -148,41 +147,25 @@ def _validate(table: Mapping[str, object], location: Callable[[str], str], sourc
     key, *inner = map(str, fault["loc"])
     if fault["type"] == "extra_forbidden":
         hint = suggestion(key, SettingsTable.model_fields)
-        raise ProfilerError(f"{source} has no key {key if key.isprintable() else repr(key)}{hint}")
+        raise ProfilerError(f"{location('')}has no key {key if key.isprintable() else repr(key)}{hint}")
     own = fault["type"] == "value_error"
     message = str(fault["ctx"]["error"]) if own else f"{fault['msg']} ({_shorten(fault['input'])})"
     raise ProfilerError(": ".join((location(key), *inner, message)))
 
 
-def _nearest(folder: Path) -> tuple[Path | None, Mapping[str, object]]:
-    for parent in (folder, *folder.absolute().parents):
-        file = parent / FILE
-        if file.is_file() and (table := _load(file)):
-            return file, table
-    return None, {}
-
-
-def _load(file: Path, *, required: bool = False) -> Mapping[str, object]:
-    """The table of a file; empty where it has none.
-
-    :param required: somebody named the file.
-    """
+def _load(file: Path) -> Mapping[str, object]:
+    """The table of a file; empty where it has none."""
     try:
         value: Any = tomllib.loads(file.read_bytes().decode("utf-8"))
     except OSError as error:
         raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, endless numbers and brackets
         raise ProfilerError(f"{file} is not TOML: {' '.join(str(error).split())}") from None
-    name = ""
-    for part in TABLE.split("."):
-        name = f"{name}.{part}" if name else part
-        if part not in value:
-            if required:
-                raise ProfilerError(f"{file} has no table [{TABLE}]")
-            return {}
-        value = value[part]
+    parts = TABLE.split(".")
+    for depth, part in enumerate(parts, 1):
+        value = value.get(part, {})
         if not isinstance(value, dict):
-            raise ProfilerError(f"{file}: {name} is not a table")
+            raise ProfilerError(f"{file}: {'.'.join(parts[:depth])} is not a table")
     table: dict[str, object] = value
     return table
 
@@ -234,7 +217,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         "limits": limits,
         "ignore": args.ignore,
     }
-    table, file = read_table(None, options)
+    table, file = read_table(options)
     if args.patience is not None and not 0 < args.patience < math.inf:
         raise ProfilerError(f"--patience {args.patience}: must be above 0")
     baseline = Path(table.baseline) if table.baseline else None
