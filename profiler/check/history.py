@@ -67,7 +67,7 @@ class Entry:
     slowdowns: Mapping[str, HistoryBounds] = field(default_factory=dict)
     """Line of the verdict on speed -> what it measured."""
     step_time: float | None = None
-    """s, median; of this machine, and gates nothing."""
+    """s, median; on this machine; informational."""
     tokens_per_s: float | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""

@@ -192,7 +192,7 @@ class CounterLine:
     """Lowest and highest of the baseline's processes, equal where it is constant; None: the baseline has no value."""
     after: tuple[float, float] | None
     allowed: float | None
-    """The largest amount that passes; None: it gates nothing."""
+    """The largest amount that passes; None: it has no limit."""
     reasons: tuple[Notice, ...] = ()
     """Why, where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()
@@ -250,7 +250,7 @@ class SideInfo:
     commit: str | None = None
     step_source: str = ""
     step_time: float | None = None
-    """Median in s; informational, since stored times gate nothing."""
+    """Median in s; informational: stored times are not compared."""
     tokens_per_s: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -270,7 +270,7 @@ class GateResult:
     """baseline | against | commands | runs"""
     counters: tuple[CounterLine, ...] = ()
     counters_state: str | None = None
-    """None: counters were not gated."""
+    """None: counters were not compared."""
     counters_reasons: tuple[Notice, ...] = ()
     """Why no counter could be compared."""
     throughput: Throughput | None = None

@@ -85,7 +85,7 @@ def conclude(result: GateResult) -> GateResult:
     parts = [result.counters_state, result.throughput.state if result.throughput else None]
     states = [state for state in parts if state is not None]
     if not states:
-        raise ValueError("nothing was gated")
+        raise ValueError("nothing was compared")
     counters = tuple(_with_gain(line, has_baseline=bool(result.baseline_file)) for line in result.counters)
     result = replace(result, counters=counters, state=worst(states))
     return replace(result, sentence=verdict_sentence(result))

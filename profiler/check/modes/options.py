@@ -124,7 +124,7 @@ def choose_mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple
     if args.update and not command:
         raise ProfilerError("--update needs the command to count, after --")
     if args.update and args.against is not None:
-        raise ProfilerError("--update writes a baseline and gates nothing: leave --against out")
+        raise ProfilerError("--update writes a baseline and compares nothing: leave --against out")
     if args.baseline is not None and args.no_baseline:
         raise ProfilerError("--baseline or --no-baseline: not both")
     mode = _mode(args, runs, command)
@@ -170,7 +170,7 @@ def check_early(settings: Settings) -> None:
     """:raises ProfilerError: the check would end in an error whatever its programs do."""
     if settings.history is not None:
         _check_history(settings.history)
-    if settings.update:  # limits gate nothing in it
+    if settings.update:  # it has no limits
         if settings.baseline is not None:
             _check_baseline(settings.baseline)
         return

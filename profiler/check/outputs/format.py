@@ -253,7 +253,7 @@ def remaining_effort(result: GateResult, line: TimeLine) -> str:
 def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
     """'Syncs per step: 13, baseline 12, at most 12 allowed; REASONS'."""
     before, after, allowed = counter_amounts(line)
-    limit = "gates nothing" if line.allowed is None else f"at most {allowed} allowed"
+    limit = "no limit" if line.allowed is None else f"at most {allowed} allowed"
     tail = f"; {plain(reasons)}" if reasons else ""
     return f"{counter_title(line)} per step: {after}, {base} {before}, {limit}{tail}"
 
@@ -332,6 +332,6 @@ def limit_sentences(result: GateResult) -> Iterator[str]:
             f"{share(limit.relative)}, whichever is more."
         )
     if limits.ignore:
-        yield f"Counters that gate nothing: {', '.join(map(counter_noun, limits.ignore))}."
+        yield f"Counters that cannot fail the check: {', '.join(map(counter_noun, limits.ignore))}."
     verb = "passes" if limits.inconclusive == "pass" else "fails the job"
     yield f"INCONCLUSIVE {verb} (--inconclusive={'pass' if limits.inconclusive == 'pass' else 'fail'})."

@@ -24,14 +24,14 @@ _NO_BOUND: Final = "too few rounds for a bound"
 _SETTLED: Final = "it is settled, or more rounds would not settle it"
 _NOT_REPORTED: Final = "this machine does not say"
 _REASONS: Final = {
-    "throughput": "throughput was not gated: stored times gate nothing",
+    "throughput": "speed was not tested: only programs that run in alternating blocks are compared",
     "max_seconds": "no limit was set",
     "commit": "not known: not a commit of its own, or no git checkout",
     "step_time": "no step of it was timed",
     "tokens_per_s": "the program does not say its tokens",
     "before": "the base does not have this counter",
     "after": "the candidate does not have this counter",
-    "allowed": "it gates nothing",
+    "allowed": "it has no limit",
     "slowdown": "no round could be compared",
     "low": _NO_BOUND,
     "high": _NO_BOUND,
@@ -68,7 +68,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
         **{key: getattr(result, key) for key in ("baseline_file", "out")},
     }
     reasons: dict[str, str] = {}
-    document = _without_gaps(document, "", {**_REASONS, "counters": reason or "counters were not gated"}, reasons)
+    document = _without_gaps(document, "", {**_REASONS, "counters": reason or "counters were not compared"}, reasons)
     cleaned: dict[str, Any] = clean({**document, "not_measured": reasons})
     return cleaned
 

@@ -280,7 +280,7 @@ def _method(result: GateResult) -> b.Section:
 _SIDE_FIELDS: Final = (
     Field[SideInfo]("What", lambda side: b.Cell(fmt.side_title(side))),
     Field[SideInfo]("Command", lambda side: b.Cell(side.command or b.NOTHING)),
-    Field[SideInfo]("Speed, gates nothing", lambda side: b.Cell(fmt.side_speed(side) or b.NOTHING)),
+    Field[SideInfo]("Speed, informational", lambda side: b.Cell(fmt.side_speed(side) or b.NOTHING)),
 )
 _FACT_FIELDS: Final = (
     Field[tuple[str, str]]("Fact", lambda fact: b.Cell(fact[0])),

@@ -31,7 +31,7 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     unknown = conclude(GateResult(counters_state=INCONCLUSIVE, counters_reasons=differs))
     assert unknown.state == INCONCLUSIVE
     assert unknown.sentence.startswith("Device: cpu in the baseline against cuda (")
-    with pytest.raises(ValueError, match="nothing was gated"):
+    with pytest.raises(ValueError, match="nothing was compared"):
         conclude(GateResult())
 
 
