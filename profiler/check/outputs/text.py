@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,10 +30,19 @@ _ENVIRONMENTS: Final = {
 Values = Mapping[str, Any]
 
 
+class _Formatter(string.Formatter):
+    """`str.format` with `{change:percent}` for a slow-down and `{number:round}` for '1 round', '2 rounds'."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if spec == "percent":
+            return fmt.percent(value)
+        return plural(value, spec) if len(spec) > 1 and spec.isalpha() else format(value, spec)
+
+
 def sentence(notice: Notice) -> str:
     """The sentence for a notice of a check."""
     text = _SENTENCES[notice.code]
-    return text if isinstance(text, str) else text(notice.values)
+    return _Formatter().vformat(text, (), notice.values) if isinstance(text, str) else text(notice.values)
 
 
 def reasons(notices: Sequence[Notice]) -> str:
@@ -223,11 +233,6 @@ def _other_filesystem(values: Values) -> str:
 # ---------------------------------------------------------------- warnings and notes
 
 
-def _few_rounds(values: Values) -> str:
-    only = "Only 1 round was usable" if values["rounds"] == 1 else f"Only {values['rounds']} rounds were usable"
-    return f"{only}: their variation is poorly known."
-
-
 def _slower_or_faster(difference: float) -> str:
     return f"{_change(difference)} {'slower' if difference >= 0 else 'faster'}"
 
@@ -242,13 +247,6 @@ def _throttled(values: Values) -> str:
     rounds = plural(values["rounds"], "round")
     clocks = ", ".join(f"{clock} in {number} of {rounds}" for clock, number in values["clocks"].items())
     return f"Clocks were throttled: {clocks}."
-
-
-def _short_program(values: Values) -> str:
-    return (
-        f"The program ended after {values['steps']} of {plural(values['wanted'], 'step')} to count, so what it does "
-        f"only now and then may be missing. Let it take more steps, or count fewer with --steps."
-    )
 
 
 def _shorten(text: str | None) -> str:
@@ -267,11 +265,6 @@ def _unused(names: Sequence[str]) -> str:
     return f"this run did not count {'it' if len(names) == 1 else 'them'}"
 
 
-def _unused_limits(values: Values) -> str:
-    names = values["names"]
-    return f"The limit{'s' * (len(names) > 1)} for {listed(names)} had no effect: {_unused(names)}."
-
-
 def _damaged_lines(values: Values) -> str:
     lines, total = values["lines"], values["total"]
     numbers = ", ".join(f"{number:,}" for number in lines)
@@ -281,14 +274,6 @@ def _damaged_lines(values: Values) -> str:
         f"{values['path']}: line{'' if total == 1 else 's'} {numbers}{more} {verb} damaged and left out: a check was "
         f"killed while it wrote, or somebody edited it"
     )
-
-
-def _some_above(values: Values) -> str:
-    return f"above the limit in {values['above']} of {values['processes']} processes: it varies"
-
-
-def _other_steps(values: Values) -> str:
-    return f"counted over {plural(values['after'], 'step')}, in the base over {values['before']}"
 
 
 def _shortened(names: Sequence[str], limit: int) -> str:
@@ -309,7 +294,7 @@ def _packages(values: Values) -> str:
 _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # why the rounds ended
     "interrupted": "an interrupt",
-    "time-limit": lambda v: f"the time limit of {v['seconds']:g} s",
+    "time-limit": "the time limit of {seconds:g} s",
     # reasons of the verdict on speed
     "slowdown-confirmed": _confirmed,
     "slowdown-not-confirmed": _not_confirmed,
@@ -318,35 +303,30 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "undecided": _undecided,
     "other-filesystem": _other_filesystem,
     # diagnostics of the rounds
-    "few-rounds": _few_rounds,
+    "few-rounds": lambda v: (
+        f"Only {plural(v['rounds'], 'round')} {'was' if v['rounds'] == 1 else 'were'} usable: their variation is "
+        "poorly known."
+    ),
     "lost-rounds": lambda v: (
         f"{v['lost']} of {plural(v['rounds'], 'round')} had too few blocks of both sides, and "
         f"{'was' if v['lost'] == 1 else 'were'} not used."
     ),
-    "few-pairs": lambda v: (
-        f"The median round had only {plural(v['pairs'], 'pair')} of blocks: a median of so few is unreliable."
+    "few-pairs": "The median round had only {pairs:pair} of blocks: a median of so few is unreliable.",
+    "few-steps": "Only {steps} steps of each side were measured: a stall in every tenth step can be missed.",
+    "tokens-missing": (
+        "The {side} does not report the tokens of a step: the time per step is compared, whatever the work in each "
+        "step."
     ),
-    "few-steps": lambda v: (
-        f"Only {v['steps']} steps of each side were measured: a stall in every tenth step can be missed."
+    "tokens-differ": (
+        "A step of the candidate has {ratio:.2f} times the base's tokens: the time per token is compared."
     ),
-    "tokens-missing": lambda v: (
-        f"The {v['side']} does not report the tokens of a step: the time per step is "
-        "compared, whatever the work in each step."
+    "drift": (
+        "The slow-down changed by {change:percent} from the first round to the last: there is no single slow-down."
     ),
-    "tokens-differ": lambda v: (
-        f"A step of the candidate has {v['ratio']:.2f} times the base's tokens: the time per token is compared."
-    ),
-    "drift": lambda v: (
-        f"The slow-down changed by {fmt.percent(v['change'])} from the first round to the last: there is no "
-        "single slow-down."
-    ),
-    "odd-round": lambda v: (
-        f"Round {v['round']} alone measured {fmt.percent(v['slowdown'])}, the others "
-        f"{fmt.percent(v['others'])} on average."
-    ),
-    "rare-stalls": lambda v: (
-        f"The candidate has rare, long stalls, and the result depends on a few of them: counted in full they add "
-        f"{fmt.percent(v['added'])}."
+    "odd-round": "Round {round} alone measured {slowdown:percent}, the others {others:percent} on average.",
+    "rare-stalls": (
+        "The candidate has rare, long stalls, and the result depends on a few of them: counted in full they add "
+        "{added:percent}."
     ),
     "start-order": lambda v: (
         f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
@@ -356,23 +336,21 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"A block is {_slower_or_faster(v['difference'])} when it is the second of its pair: one side's block affects "
         f"the other side's."
     ),
-    "control-differs": lambda v: (
-        f"The base against itself, which should be 0, is {fmt.percent(v['difference'])} in "
-        f"{plural(v['rounds'], 'round')}."
-    ),
-    "unsteady-speed": lambda v: (
-        f"The base's own steps took {v['ratio']:.1f} times as long in round {v['slow']} as in round {v['fast']}."
-    ),
+    "control-differs": "The base against itself, which should be 0, is {difference:percent} in {rounds:round}.",
+    "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
     "steal": lambda v: f"Other virtual machines took {100 * v['share']:.0f}% of the cores' time (steal).",
     "load": _load,
     "throttled": _throttled,
     # warnings about what was counted
-    "short-program": _short_program,
+    "short-program": (
+        "The program ended after {steps} of {wanted:step} to count, so what it does only now and then may be missing. "
+        "Let it take more steps, or count fewer with --steps."
+    ),
     "batches-as-steps": (
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
         "the training, mark the training's steps with profiler.step(), or validate later."
     ),
-    "other-command": lambda v: f"The baseline was counted with another command: {v['command']}",
+    "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
     "key-differs": lambda v: f"{_key_part(v)}; a baseline for this one is added with --update",
     # reasons of a counter's state
@@ -380,38 +358,39 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-limited": "has no limit, so it cannot fail the check",
     "loader-counter": "cannot fail the check: preparing a batch stays on the host",
     "loaders-only": "only counters of loaders rose, which cannot fail the check",
-    "no-worker-counts": lambda v: f"the {v['side']} counted no loader workers",
-    "no-device": lambda v: f"the {v['side']} ran without a device, where it is not counted",
-    "varies": lambda v: f"varies in the baseline: {v['low']:g} to {v['high']:g} per step",
+    "no-worker-counts": "the {side} counted no loader workers",
+    "no-device": "the {side} ran without a device, where it is not counted",
+    "varies": "varies in the baseline: {low:g} to {high:g} per step",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",
-    "some-processes-above": _some_above,
-    "other-step-count": _other_steps,
-    "rare-events": lambda v: f"{_other_steps(v)}: rare events need the same number of steps",
-    "compared-to": lambda v: f"against {v['name']}",
+    "some-processes-above": "above the limit in {above} of {processes} processes: it varies",
+    "other-step-count": "counted over {after:step}, in the base over {before}",
+    "rare-events": ("counted over {after:step}, in the base over {before}: rare events need the same number of steps"),
+    "compared-to": "against {name}",
     # notes on another revision
     "requirements-differ": _requirements,
     "package-versions-differ": _packages,
     "extras-not-installed": (
         "extras of pyproject.toml are not installed there: name what is needed in requirements.txt"
     ),
-    "conda-file-ignored": lambda v: f"{v['file']} of conda is ignored",
-    "submodule-missing": lambda v: (
-        f"submodule {v['name']} is empty there: {v['commit']} is not in your checkout "
-        f"(git submodule update --init {v['name']})"
+    "conda-file-ignored": "{file} of conda is ignored",
+    "submodule-missing": (
+        "submodule {name} is empty there: {commit} is not in your checkout (git submodule update --init {name})"
     ),
-    "submodule-incomplete": lambda v: f"submodule {v['name']} is incomplete there: {v['error']}",
+    "submodule-incomplete": "submodule {name} is incomplete there: {error}",
     "lfs-pointers": lambda v: (
         f"{_shortened(v['files'], _MAX_FILES)}: files of git-lfs that were not fetched: run `git lfs fetch`, or link "
         "them from the working tree with --link"
     ),
-    "installed-copy": lambda v: (
-        f"{v['name']} was installed as a copy of {v['folder']}, so both sides import the same code from it; "
-        "pip install -e lets each import its own"
+    "installed-copy": (
+        "{name} was installed as a copy of {folder}, so both sides import the same code from it; pip install -e lets "
+        "each import its own"
     ),
     # notes
-    "limits-unused": _unused_limits,
+    "limits-unused": lambda v: (
+        f"The limit{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
+    ),
     "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (
         "The runs were recorded at different times, so their speed is not compared; --against REV or --before and "
@@ -420,16 +399,16 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "one-process-a-side": (
         "With one process per side, a counter that varies by itself cannot be distinguished from one that changed."
     ),
-    "baseline-too": lambda v: f"Counters are also compared with {v['file']}; for each counter the worse result counts.",
+    "baseline-too": "Counters are also compared with {file}; for each counter the worse result counts.",
     "baseline-not-used": lambda v: (
         f"{v['baseline']}, the baseline that {v['file']} names, was not used: "
         f"{'--no-baseline was given' if v['option'] else 'two sides are compared to each other'}."
     ),
-    "text": lambda v: v["text"],
+    "text": "{text}",
     "damaged-history": _damaged_lines,
-    "history-method": lambda v: (
-        f"Counters are exact. A change of a time needs at least {v['results']} results on both sides and a rank test "
-        f"with p <= {v['alpha']:g}: without a real change it reports one in 1 of 500 series, and more often if "
-        f"neighbouring results are correlated (simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
+    "history-method": (
+        "Counters are exact. A change of a time needs at least {results} results on both sides and a rank test with "
+        "p <= {alpha:g}: without a real change it reports one in 1 of 500 series, and more often if neighbouring "
+        "results are correlated (simulated, 40 results: 1 of 70 at a correlation of 0.3, 1 of 15 at 0.6)."
     ),
 }
