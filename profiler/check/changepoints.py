@@ -51,8 +51,8 @@ class Shift:
     before: float
     """Median of the level before."""
     after: float
-    p: float
-    """Share of the permutations that look at least as much like a change."""
+    p: float | None
+    """Share of the permutations that look at least as much like a change; None: the change is exact."""
 
 
 def level_shifts(values: Floats, *, smallest: float = 0.0) -> tuple[Shift, ...]:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.check.changepoints import ALPHA, MIN_RESULTS, level_shifts
+from profiler.check.changepoints import Shift, level_shifts
 from profiler.check.model import GateResult
 from profiler.core.atomic_file import append_line
 from profiler.core.errors import ProfilerError
@@ -83,20 +84,6 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePoint:
-    """From one result on, a series has another level."""
-
-    at: int
-    """Index, in the history, of the first result at the new level."""
-    last: int
-    """Index of the last result before it, of the same series."""
-    before: float
-    after: float
-    p: float | None = None
-    """Share of random orders of the series that look at least as much like a change; None: it is exact."""
-
-
-@dataclass(frozen=True, slots=True)
 class HistorySeries:
     """One quantity over the checks that are comparable."""
 
@@ -107,20 +94,11 @@ class HistorySeries:
     at: tuple[int, ...]
     """Indices in the history."""
     values: tuple[float, ...]
-    changes: tuple[ChangePoint, ...] = ()
+    changes: tuple[Shift, ...] = ()
+    """Where its level changed, as positions in the series."""
     machine: str = ""
     """The only machine that the values hold for; empty: any machine."""
     command: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """The series of a history."""
-
-    history: History
-    series: tuple[HistorySeries, ...]
-    """Those of the last result's program and machine first; counters before times."""
-    method: Notice | None = None
 
 
 # ---------------------------------------------------------------- the file
@@ -228,13 +206,11 @@ _HARDWARE: Final = ("cpu", "cores", "GPU")
 """Parts of a fingerprint that make times comparable; installed software may change them, and that is to be seen."""
 
 
-def trend(history: History) -> Trend:
-    """Every series of `history` with its changes; those of the last result's program and machine come first."""
-    entries = history.entries
+def all_series(entries: Sequence[Entry]) -> tuple[HistorySeries, ...]:
+    """Every series of a history with its changes; those of the last result's program and machine come first, counters
+    before times."""
     series = [*_counter_series(entries), *_time_series(entries)]
-    latest = len(entries) - 1
-    series.sort(key=lambda one: one.at[-1] != latest)
-    return Trend(history, tuple(series), Notice("history-method", {"results": MIN_RESULTS, "alpha": ALPHA}))
+    return tuple(sorted(series, key=lambda one: one.at[-1] != len(entries) - 1))
 
 
 def _counter_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
@@ -245,7 +221,7 @@ def _counter_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
             ranges = [entries[index].counters[name] for index in indices]
             middles = tuple((low + high) / 2 for low, high in ranges)
             series = HistorySeries(name, "1/step", indices, middles, machine=device, command=command)
-            exact = _range_changes(ranges, indices)
+            exact = _range_changes(ranges)
             steady = len(exact) <= max(2, len(indices) // _UNSTEADY)
             yield replace(series, changes=exact if steady else _level_changes(series, relative=True))
 
@@ -272,7 +248,7 @@ def _time_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
                 yield replace(series, changes=_level_changes(series, relative=not is_share))
 
 
-def _range_changes(ranges: Sequence[tuple[float, float]], at: Sequence[int]) -> tuple[ChangePoint, ...]:
+def _range_changes(ranges: Sequence[tuple[float, float]]) -> tuple[Shift, ...]:
     """Where a counter left its range, and one of the two ranges was seen more than once."""
     starts, low, high = [0], *ranges[0]
     for index, (lowest, highest) in enumerate(ranges):
@@ -280,22 +256,19 @@ def _range_changes(ranges: Sequence[tuple[float, float]], at: Sequence[int]) -> 
             starts.append(index)
             low, high = lowest, highest
         low, high = min(low, lowest), max(high, highest)
-    lengths = [end - start for start, end in zip(starts, [*starts[1:], len(ranges)], strict=True)]
+    lengths = [end - start for start, end in pairwise([*starts, len(ranges)])]
     return tuple(
-        ChangePoint(at[start], at[start - 1], sum(ranges[start - 1]) / 2, sum(ranges[start]) / 2)
-        for number, start in enumerate(starts)
-        if number and max(lengths[number - 1], lengths[number]) >= _SEEN_TWICE
+        Shift(start, sum(ranges[start - 1]) / 2, sum(ranges[start]) / 2, None)
+        for start, before, after in zip(starts[1:], lengths, lengths[1:], strict=False)
+        if max(before, after) >= _SEEN_TWICE
     )
 
 
-def _level_changes(series: HistorySeries, *, relative: bool) -> tuple[ChangePoint, ...]:
+def _level_changes(series: HistorySeries, *, relative: bool) -> tuple[Shift, ...]:
     """:param relative: whether changes are compared to the level, rather than to 1."""
     values = np.array(series.values)
     smallest = MIN_SHARE * (abs(float(np.median(values))) if relative else 1.0)
-    return tuple(
-        ChangePoint(series.at[shift.at], series.at[shift.at - 1], shift.before, shift.after, shift.p)
-        for shift in level_shifts(values, smallest=smallest)
-    )
+    return level_shifts(values, smallest=smallest)
 
 
 def _groups(entries: Sequence[Entry], machine: Callable[[Entry], str]) -> dict[tuple[str, str], list[int]]:

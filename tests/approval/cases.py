@@ -31,8 +31,7 @@ from profiler.check.outputs import alerts
 from profiler.check.outputs import json as check_json
 from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.check.outputs.cases import render_junit, workflow_commands
-from profiler.check.outputs.history import print_history
-from profiler.check.outputs.history import render as render_history
+from profiler.check.outputs.history import history_report, print_history
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
@@ -182,7 +181,7 @@ def made_up_history() -> Output:
     with _folder():
         print_history(shown, stream=stream)
     terminal = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    return Output({}, {"Markdown": render_history(shown), "terminal": terminal})
+    return Output({}, {"Markdown": report_markdown.render(history_report(shown)), "terminal": terminal})
 
 
 def made_up_ladder(name: str) -> Output:

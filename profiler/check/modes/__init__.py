@@ -16,10 +16,10 @@ def run_check(args: argparse.Namespace) -> int:
     runs, command = split_words(args)
     mode = choose_mode(args, runs, command)
     if mode is Mode.HISTORY:
-        from profiler.check.history import read, trend
+        from profiler.check.history import read
         from profiler.check.outputs.history import print_history
 
-        print_history(trend(read(args.history)), stream=sys.stdout)
+        print_history(read(args.history), stream=sys.stdout)
         return 0
     from profiler.check.modes import counters, interleaved
     from profiler.check.settings import settings_from

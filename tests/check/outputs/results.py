@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from profiler.check.history import Entry, History, HistoryBounds, Trend, trend
+from profiler.check.history import Entry, History, HistoryBounds
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -256,7 +256,7 @@ def hostile() -> GateResult:
     )
 
 
-def history() -> Trend:
+def history() -> History:
     """21 checks; from the 13th on the candidate has a synchronization more and is slower."""
     entries = tuple(
         Entry(
@@ -275,7 +275,7 @@ def history() -> Trend:
         for k in range(20)
     )
     by_command = replace(entries[-1], what="python train.py", command="python train.py")
-    return trend(History("history.jsonl", (*entries, by_command), (free("line 3 is damaged"),)))
+    return History("history.jsonl", (*entries, by_command), (free("line 3 is damaged"),))
 
 
 def speed(result: GateResult) -> Throughput:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from profiler.check.history import Entry, History, trend
-from profiler.check.outputs.history import render
+import pytest
+
+from profiler.check.history import Entry, History
+from profiler.check.outputs.history import history_report
+from profiler.report.render import markdown
 from tests.check.outputs import results
-from tests.check.outputs.results import free
 
 
-def test_an_empty_one() -> None:
-    assert "No check is in it yet." in render(trend(History("h", (), (free("line 1 is damaged"),))))
-    single = render(trend(History("h", results.history().history.entries[:1])))
-    assert "No level changed." in single
-    nothing = render(trend(History("h", (Entry("t", "INCONCLUSIVE"),))))
-    assert "Nothing was measured." in nothing
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ((), "No check is in it yet."),
+        (results.history().entries[:1], "No level changed."),
+        ((Entry("t", "INCONCLUSIVE"),), "Nothing was measured."),
+    ],
+)
+def test_a_short_history(entries: tuple[Entry, ...], words: str) -> None:
+    assert words in markdown.render(history_report(History("h", entries)))

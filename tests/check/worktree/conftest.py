@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from profiler.check.worktree.checkout import PREFIX, host_name
 from profiler.check.worktree.interpreter import inspect_interpreter
 from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision
+from profiler.core.errors import Exit, ProfilerError
 
 Git = Callable[..., str]
 COMMAND = (sys.executable, "train.py")
@@ -28,6 +30,15 @@ def at_revision(
     """`argv` of a repository at `rev`; `say` and fields of RevisionRequest as options."""
     say = options.pop("say", lambda line: None)
     return prepare_revision(RevisionRequest(rev, argv, cwd, **options), say)
+
+
+def assert_refused(message: str, rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> str:
+    """The error of `at_revision`, which is one line and matches `message`."""
+    with pytest.raises(ProfilerError, match=message) as caught, at_revision(rev, cwd, argv, **options):
+        pass
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == Exit.USAGE
+    return str(caught.value)
 
 
 def output(side: PreparedSide) -> str:
@@ -92,8 +103,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(template: Path, tmp_path: Path, git: Git) -> Path:
-    """A private copy."""
+def repository(template: Path, tmp_path: Path, git: Git) -> Iterator[Path]:
+    """A private copy, near which checks leave nothing behind."""
     root = Path(shutil.copytree(template, tmp_path / "project", symlinks=True))
     git(root, "status")  # refreshes the index: the copies have other times
-    return root
+    yield root
+    parents = (tmp_path, tmp_path / "tmp", root / ".git")
+    assert [folder for parent in parents for folder in parent.glob(f"{PREFIX}*{host_name()}-{os.getpid()}-*")] == []
+    assert f"{PREFIX}{host_name()}-{os.getpid()}-" not in git(root, "worktree", "list")

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
-from tests.check.worktree.conftest import at_revision
+from tests.check.worktree.conftest import assert_refused, at_revision
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
 
@@ -111,8 +110,7 @@ def test_files_of_the_revision_are_not_replaced_by_links(repository: Path, git: 
     [("nowhere", "no such file"), ("..", "is not within"), (".", "is not within"), (".git/config", "git's own")],
 )
 def test_a_bad_link_is_one_line(repository: Path, name: str, message: str) -> None:
-    with pytest.raises(ProfilerError, match=message), at("HEAD", repository, name):
-        pass
+    assert_refused(message, "HEAD", repository, links=(name,))
 
 
 @pytest.fixture

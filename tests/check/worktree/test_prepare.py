@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from profiler.check.worktree.prepare import working_tree_side
-from profiler.core.errors import ProfilerError
-from tests.check.worktree.conftest import COMMAND, at_revision, output
+from tests.check.worktree.conftest import COMMAND, assert_refused, at_revision, output
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
 
@@ -42,15 +41,13 @@ def test_the_revision_runs_and_nothing_of_the_users_is_touched(repository: Path,
         (side.cwd / "left.txt").write_text("of the program")
     assert state(repository, git) == before
     assert not (tmp_path / "hooked").exists(), "a hook of the user's ran"
-    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_it_is_removed_after_any_end(repository: Path, tmp_path: Path, git: Any, ending: type[BaseException]) -> None:
+def test_it_is_removed_after_any_end(repository: Path, ending: type[BaseException]) -> None:
+    """The fixture `repository` looks for remains."""
     with pytest.raises(ending), at_revision("HEAD", repository):
         raise ending
-    assert git(repository, "worktree", "list").count("\n") == 0
-    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_only_the_remains_of_killed_checks_are_removed_by_the_next(repository: Path, tmp_path: Path, git: Any) -> None:
@@ -100,16 +97,16 @@ def test_a_temporary_folder_in_the_repository_is_unused(
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_a_bad_revision_is_one_line(repository: Path, tmp_path: Path) -> None:
-    for rev in ("-f", "--detach", "", "HEAD\n"):
-        with pytest.raises(ProfilerError, match="is not a revision") as caught, at_revision(rev, repository):
-            pass
-        assert "\n" not in str(caught.value)
-    for rev in ("nowhere", "HEAD~99", "HEAD..HEAD~1", "^HEAD", "HEAD:train.py"):
-        with pytest.raises(ProfilerError, match="no such revision") as caught, at_revision(rev, repository):
-            pass
-        assert "\n" not in str(caught.value)
-    assert list((tmp_path / "tmp").iterdir()) == []
+@pytest.mark.parametrize(
+    ("revs", "message"),
+    [
+        (("-f", "--detach", "", "HEAD\n"), "is not a revision"),
+        (("nowhere", "HEAD~99", "HEAD..HEAD~1", "^HEAD", "HEAD:train.py"), "no such revision"),
+    ],
+)
+def test_a_bad_revision_is_one_line(repository: Path, revs: tuple[str, ...], message: str) -> None:
+    for rev in revs:
+        assert_refused(message, rev, repository)
 
 
 def test_a_clone_without_the_revision_tells_how_to_fetch_it(repository: Path, tmp_path: Path, git: Any) -> None:
@@ -119,8 +116,7 @@ def test_a_clone_without_the_revision_tells_how_to_fetch_it(repository: Path, tm
         ("--single-branch", "other", "git fetch origin other"),
     ):
         git(tmp_path, "clone", "--quiet", option, f"file://{repository}", rev)
-        with pytest.raises(ProfilerError, match=message), at_revision(rev, tmp_path / rev):
-            pass
+        assert_refused(message, rev, tmp_path / rev)
     with at_revision("HEAD", tmp_path / "HEAD~1") as side:
         assert output(side) == "2"
 
@@ -140,20 +136,16 @@ def test_where_nothing_can_be_checked_out(tmp_path: Path, git: Any, monkeypatch:
     git(tmp_path, "init", "--quiet", "--bare", "bare.git")
     git(tmp_path, "init", "--quiet", "empty")
     for folder, message in (("plain", "no git repository"), ("bare.git", "bare"), ("empty", "no commit yet")):
-        with pytest.raises(ProfilerError, match=message), at_revision("HEAD", tmp_path / folder):
-            pass
+        assert_refused(message, "HEAD", tmp_path / folder)
     monkeypatch.setenv("PATH", str(tmp_path / "plain"))
-    with pytest.raises(ProfilerError, match="there is none on PATH"), at_revision("HEAD", tmp_path / "empty"):
-        pass
+    assert_refused("there is none on PATH", "HEAD", tmp_path / "empty")
 
 
 def test_a_folder_or_a_program_that_the_revision_does_not_have(repository: Path) -> None:
     (repository / "new").mkdir()
     (repository / "run.sh").write_text("#!/bin/sh\n")
-    with pytest.raises(ProfilerError, match="HEAD has no folder new"), at_revision("HEAD", repository / "new"):
-        pass
-    with pytest.raises(ProfilerError, match=r"--link \./run\.sh"), at_revision("HEAD", repository, ("./run.sh",)):
-        pass
+    assert_refused("HEAD has no folder new", "HEAD", repository / "new")
+    assert_refused(r"--link \./run\.sh", "HEAD", repository, ("./run.sh",))
 
 
 def test_started_from_a_hook_of_git(repository: Path, monkeypatch: pytest.MonkeyPatch, git: Any) -> None:
