@@ -58,6 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.check.outputs": (
         "profiler.check.model",
         "profiler.check.history",
+        "profiler.check.changepoints",
         "profiler.report",
         "profiler.analyse.model",
         "profiler.run.model",

@@ -26,13 +26,12 @@ from profiler.check.modes.sides import (
     side_differences,
     single_program,
     warnings_of_steps,
-    working_side,
 )
 from profiler.check.outputs.text import sentence
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
-from profiler.check.worktree.prepare import PreparedSide
+from profiler.check.worktree.prepare import PreparedSide, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -44,7 +43,7 @@ MORE_PROCESSES: Final = 3
 def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
     settings = with_baseline_steps(settings)
-    side = working_side(command)
+    side = working_tree_side(command, Path.cwd())
     program = single_program(side)
     if settings.update:
         return update(program, settings)

@@ -74,7 +74,10 @@ def finish(result: GateResult, settings: Settings, *, sides: Mapping[str, Record
             append_summary(result, Path(summary))
     if settings.history is not None:
         complete &= _append_to_history(settings.history, result)
-    return exit_code(result) if complete else int(Exit.USAGE)
+    if not complete:
+        return int(Exit.USAGE)
+    passes = result.state == INCONCLUSIVE and result.limits.inconclusive == "pass"
+    return int(Exit.OK if passes else _EXIT_CODES[result.state])
 
 
 def conclude(result: GateResult) -> GateResult:
@@ -99,13 +102,6 @@ def _with_gain(line: CounterLine, *, has_baseline: bool) -> CounterLine:
     if not has_baseline:
         return replace(line, reasons=(fewer,))
     return replace(line, reasons=(Notice("fewer-than-baseline"),)) if len(line.reasons) == 1 else line
-
-
-def exit_code(result: GateResult) -> int:
-    """0 PASS, 1 FAIL, 3 INCONCLUSIVE; 0 for that too where the limits let it pass."""
-    if result.state == INCONCLUSIVE and result.limits.inconclusive == "pass":
-        return int(Exit.OK)
-    return int(_EXIT_CODES[result.state])
 
 
 class reported:  # noqa: N801 - a context manager, as contextlib.suppress is

@@ -32,7 +32,6 @@ from profiler.check.modes.sides import (
     record_explanations,
     side_differences,
     warnings_of_steps,
-    working_side,
 )
 from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
@@ -41,6 +40,8 @@ from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.round_values import round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
+from profiler.check.worktree.paths import working_tree_files
+from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -49,7 +50,6 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from profiler.check.worktree.prepare import PreparedSide
 
 ROUNDS_FILE: Final = "rounds.json"
 """Beside the runs, where an error prevented check.json."""
@@ -66,18 +66,15 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
             raise ProfilerError(f'--{option} "{text}": {error}') from None
         if not argv:
             raise ProfilerError(f"--{option}: there is no command in it")
-        sides[label] = replace(working_side(argv), what="", commit="")
+        sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
     return check_interleaved(sides, paired_programs(sides[BASE], sides[CANDIDATE]), settings, mode="commands")
 
 
 def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
     """Compare a command here to the same one at a git revision, its counters also to a baseline where there is one."""
-    from profiler.check.worktree.paths import working_tree_files
-    from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
-
     if settings.baseline is not None:
         settings = with_baseline_steps(settings)  # its faults are reported before the revision is prepared
-    candidate = working_side(command)
+    candidate = working_tree_side(command, Path.cwd())
     request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
     with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
         repository = base.repository

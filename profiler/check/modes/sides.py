@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +32,6 @@ from profiler.run.model import Run, RunSpec, StepKind
 if TYPE_CHECKING:
     from profiler.check.worktree.prepare import PreparedSide
 
-CHANGED: Final = "+changes"
-"""Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
 EXPLAIN_S: Final = 10.0
 """From the first step on: some hundred stack samples."""
 _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
@@ -41,17 +39,6 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
 # ---------------------------------------------------------------- programs
-
-
-def working_side(command: tuple[str, ...]) -> PreparedSide:
-    """The command in the working tree; its commit tells whether files differ from it."""
-    from profiler.check.worktree.git import Repository
-    from profiler.check.worktree.prepare import working_tree_side
-
-    side = working_tree_side(command, Path.cwd())
-    if side.commit and side.repository is not None and Repository(side.repository).is_dirty():
-        return replace(side, commit=side.commit + CHANGED)
-    return side
 
 
 def single_program(side: PreparedSide) -> Program:

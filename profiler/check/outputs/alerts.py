@@ -129,11 +129,6 @@ def _level(line: CounterLine, change: Change) -> str:
 # ---------------------------------------------------------------- the files
 
 
-def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
-    """The complete SARIF file."""
-    return _render(sarif_document(result, repository))
-
-
 def render_code_quality(result: GateResult, repository: RepositoryPaths) -> str:
     """The complete Code Quality report."""
     entries = [
@@ -175,8 +170,8 @@ def _quality_entry(
 # ---------------------------------------------------------------- SARIF
 
 
-def sarif_document(result: GateResult, repository: RepositoryPaths) -> dict[str, Any]:
-    """One run of one tool."""
+def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
+    """The complete SARIF file: one run of one tool."""
     changed = findings(result, repository)
     rules = {finding.rule: finding.line for finding in changed}
     indices = {rule: index for index, rule in enumerate(rules)}
@@ -194,7 +189,7 @@ def sarif_document(result: GateResult, repository: RepositoryPaths) -> dict[str,
         "results": [_sarif_result(finding, indices[finding.rule], repository) for finding in changed],
         "properties": {"state": result.state, "sentence": result.sentence},
     }
-    return {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
+    return _render({"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]})
 
 
 def _rule(name: str, line: CounterLine, base: str) -> dict[str, Any]:

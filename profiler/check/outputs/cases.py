@@ -115,23 +115,19 @@ def render_junit(result: GateResult) -> str:
     for name, value in properties.items():
         ET.SubElement(element, "property", {"name": _xml_text(name), "value": _xml_text(value)})
     for case in tests:
-        _add_test(suite, case)
+        test = ET.SubElement(suite, "testcase", {"classname": f"check.{case.group}", "name": _xml_text(case.name)})
+        message = _xml_text(case.message)
+        if case.state == FAIL:
+            ET.SubElement(test, "failure", {"message": message, "type": "regression"}).text = message
+        elif case.state != PASS:
+            ET.SubElement(test, "skipped", {"message": f"{_xml_text(case.state)}: {message}"})
+        else:
+            ET.SubElement(test, "system-out").text = message
     explanation = [result.explanation] if result.explanation else []
     lines = (result.sentence, *explanation, *text.warnings(result), *text.notes(result))
     ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
-
-
-def _add_test(suite: ET.Element, case: Case) -> None:
-    element = ET.SubElement(suite, "testcase", {"classname": f"check.{case.group}", "name": _xml_text(case.name)})
-    message = _xml_text(case.message)
-    if case.state == FAIL:
-        ET.SubElement(element, "failure", {"message": message, "type": "regression"}).text = message
-    elif case.state != PASS:
-        ET.SubElement(element, "skipped", {"message": f"{_xml_text(case.state)}: {message}"})
-    else:
-        ET.SubElement(element, "system-out").text = message
 
 
 def _xml_text(value: str) -> str:

@@ -19,6 +19,8 @@ from profiler.check.worktree.requirements import changed_files, conda_files, fin
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
+CHANGED: Final = "+changes"
+"""Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
 """Programs that choose the environment of what they start."""
 
@@ -34,7 +36,7 @@ class PreparedSide:
     what: str = ""
     """'HEAD~1 (3f2a9c1)' | 'working tree (3f2a9c1+changes)'"""
     commit: str = ""
-    """In full; empty outside of a repository."""
+    """In full, with '+changes' if the working tree differs from it; empty outside of a repository."""
     notes: tuple[Notice, ...] = ()
     """What a reader of the result has to know about it."""
     repository: Path | None = None
@@ -58,16 +60,16 @@ class RevisionRequest:
     """auto: an environment of its own if its requirements differ; same: always the user's."""
 
 
-def working_tree_side(argv: Sequence[str], cwd: Path) -> PreparedSide:
+def working_tree_side(argv: tuple[str, ...], cwd: Path) -> PreparedSide:
     """The command as the user would start it, described by what is checked out in `cwd`."""
     try:
         repository = Repository.find(cwd)
     except ProfilerError:
-        return PreparedSide(tuple(argv), cwd, _location_variables(cwd), what="working tree")
+        return PreparedSide(argv, cwd, _location_variables(cwd), what="working tree")
     head = repository.head()
-    state = "no commit yet" if not head else short(head) + ("+changes" if repository.is_dirty() else "")
-    what = f"working tree ({state})"
-    return PreparedSide(tuple(argv), cwd, _location_variables(cwd), what=what, commit=head, repository=repository.root)
+    changes = CHANGED if head and repository.is_dirty() else ""
+    what = f"working tree ({short(head) + changes or 'no commit yet'})"
+    return PreparedSide(argv, cwd, _location_variables(cwd), what, head + changes, repository=repository.root)
 
 
 @contextmanager
