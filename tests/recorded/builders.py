@@ -13,6 +13,7 @@ All times are integer nanoseconds; nothing is written to disk.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -205,24 +206,48 @@ class RunBuilder:
         )
 
 
-def timeline(text: str, **options: Any) -> Run:
-    """A run of `KIND BEGIN END [FIELD ...]; ...` in ns: steps, warm-up steps, kernels, uploads, calls and regions.
+def timeline(text: str, *, tick: int = 1, **options: Any) -> Run:
+    """A run of records that semicolons separate, with times in ticks of `tick` ns.
 
-    The fields of a call are the time for which it blocks, its site and `thread=N`; those of a region are `depth=N`.
+        step BEGIN END; warm-up BEGIN END; steps COUNT LENGTH; kernel BEGIN END; upload BEGIN END
+        CALL BEGIN END [BLOCKED] [FILE:LINE]; REGION BEGIN END; stack FRAME>FRAME BEGIN END
+        counter NAME VALUE ... (of consecutive steps); gauge NAME VALUE ...; sample NAME TIME VALUE
+
+    Fields follow as `name=number`: `thread`, `pid`, `depth`, `tokens`, `stream`, ...
     """
     builder = RunBuilder(**options)
     for record in text.split(";"):
         kind, *words = record.split()
-        begin, end, *numbers = [int(word) for word in words if word.isdecimal()]
         fields = {key: int(value) for key, _, value in (word.partition("=") for word in words if "=" in word)}
-        tid = {"tid": fields.pop("thread")} if "thread" in fields else {}
+        if "thread" in fields:
+            fields["tid"] = fields.pop("thread")
+        names = [word for word in words if "=" not in word and not _is_number(word)]
+        numbers = [float(word) for word in words if _is_number(word)]
+        if kind in ("counter", "gauge"):
+            add = builder.counter if kind == "counter" else builder.gauge
+            for step, value in enumerate(numbers, fields.pop("step", 0)):
+                add(names[0], value, step=step, **fields)
+            continue
+        if kind == "sample":
+            builder.sample(names[0], round(numbers[0] * tick), numbers[1], **fields)
+            continue
+        if kind == "steps":
+            builder.steps(int(numbers[0]), round(numbers[1] * tick), **fields)
+            continue
+        begin, end, *more = (round(number * tick) for number in numbers)
         if kind in ("step", "warm-up"):
-            builder.step(begin, end, warmup=kind == "warm-up", **tid)
+            builder.step(begin, end, warmup=kind == "warm-up", **fields)
         elif kind in ("kernel", "upload"):
             builder.activity(ActivityKind.KERNEL if kind == "kernel" else ActivityKind.H2D, begin, end, **fields)
+        elif kind == "stack":
+            builder.stack(names[0].split(">"), begin, end, **fields)
         elif kind.upper() in CallKind.__members__:
-            site = next((word for word in words if ":" in word), None)
-            builder.call(CallKind[kind.upper()], begin, end, blocked=sum(numbers), site=site, **fields, **tid)
+            site = next(iter(names), None)
+            builder.call(CallKind[kind.upper()], begin, end, blocked=sum(more), site=site, **fields)
         else:
-            builder.region(kind.replace("_", " "), begin, end, **fields, **tid)
+            builder.region(kind.replace("_", " "), begin, end, **fields)
     return builder.build()
+
+
+def _is_number(word: str) -> bool:
+    return re.fullmatch(r"-?[\d.]+|nan", word) is not None

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.report.text import describe
+from profiler.analyse.window import LEVEL_LIGHT
 from profiler.run.model import Run
-from profiler.run.tables import ActivityKind, CallKind
-from tests.fakes.sentences import warnings
-from tests.recorded.builders import MS, RunBuilder
+from profiler.run.tables import ActivityKind
+from tests.recorded.builders import MS, RunBuilder, timeline
 
 
 def test_categories_are_exclusive_and_sum_to_the_step() -> None:
@@ -24,58 +23,43 @@ def test_categories_are_exclusive_and_sum_to_the_step() -> None:
     builder.activity(ActivityKind.MEMSET, 190, 310)  # 10 in each step
     builder.activity(ActivityKind.COMMUNICATION, 145, 170, stream=4)  # 5 of it beside the copy
     parts = analyse(builder.build()).device_breakdown
-    got = {name: round((measure.value or 0) * 2e9) for name, measure in parts.items()}
-    assert got == {"compute": 30, "copy": 20 + 10 + 10, "communication": 20, "idle": 200 - 30 - 40 - 20}
+    ns = {name: round((measure.value or 0) * 2e9) for name, measure in parts.items()}
+    assert ns == {"compute": 30, "copy": 20 + 10 + 10, "communication": 20, "idle": 200 - 30 - 40 - 20}
     assert sum(measure.value or 0 for measure in parts.values()) == pytest.approx(100e-9)
 
 
-def test_of_several_devices_the_mean_counts_and_each_is_told() -> None:
-    builder = RunBuilder(device="cuda")
-    builder.steps(10, 10 * MS)
-    for number in range(10):
-        at = number * 10 * MS
-        builder.activity(ActivityKind.KERNEL, at, at + 6 * MS)
-        builder.activity(ActivityKind.KERNEL, at + 6 * MS, at + 8 * MS, device=1)
-        builder.activity(ActivityKind.H2D, at + 8 * MS, at + 10 * MS, device=1)
-    found = analyse(builder.build())
-    assert found.measures["device_utilization"].value == pytest.approx(0.5)
-    parts = {name: 1e3 * (measure.value or 0) for name, measure in found.device_breakdown.items()}
+def test_several_devices_have_a_mean_and_a_warning_with_each() -> None:
+    text = "step 0 10; kernel 0 6; kernel 6 8 device=1; upload 8 10 device=1"
+    analysis = analyse(timeline(text, tick=MS, device="cuda"))
+    assert analysis.measures["device_utilization"].value == pytest.approx(0.5)
+    parts = {name: 1e3 * (measure.value or 0) for name, measure in analysis.device_breakdown.items()}
     assert parts == pytest.approx({"compute": 4, "copy": 1, "communication": 0, "idle": 5})
-    assert [note for note in warnings(found) if "busy device 0 60%, device 1 40%" in note], warnings(found)
+    busy = [warning.values["busy"] for warning in analysis.warnings if warning.code == "several-devices"]
+    assert busy == [((0, 0.6), (1, 0.4))]
 
 
 def test_at_level_light_it_is_missing() -> None:
-    builder = RunBuilder(device="host", level="light")
-    builder.step(0, 10)
-    parts = analyse(builder.build()).device_breakdown
-    assert {(m.value, describe(m.reason)) for m in parts.values()} == {
-        (None, "recorded at level light: record again with --level standard")
-    }
+    parts = analyse(timeline("step 0 10", device="host", level="light")).device_breakdown
+    assert {(measure.value, measure.reason) for measure in parts.values()} == {(None, LEVEL_LIGHT)}
 
 
-def traced() -> Run:
-    """Ten steps of 10 ms on CUDA; the trace saw steps 2 and 3, busy 4 ms each and waiting for the rest."""
-    trace = {"state": "recorded", "begin": 20 * MS, "end": 40 * MS}
-    builder = RunBuilder(level="full", device="cuda", trace=trace)
-    for number in range(10):
-        builder.step(number * 10 * MS, (number + 1) * 10 * MS, warmup=number in {2, 3})
-    for begin in (22, 32):
-        builder.call(CallKind.LAUNCH, (begin - 1) * MS, begin * MS, site="train.py:5")
-        builder.activity(ActivityKind.KERNEL, begin * MS, (begin + 4) * MS)
-    return builder.build()
+def traced(begin: int) -> Run:
+    """Ten steps of 10 ms on CUDA; the trace saw steps 2 (from `begin` on) and 3, busy 4 ms each."""
+    steps = (f"{'warm-up' if number in (2, 3) else 'step'} {number * 10} {number * 10 + 10}" for number in range(10))
+    device = "launch 21 22 train.py:5; kernel 22 26; launch 31 32 train.py:5; kernel 32 36"
+    run = timeline("; ".join([*steps, device]), tick=MS, level="full", device="cuda")
+    facts = run.info.facts | {"trace": {"state": "recorded", "begin": begin * MS, "end": 40 * MS}}
+    return replace(run, info=replace(run.info, facts=facts))
 
 
 def test_the_device_is_judged_by_the_steps_that_were_traced() -> None:
-    found = analyse(traced())
-    assert found.measures["device_utilization"].value == pytest.approx(0.4)
-    assert found.measures["device_utilization"].n == 2
-    assert found.device_breakdown["idle"].value == pytest.approx(6e-3)
-    assert sum(row.seconds_per_step for row in found.idle) == pytest.approx(6e-3)
-    assert found.measures["steps"].value == 8
+    analysis = analyse(traced(20))
+    utilization = analysis.measures["device_utilization"]
+    assert (utilization.value, utilization.n) == (pytest.approx(0.4), 2)
+    assert analysis.device_breakdown["idle"].value == pytest.approx(6e-3)
+    assert sum(row.seconds_per_step for row in analysis.idle) == pytest.approx(6e-3)
+    assert analysis.measures["steps"].value == 8
 
 
 def test_a_step_that_the_trace_saw_in_part_counts_in_part() -> None:
-    run = traced()
-    trace = {"state": "recorded", "begin": 25 * MS, "end": 40 * MS}
-    run = replace(run, info=replace(run.info, facts={**run.info.facts, "trace": trace}))
-    assert analyse(run).measures["device_utilization"].value == pytest.approx(5 / 15)
+    assert analyse(traced(25)).measures["device_utilization"].value == pytest.approx(5 / 15)
