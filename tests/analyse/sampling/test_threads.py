@@ -1,183 +1,144 @@
-"""What a thread was doing, by frames, clocks and the GIL: every answer on stacks as programs have them."""
+"""The state of threads by their frames, clocks and the GIL, on stacks as py-spy writes them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import ThreadActivity, ThreadState
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
-from profiler.run import store
-from profiler.run.load import load
-from profiler.run.model import Run, RunInfo
-from tests.recorded.builders import RunBuilder
+from tests.analyse.sampling.test_frames import LIB, LINEAR, MODULE, SITE
+from tests.recorded.builders import MS, RunBuilder, S
 
-MS = 1_000_000
-SITE = "/v/lib/python3.11/site-packages/"
-LIB = "/v/lib/python3.11/"
-MAIN = ("/home/someone/train.py", 10, "main")
-STEP = ("/home/someone/train.py", 30, "step")
-NEXT = (SITE + "torch/utils/data/dataloader.py", 700, "_BaseDataLoaderIter.__next__")
-TAKE = (SITE + "torch/utils/data/dataloader.py", 1200, "_MultiProcessingDataLoaderIter._try_get_data")
-WAIT = (LIB + "threading.py", 320, "Condition.wait")
-MODULE = (SITE + "torch/nn/modules/module.py", 1500, "Module._call_impl")
-LINEAR = (SITE + "torch/nn/modules/linear.py", 117, "Linear.forward")
-WORKER = (SITE + "torch/utils/data/_utils/worker.py", 300, "_worker_loop")
-Row = tuple[tuple[tuple[str, int, str], ...], int, int]
+MAIN, STEP = "/home/someone/train.py:10:main", "/home/someone/train.py:30:step"
+NEXT = f"{SITE}torch/utils/data/dataloader.py:700:_BaseDataLoaderIter.__next__"
+TAKE = f"{SITE}torch/utils/data/dataloader.py:1200:_MultiProcessingDataLoaderIter._try_get_data"
+WAIT = f"{LIB}threading.py:320:Condition.wait"
+WORKER = f"{SITE}torch/utils/data/_utils/worker.py:300:_worker_loop"
+SERVING = f"{LIB}threading.py:1002:Thread._bootstrap"
+GPU = ({"name": "a GPU"},)
+Frames = tuple[str, ...]
+Row = tuple[Frames, int, int]
 
 
-def recorded(
-    folder: Path,
-    rows: list[Row],
-    *,
-    gil: dict[tuple[tuple[str, int, str], ...], int] | None = None,
-    text: str = "",
-    tid: int = 7,
-    devices: tuple[dict[str, object], ...] = ({"name": "a GPU"},),
-) -> Run:
-    """A run with rows of (frames, active, ms) of a thread of process 7, and ms for which the GIL was held, of 1 s."""
-    store.create(folder)
-    info = RunInfo(2, "r", "", ("python", "train.py"), state="attached", level="standard", devices=devices)
-    store.write_manifest(folder, info)
-    writer = store.RunWriter(folder)
+def process(
+    *rows: Row, gil: dict[Frames, int] | None = None, text: str = "", tid: int = 7, **options: Any
+) -> RunBuilder:
+    """A thread of process 7 with rows of (frames, active, ms), and ms for which the GIL was held, of 1 s."""
+    builder = RunBuilder(**({"state": "attached", "devices": GPU} | options))
+    builder.sample("stacks.period_s", 0, 0.01, pid=7)
     at = 0
     for frames, active, length in rows:
-        writer.stacks([(at, at + length * MS, 7, tid, frames, active)])
+        builder.stack(frames, at, at + length * MS, active=active, tid=tid, pid=7)
         at += length * MS
-    values = [(7, 0, "stacks.period_s", 0.01)]
+    for frames, length in (gil or {}).items():
+        builder.holder(frames, 0, length * MS, tid=tid, pid=7)
     if gil is not None:
-        writer.stacks([(0, length * MS, 7, tid, frames, 1) for frames, length in gil.items()], table="gil_stacks")
-        values.append((7, 0, "stacks.gil_window_s", 1.0))
+        builder.sample("stacks.gil_window_s", at, 1.0, pid=7)
     if text:
-        values.append((7, 0, f"{SOURCE_LINE}{STEP[0]}:{STEP[1]}:{text}", 1.0))
-    writer.samples(at, values)
-    writer.samples(0, [(7, tid, "thread.cpu_s", 1.0), (7, tid, THREAD_NAME + "loop", 1.0)])
-    writer.samples(1000 * MS, [(7, tid, "thread.cpu_s", 1.25)])
-    writer.close()
-    return load(folder)
+        builder.sample(f"{SOURCE_LINE}{STEP.rpartition(':')[0]}:{text}", at, 1.0, pid=7)
+    builder.sample(THREAD_NAME + "loop", 0, 1.0, pid=7, tid=tid)
+    for time, cpu in ((0, 1.0), (S, 1.25)):
+        builder.sample("thread.cpu_s", time, cpu, pid=7, tid=tid)
+    return builder
 
 
-def threads(run: Run) -> tuple[ThreadActivity, ...]:
-    return analyse(run).threads
+def threads(builder: RunBuilder) -> tuple[ThreadActivity, ...]:
+    return analyse(builder.build()).threads
 
 
-def answer(run: Run) -> str:
-    (found,) = threads(run)
-    return found.state
+def state(*rows: Row, **options: Any) -> ThreadState:
+    [thread] = threads(process(*rows, **options))
+    return thread.state
 
 
-def test_the_largest_answer_has_its_line_and_its_interval(tmp_path: Path) -> None:
+def test_the_most_frequent_state_has_its_line_and_its_interval() -> None:
     waiting, busy = (MAIN, NEXT, WAIT), (MAIN, STEP)
-    run = recorded(tmp_path / "r", [(waiting, 0, 620), (busy, 1, 380)], gil={busy: 380})
-    (found,) = threads(run)
-    assert (found.state, found.share) == (ThreadState.WAITING_FOR_DATA, pytest.approx(0.62))
-    assert str(found.site) == "/home/someone/train.py:10 (main)"
-    assert found.calls == "threading.Condition.wait"
-    assert found.low < 0.62 < found.high
-    assert found.high - found.low == pytest.approx(0.186, abs=0.01), "of 100 samples"
-    assert found.states == (
+    [thread] = threads(process((waiting, 0, 620), (busy, 1, 380), gil={busy: 380}))
+    assert thread.states == (
         (ThreadState.WAITING_FOR_DATA, pytest.approx(0.62)),
         (ThreadState.PYTHON, pytest.approx(0.38)),
     )
-    assert (found.on_cpu, found.gil) == (pytest.approx(0.25), pytest.approx(0.38))
-    assert (found.process, found.thread) == ("process", "")
+    assert (thread.state, thread.share) == thread.states[0]
+    assert (str(thread.site), thread.calls) == ("/home/someone/train.py:10 (main)", "threading.Condition.wait")
+    assert thread.low < 0.62 < thread.high
+    assert thread.high - thread.low == pytest.approx(0.186, abs=0.01), "of 100 samples"
+    assert (thread.on_cpu, thread.gil) == (pytest.approx(0.25), pytest.approx(0.38))
+    assert (thread.process, thread.thread) == ("process", "")
 
 
-def test_each_line_has_its_own_share(tmp_path: Path) -> None:
-    evaluate, log = ("/home/someone/train.py", 23, "evaluate"), ("/home/someone/train.py", 40, "log")
+def test_each_line_has_its_own_share() -> None:
+    evaluate, log = "/home/someone/train.py:23:evaluate", "/home/someone/train.py:40:log"
     rows: list[Row] = [((MAIN, evaluate, MODULE), 1, 690), ((MAIN, STEP, MODULE), 1, 260), ((MAIN, log), 1, 50)]
-    (found,) = threads(recorded(tmp_path / "r", rows, gil={(MAIN, log): 50}))
-    assert (found.state, found.share) == (ThreadState.TORCH, pytest.approx(0.95))
-    assert [(line.site.line, round(line.share, 2)) for line in found.lines] == [(23, 0.69), (30, 0.26), (40, 0.05)]
-    first = found.lines[0]
+    [thread] = threads(process(*rows, gil={(MAIN, log): 50}))
+    assert (thread.state, thread.share) == (ThreadState.TORCH, pytest.approx(0.95))
+    assert [(line.site.line, round(line.share, 2)) for line in thread.lines] == [(23, 0.69), (30, 0.26), (40, 0.05)]
+    first = thread.lines[0]
     assert first.low < 0.69 < first.high
-    assert first.categories == {ThreadState.TORCH: pytest.approx(0.69)}
-    assert first.samples == 69
-
-
-def below(folder: str, file: str, function: str) -> tuple[tuple[str, int, str], ...]:
-    """A stack of a step that calls this function of a library."""
-    return MAIN, STEP, (folder + file, 9, function)
+    assert (first.categories, first.samples) == ({ThreadState.TORCH: pytest.approx(0.69)}, 69)
+    assert thread.share_at_site == pytest.approx(0.69)
 
 
 @pytest.mark.parametrize(
     ("frames", "active", "expected"),
     [
-        ((MAIN, NEXT, ("/home/someone/data.py", 5, "__getitem__")), 1, "MAKING_DATA"),
-        ((MAIN, NEXT, TAKE, (LIB + "multiprocessing/queues.py", 9, "Queue.get")), 1, "RECEIVING_DATA"),
+        ((MAIN, NEXT, "/home/someone/data.py:5:__getitem__"), 1, "MAKING_DATA"),
+        ((MAIN, NEXT, TAKE, f"{LIB}multiprocessing/queues.py:9:Queue.get"), 1, "RECEIVING_DATA"),
         ((MAIN, NEXT, TAKE, WAIT), 0, "WAITING_FOR_DATA"),
         ((MAIN, STEP, MODULE, LINEAR), 1, "TORCH"),
-        (below(SITE, "torch/cuda/__init__.py", "synchronize"), 1, "SYNC"),
-        (below(SITE, "torch/_tensor_str.py", "_str"), -1, "SYNC"),
-        (below(SITE, "torch/distributed/distributed_c10d.py", "all_reduce"), 1, "WAITING_FOR_RANKS"),
-        (below(SITE, "torch/serialization.py", "save"), 1, "CHECKPOINTING"),
-        ((*below(SITE, "wandb/sdk/wandb_run.py", "log"), WAIT), 0, "LOGGING"),
-        (below(SITE, "torch/_inductor/graph.py", "run"), 1, "COMPILING"),
-        (
-            (MAIN, ("<frozen importlib._bootstrap>", 9, "_load"), (SITE + "torch/fx/a.py", 1, "<module>")),
-            1,
-            "IMPORTING",
-        ),
+        ((MAIN, STEP, f"{SITE}torch/cuda/__init__.py:9:synchronize"), 1, "SYNC"),
+        ((MAIN, STEP, f"{SITE}torch/_tensor_str.py:9:_str"), -1, "SYNC"),
+        ((MAIN, STEP, f"{SITE}torch/distributed/distributed_c10d.py:9:all_reduce"), 1, "WAITING_FOR_RANKS"),
+        ((MAIN, STEP, f"{SITE}torch/serialization.py:9:save"), 1, "CHECKPOINTING"),
+        ((MAIN, STEP, f"{SITE}wandb/sdk/wandb_run.py:9:log", WAIT), 0, "LOGGING"),
+        ((MAIN, STEP, f"{SITE}torch/_inductor/graph.py:9:run"), 1, "COMPILING"),
+        ((MAIN, "<frozen importlib._bootstrap>:9:_load", f"{SITE}torch/fx/a.py:1:<module>"), 1, "IMPORTING"),
         ((MAIN, STEP, WAIT), 0, "LOCK"),
-        (below(LIB, "ssl.py", "SSLSocket.read"), 0, "NETWORK"),
-        (below(LIB, "subprocess.py", "Popen.wait"), 0, "CHILD"),
-        (((SITE + "torch/distributed/elastic/agent/server/api.py", 9, "_invoke_run"),), 0, "CHILD"),
+        ((MAIN, STEP, f"{LIB}ssl.py:9:SSLSocket.read"), 0, "NETWORK"),
+        ((MAIN, STEP, f"{LIB}subprocess.py:9:Popen.wait"), 0, "CHILD"),
+        ((f"{SITE}torch/distributed/elastic/agent/server/api.py:9:_invoke_run",), 0, "CHILD"),
         ((MAIN, STEP), 0, "IDLE"),
-        ((WORKER, (LIB + "multiprocessing/connection.py", 9, "_poll")), 0, "IDLE"),
+        ((WORKER, f"{LIB}multiprocessing/connection.py:9:_poll"), 0, "IDLE"),
     ],
 )
-def test_frames_and_clock_say_it(
-    tmp_path: Path, frames: tuple[tuple[str, int, str], ...], active: int, expected: str
-) -> None:
-    assert answer(recorded(tmp_path / "r", [(frames, active, 1000)])) == ThreadState[expected]
+def test_frames_and_the_clock_give_the_state(frames: Frames, active: int, expected: str) -> None:
+    assert state((frames, active, 1000)) is ThreadState[expected]
 
 
 @pytest.mark.parametrize(
-    ("text", "held", "devices", "expected"),
+    ("text", "active", "held", "devices", "expected"),
     [
-        ("total += loss.item()", 20, 1, ThreadState.PROBABLY_SYNC),
-        ("total += loss.item()", 20, 0, ThreadState.TORCH),  # without a device nothing waits for it
-        ("y = x @ w", 20, 1, ThreadState.TORCH),
-        ("total += loss.item()", 980, 1, ThreadState.PYTHON),
-        ("for i in range(n): total += i", 980, 1, ThreadState.PYTHON),
+        ("total += loss.item()", 1, 20, GPU, ThreadState.PROBABLY_SYNC),
+        ("total += loss.item()", 1, 20, (), ThreadState.TORCH),  # without a device nothing waits for it
+        ("y = x @ w", 1, 20, GPU, ThreadState.TORCH),
+        ("total += loss.item()", 1, 980, GPU, ThreadState.PYTHON),
+        ("for i in range(n): total += i", 1, 980, GPU, ThreadState.PYTHON),
+        ("for i in range(n): total += i", 0, 980, GPU, ThreadState.PYTHON),  # other threads have its core
     ],
 )
 def test_a_line_that_calls_no_python_is_judged_by_its_text_and_the_gil(
-    tmp_path: Path, text: str, held: int, devices: int, expected: ThreadState
+    text: str, active: int, held: int, devices: tuple[Any, ...], expected: ThreadState
 ) -> None:
-    rows: list[Row] = [((MAIN, STEP), 1, 990), ((MAIN, STEP, MODULE), 1, 10)]
-    gil, gpus = {(MAIN, STEP): held}, ({"name": "a GPU"},) * devices
-    (found,) = threads(recorded(tmp_path / "r", rows, gil=gil, text=text, devices=gpus))
-    assert (found.state, found.source_line) == (expected, text)
+    rows: list[Row] = [((MAIN, STEP), active, 990), ((MAIN, STEP, MODULE), 1, 10)]
+    [thread] = threads(process(*rows, gil={(MAIN, STEP): held}, text=text, devices=devices))
+    assert (thread.state, thread.source_line) == (expected, text)
 
 
-def test_a_thread_that_holds_the_gil_is_busy_although_others_have_its_core(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "r", [((MAIN, STEP), 0, 1000)], gil={(MAIN, STEP): 990})
-    assert answer(run) == ThreadState.PYTHON
-
-
-def test_other_threads_are_told_of_when_they_were_not_idle(tmp_path: Path) -> None:
-    serving = (LIB + "threading.py", 1002, "Thread._bootstrap"), WAIT
-    assert threads(recorded(tmp_path / "a", [(serving, 0, 1000)], tid=8)) == ()
-    (found,) = threads(recorded(tmp_path / "b", [(serving, 0, 800), ((serving[0], MAIN), 1, 200)], tid=8))
-    assert (found.thread, found.state) == ("loop", ThreadState.IDLE)
-    assert found.states[1] == (ThreadState.PYTHON, pytest.approx(0.2))
+def test_other_threads_are_listed_where_they_were_not_idle() -> None:
+    assert threads(process(((SERVING, WAIT), 0, 1000), tid=8)) == ()
+    [thread] = threads(process(((SERVING, WAIT), 0, 800), ((SERVING, MAIN), 1, 200), tid=8))
+    assert (thread.thread, thread.state) == ("loop", ThreadState.IDLE)
+    assert thread.states[1] == (ThreadState.PYTHON, pytest.approx(0.2))
 
 
 def test_the_gil_is_a_share_of_the_time_in_which_the_thread_lived() -> None:
-    builder = RunBuilder(state="attached")
-    for number in range(1000):
-        builder.stack(("/usr/lib/python3.11/threading.py:1:wait",), number * MS, (number + 1) * MS, tid=9, active=0)
-    for number in range(100):
-        builder.stack(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
-        builder.holder(("t.py:5:prepare",), number * MS, (number + 1) * MS, tid=8)
-    builder.gil_window(0, 1000 * MS)
-    [found] = threads(builder.build())
-    assert (found.tid, found.gil, found.state) == (8, pytest.approx(1), ThreadState.PYTHON)
+    builder = process(((WAIT,), 0, 1000), tid=9, gil={})
+    builder.stack(("t.py:5:prepare",), 0, 100 * MS, tid=8, pid=7)
+    builder.holder(("t.py:5:prepare",), 0, 100 * MS, tid=8, pid=7)
+    [thread] = threads(builder)
+    assert (thread.tid, thread.gil, thread.state) == (8, pytest.approx(1), ThreadState.PYTHON)
 
 
 def test_phases_widen_the_interval_where_not_all_was_seen_and_samples_are_the_threads_own() -> None:
@@ -185,45 +146,46 @@ def test_phases_widen_the_interval_where_not_all_was_seen_and_samples_are_the_th
     for order in (sorted(range(100)), [37 * number % 100 for number in range(100)]):
         builder = RunBuilder(state="attached")
         for number in range(100):
-            line = "t.py:1:main" if order[number] < 50 else "/v/site-packages/torch/serialization.py:9:save"
+            line = "t.py:1:main" if order[number] < 50 else f"{SITE}torch/serialization.py:9:save"
             builder.stack((line,), 4 * number * MS, (4 * number + 1) * MS, tid=100)
             builder.stack(("t.py:1:main",), 4 * number * MS, (4 * number + 1) * MS, tid=7)
-        main = threads(builder.build())[0]
+        main = threads(builder)[0]
         assert (main.tid, main.samples) == (100, 100)
         widths.append(main.high - main.low)
     assert widths[0] > 1.5 * widths[1], widths
 
 
-def test_processes_come_as_the_recorder_named_them(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
-    facts = {"processes": [{"pid": 7, "name": "child", "rank": 3, "command": "x"}]}
-    (found,) = threads(replace(run, info=replace(run.info, facts=facts)))
-    assert found.process == "rank 3"
-    assert found.gil is None, "there was no window of the GIL's holder"
+CHILD = {"pid": 7, "name": "child", "command": "x"}
+BUSY: Row = ((MAIN, STEP), 1, 1000)
 
 
-def test_a_worker_is_called_so(tmp_path: Path) -> None:
-    rows: list[Row] = [((WORKER, ("/home/someone/data.py", 5, "__getitem__")), 1, 1000)]
-    (found,) = threads(recorded(tmp_path / "r", rows))
-    assert (found.process, found.state) == ("loader worker", ThreadState.PYTHON)
+@pytest.mark.parametrize(
+    ("rows", "listed", "ranks", "name"),
+    [
+        ([BUSY], [], (), "process"),
+        ([BUSY], [CHILD], (), "child"),
+        ([BUSY], [CHILD | {"rank": 3}], (), "rank 3"),
+        ([((WORKER, "/home/someone/data.py:5:__getitem__"), 1, 1000)], [], (), "loader worker"),
+        # a launcher that imports torch is no worker
+        ([BUSY, ((MAIN, f"{WORKER.rpartition(':')[0]}:<module>"), 1, 100)], [], (), "process"),
+        # processes that train a model each are no ranks
+        ([BUSY], [], (0, 0), "training process"),
+        ([BUSY], [], (1, 0), "rank 1"),
+    ],
+)
+def test_the_name_of_a_process(rows: list[Row], listed: list[Any], ranks: tuple[int, ...], name: str) -> None:
+    builder = process(*rows, processes=listed)
+    for pid, rank in enumerate(ranks, 7):
+        builder.step(0, 1, pid=pid, rank=rank)
+    [thread] = threads(builder)
+    assert (thread.process, thread.gil) == (name, None), "there was no window of the GIL's holder"
 
 
-def test_a_launcher_that_imports_torch_is_no_worker(tmp_path: Path) -> None:
-    imported = (WORKER[0], 1, "<module>")
-    (found,) = threads(recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000), ((MAIN, imported), 1, 100)]))
-    assert found.process == "process"
+def test_processes_come_in_the_order_of_the_recorder() -> None:
+    builder = process(BUSY, processes=[{"pid": 9}, CHILD])
+    builder.stack((MAIN,), 0, S, pid=9, tid=9)
+    assert [thread.pid for thread in threads(builder)] == [9, 7]
 
 
-def test_processes_that_train_a_model_each_are_no_ranks(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "r", [((MAIN, STEP), 1, 1000)])
-    steps = np.zeros(4, run.steps.dtype)
-    steps["pid"] = (7, 7, 8, 8)
-    (found,) = threads(replace(run, steps=steps))
-    assert found.process == "training process"
-    steps["rank"] = (1, 1, 0, 0)
-    (found,) = threads(replace(run, steps=steps))
-    assert found.process == "rank 1"
-
-
-def test_no_stacks_no_answers(tmp_path: Path) -> None:
-    assert threads(recorded(tmp_path / "r", [])) == ()
+def test_no_stacks_no_threads() -> None:
+    assert threads(RunBuilder()) == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.analysis import analyse
 from profiler.analyse.model import InputPart
 from profiler.analyse.timing.input import input_measures, input_parts
 from profiler.analyse.window import measured_window
@@ -12,7 +11,7 @@ from profiler.report.text import input_part
 from profiler.run.model import Run
 from profiler.run.steps import add_steps
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
-from tests.recorded.builders import MS, PID, TID, RunBuilder
+from tests.recorded.builders import MS, PID, RunBuilder, timeline
 
 STEPS = 10
 LENGTH = 10 * MS
@@ -82,16 +81,13 @@ def test_workers_of_one_epoch_after_the_other_are_not_added_up() -> None:
 
 
 def test_without_workers_the_parts_lie_within_the_wait() -> None:
-    builder = stepping()
-    for at in range(0, STEPS * LENGTH, LENGTH):
-        builder.region("data", at, at + 6 * MS)
-        builder.region("dataset", at + 1 * MS, at + 5 * MS, depth=1)
-        builder.region("tokenize", at + 2 * MS, at + 4 * MS, depth=2)
-        builder.region("tokenize", at + 7 * MS, at + 8 * MS)
-        builder.region("backward", at + 8 * MS, at + 9 * MS)
-        builder.region("pin memory", at, at + 3 * MS, tid=TID + 1)
-    told = {name: part.share for (where, name), part in parts(builder.build()).items() if where == "main process"}
-    assert told == pytest.approx(
+    step = (
+        "data {0} {6}; dataset {1} {5} depth=1; tokenize {2} {4} depth=2; tokenize {7} {8}; backward {8} {9};"
+        "pin_memory {0} {3} thread=102"
+    )
+    text = "; ".join(step.format(*range(at, at + 10)) for at in range(0, STEPS * 10, 10))
+    shares = {name: part.share for (_, name), part in parts(timeline(f"steps {STEPS} 10; {text}", tick=MS)).items()}
+    assert shares == pytest.approx(
         {
             "pin memory, in a thread of its own": 0.3,
             "the loader itself": 0.2,
@@ -102,15 +98,14 @@ def test_without_workers_the_parts_lie_within_the_wait() -> None:
     )
 
 
-def test_a_part_has_the_line_that_was_said_before_it() -> None:
+def test_a_part_has_the_line_that_was_recorded_before_it() -> None:
     builder = stepping()
-    kind, name = CallKind.OTHER, builder.name("dataset")
     for at, site in ((0, "train.py:7:Rows.__getitem__"), (5 * LENGTH, "check.py:9:Check.__getitem__")):
-        builder.bulk("calls", 1, begin=at, end=at, kind=int(kind), name=name, site=builder.site(site))
+        builder.named_call(CallKind.OTHER, "dataset", at, at, site=site)
     for step in range(STEPS):
         builder.region("dataset", step * LENGTH + 1, step * LENGTH + 4 * MS)
-    found = input_parts(builder.build(), measured_window(builder.build()))
-    assert [(str(part.site), round(part.share, 3)) for part in found] == [
+    run = builder.build()
+    assert [(str(part.site), round(part.share, 3)) for part in input_parts(run, measured_window(run))] == [
         ("check.py:9 (Check.__getitem__)", 0.2),
         ("train.py:7 (Rows.__getitem__)", 0.2),
     ]
@@ -132,15 +127,6 @@ def test_workers_of_another_stepping_process_are_not_ours() -> None:
         builder.bulk("calls", 1, pid=pid, tid=pid, kind=int(CallKind.OTHER), name=builder.name(WORKER_OF), bytes=parent)
     run = builder.build()
     assert input_measures(run, measured_window(run))["loader_workers"].value == 2, "whose the third is, nobody knows"
-
-
-def test_the_analysis_has_them() -> None:
-    builder = stepping()
-    worker(builder, 200)
-    builder.region("data", 0, 4 * MS, pid=PID)
-    analysis = analyse(builder.build())
-    assert {part.where for part in analysis.input} == {"worker", "main process"}
-    assert analysis.measures["loader_workers"].value == 1
 
 
 @pytest.mark.parametrize(
