@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pytest
 
@@ -13,11 +14,11 @@ from profiler.analyse.model import Analysis
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window
+from profiler.core.notice import Notice
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
-from tests.fakes.sentences import warnings
-from tests.recorded.builders import MS, TID, RunBuilder
+from tests.recorded.builders import MS, TID, RunBuilder, timeline
 
 STEPS, STEP_NS, PERIOD = 200, 100 * MS, 10 * MS
 GRAPH = ENGINE[0].rpartition("torch/")[0] + "torch/autograd/graph.py:979:_engine_run_backward"
@@ -134,13 +135,12 @@ def test_phases_are_exact_where_recorded_and_name_the_line_after_the_optimizer()
 
 def test_without_windows_of_the_gil_the_interval_spans_what_it_could_be() -> None:
     analysis = analyse(program(3, gil=False))
-    assert any("cannot be told apart" in note for note in warnings(analysis)), warnings(analysis)
+    assert Notice("no-gil-samples") in analysis.warnings
     assert "unattributed" not in ms_of(analysis)
-    compute = analysis.breakdown["compute"]
+    compute, known = analysis.breakdown["compute"], analyse(program(3)).breakdown["compute"]
     assert compute.low < 0.010
     assert compute.high > TRUTH["compute"] / 1000
-    sure = analyse(program(3)).breakdown["compute"]
-    assert compute.high - compute.low > 2 * (sure.high - sure.low)
+    assert compute.high - compute.low > 2 * (known.high - known.low)
 
 
 def test_on_cuda_operators_are_launching_and_not_the_work() -> None:
@@ -149,40 +149,72 @@ def test_on_cuda_operators_are_launching_and_not_the_work() -> None:
     assert parts["framework"] > 30
 
 
-def test_few_samples_leave_the_uncovered_time_unattributed_and_say_so() -> None:
+def test_few_samples_leave_the_uncovered_time_unattributed_with_a_warning() -> None:
     analysis = analyse(program(5, samples=False))
-    parts = {name: round(ms, 6) for name, ms in ms_of(analysis).items()}
     # torch's backward and optimizer are torch's work without any sample
-    assert parts == {"input": 20, "compute": 30, "unattributed": 50}
-    assert any("0 stack samples are too few to say what ran there (50 needed)" in note for note in warnings(analysis))
+    assert ms_of(analysis) == pytest.approx({"input": 20, "compute": 30, "unattributed": 50})
+    few = Notice("unrecorded-time", {"share": 0.5, "samples": 0, "needed": 50, "of": "anything"})
+    assert few in analysis.warnings
     assert (analysis.lines, analysis.phases) == ((), ())
-
-
-def test_other_threads_and_processes_do_not_count() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.boundary(0)
-    builder.steps(10, STEP_NS)
-    for number in range(100):
-        for tid, pid in ((TID + 1, 100), (TID, 999)):  # autograd's thread, a worker
-            builder.stack(("w.py:1:work",), number * PERIOD, (number + 1) * PERIOD, tid=tid, pid=pid)
-            builder.holder(("w.py:1:work",), number * PERIOD, (number + 1) * PERIOD, tid=tid, pid=pid)
-    analysis = analyse(builder.build())
-    assert ms_of(analysis) == {"unattributed": 100}
-    assert analysis.lines == ()
 
 
 def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:
     parts = [Part(one.ms, one.frames, one.gil, one.idle) for one in PARTS]
-    found = ms_of(analyse(program(6, parts)))
-    assert found["input"] == pytest.approx(20, abs=3)
+    assert ms_of(analyse(program(6, parts)))["input"] == pytest.approx(20, abs=3)
 
 
-def test_what_the_sampler_cannot_tell_the_threads_clock_does() -> None:
-    builder = RunBuilder(device="cpu")
+# ---------------------------------------------------------------- programs whose steps are all alike
+
+Stack = tuple[str, ...]
+
+
+def repeated(
+    stacks: Sequence[Stack],
+    text: str = "",
+    *,
+    steps: int = 10,
+    active: int = 1,
+    cpu: Mapping[str, int] = MappingProxyType({}),
+    **facts: str,
+) -> RunBuilder:
+    """Steps of 100 ms, each with ten samples of 10 ms and the regions and calls of `text`.
+
+    :param text: records KIND BEGIN END [FILE:LINE] in ms of a step; calls that synchronize block.
+    :param cpu: clocks of each step, in ns.
+    """
+    builder = RunBuilder(**({"device": "cpu"} | facts))
     builder.boundary(0)
-    builder.steps(10, STEP_NS, thread_cpu=STEP_NS // 4)
-    for number in range(100):
-        builder.stack(("t.py:1:main", LINEAR), number * PERIOD, (number + 1) * PERIOD, active=-1)
+    for at in range(0, steps * STEP_NS, STEP_NS):
+        builder.step(at, at + STEP_NS, **cpu)
+        for number, frames in enumerate(stacks):
+            builder.stack(frames, at + number * PERIOD, at + (number + 1) * PERIOD, active=active)
+        for record in text.split(";") if text else ():
+            kind, begin, end, *site = record.split()
+            span = at + int(begin) * MS, at + int(end) * MS
+            if kind.upper() in CallKind.__members__:
+                blocked = span[1] - span[0] if kind == "sync" else 0
+                builder.call(CallKind[kind.upper()], *span, blocked=blocked, site=site[0])
+            else:
+                builder.region(kind, *span)
+    return builder
+
+
+def lines_of(builder: RunBuilder) -> dict[int, dict[str, float]]:
+    lines = analyse(builder.build()).lines
+    return {line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()} for line in lines}
+
+
+def test_other_threads_and_processes_do_not_count() -> None:
+    builder = repeated([])
+    for tid, pid in ((TID + 1, 100), (TID, 999)):  # autograd's thread, a worker
+        for add in (builder.stack, builder.holder):
+            add(("w.py:1:work",), 0, 10 * STEP_NS, tid=tid, pid=pid)
+    analysis = analyse(builder.build())
+    assert (ms_of(analysis), analysis.lines) == ({"unattributed": 100}, ())
+
+
+def test_where_the_sampler_cannot_tell_the_clock_of_the_thread_does() -> None:
+    builder = repeated([("t.py:1:main", LINEAR)] * 10, active=-1, cpu={"thread_cpu": STEP_NS // 4})
     builder.gil_window(0, 10 * STEP_NS)
     for number in range(10):
         builder.holder(("t.py:1:main", LINEAR), number * PERIOD, (number + 1) * PERIOD)
@@ -190,117 +222,71 @@ def test_what_the_sampler_cannot_tell_the_threads_clock_does() -> None:
     assert parts == pytest.approx({"framework": 10, "compute": 90}), "a tenth of the time held the GIL"
 
 
+def test_a_wait_of_the_standard_library_is_off_the_cpu_where_nothing_else_says() -> None:
+    wait = ("t.py:2:main", "/usr/lib/python3.11/threading.py:320:wait")
+    builder = repeated([("t.py:1:main", LINEAR)] * 5 + [wait] * 5, active=-1)
+    builder.gil_window(0, 10 * STEP_NS)
+    assert ms_of(analyse(builder.build())) == pytest.approx({"compute": 50, "python": 50})
+
+
 def test_regions_of_the_programs_own_say_nothing_of_what_runs_elsewhere() -> None:
     """They leave no frame: half of each step is the region `log`, and the other half operators."""
-    builder = RunBuilder(device="cpu")
-    builder.boundary(0)
-    builder.steps(100, STEP_NS)
-    for step in range(100):
-        builder.region("log", step * STEP_NS, step * STEP_NS + STEP_NS // 2)
-    for number in range(1000):
-        begin, logs = number * PERIOD, number % 10 < 5
-        frames = ("t.py:5:main", "t.py:9:mine") if logs else ("t.py:6:main", MODULE, LINEAR)
-        if number // 50 % 4 != 3:
-            builder.stack(frames, begin, begin + PERIOD)
-        elif logs:
-            builder.holder(frames, begin, begin + PERIOD)
-    for first in range(150, 1000, 200):
-        builder.gil_window(first * PERIOD, (first + 50) * PERIOD)
-    analysis = analyse(builder.build())
-    assert ms_of(analysis) == {"log": 50, "compute": 50}
-    lines = {
-        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()} for line in analysis.lines
-    }
-    assert lines == {9: {"log": 50}, 6: {"compute": 50}}
+    log, operator = ("t.py:5:main", "t.py:9:mine"), ("t.py:6:main", MODULE, LINEAR)
+    builder = repeated([log] * 5 + [operator] * 5, "log 0 50", steps=100)
+    builder.gil_window(0, 10 * STEP_NS)
+    for step in range(10):
+        builder.holder(log, step * STEP_NS, step * STEP_NS + 5 * PERIOD)
+    assert ms_of(analyse(builder.build())) == {"log": 50, "compute": 50}
+    assert lines_of(builder) == {9: {"log": 50}, 6: {"compute": 50}}
 
 
 def test_a_line_is_what_its_own_calls_are_within_the_measured_time() -> None:
-    builder = RunBuilder(device="cuda")
-    builder.boundary(0)
-    builder.call(CallKind.H2D, -600 * STEP_NS, 0, site="t.py:9:main")
-    builder.steps(50, STEP_NS)
     copies = ITEM.replace("_waiting", "_copying")
-    for number in range(500):
-        begin = number * PERIOD
-        if number % 10 == 0:
-            builder.call(CallKind.SYNC, begin, begin + 4 * PERIOD, blocked=4 * PERIOD, site="t.py:9:main")
-            builder.call(CallKind.H2D, begin + 4 * PERIOD, begin + 9 * PERIOD, site="t.py:5:main")
-        leaf = (("t.py:9:main", ITEM), ("t.py:5:main", copies), ("t.py:6:main", LINEAR))
-        builder.stack(leaf[(number % 10 >= 4) + (number % 10 == 9)], begin, begin + PERIOD)
-    lines = {
-        line.site.line: {name: round(1000 * s, 6) for name, s in line.categories.items()}
-        for line in analyse(builder.build()).lines
-    }
-    assert lines == {9: {"sync": 40}, 5: {"copy": 50}, 6: {"framework": 10}}
+    stacks = [("t.py:9:main", ITEM)] * 4 + [("t.py:5:main", copies)] * 5 + [("t.py:6:main", LINEAR)]
+    builder = repeated(stacks, "sync 0 40 t.py:9:main;h2d 40 90 t.py:5:main", device="cuda")
+    builder.call(CallKind.H2D, -600 * STEP_NS, 0, site="t.py:9:main")
+    assert lines_of(builder) == {9: {"sync": 40}, 5: {"copy": 50}, 6: {"framework": 10}}
 
 
 @pytest.mark.parametrize(("others", "parts"), [(0, {"compute": 10, "python": 90}), (45, {"compute": 55, "python": 45})])
 def test_a_wait_in_torch_is_work_only_as_far_as_other_threads_had_the_cpu(others: int, parts: dict[str, int]) -> None:
     """Backward takes 90 ms of each step off the CPU: its threads work, or it waits for another rank."""
-    builder = RunBuilder(device="cpu")
-    builder.boundary(0)
-    builder.steps(20, STEP_NS, thread_cpu=10 * MS, process_cpu=(10 + others) * MS)
+    cpu = {"thread_cpu": 10 * MS, "process_cpu": (10 + others) * MS}
+    builder = repeated([], "backward 0 100", steps=20, cpu=cpu)
     for number in range(200):
-        own = number % 10 == 0
-        builder.stack(("t.py:6:main", *ENGINE, GRAPH), number * PERIOD, (number + 1) * PERIOD, active=int(own))
-        if number % 10 == 1:
-            builder.region("backward", (number - 1) * PERIOD, (number + 9) * PERIOD)
+        own = int(number % 10 == 0)
+        builder.stack(("t.py:6:main", *ENGINE, GRAPH), number * PERIOD, (number + 1) * PERIOD, active=own)
     builder.gil_window(0, 20 * STEP_NS)
     assert ms_of(analyse(builder.build())) == pytest.approx(parts)
 
 
 def test_of_several_optimizers_what_follows_the_one_that_ends_the_step_is_after_it() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.boundary(0)
-    builder.steps(50, STEP_NS)
-    frames = (
-        *[("t.py:21:main", "t.py:3:log")] * 1,
+    stacks: list[Stack] = [
+        ("t.py:21:main", "t.py:3:log"),
         *[("t.py:8:main", "t.py:1:loss_d")] * 2,
         *[("t.py:10:main", STEP, ADAM)] * 3,
         *[("t.py:15:main", "t.py:2:loss_g")] * 2,
         *[("t.py:20:main", STEP, ADAM)] * 2,
-    )
-    for number in range(500):
-        builder.stack(frames[number % 10], number * PERIOD, (number + 1) * PERIOD)
-    for step in range(50):
-        for first, last in ((30, 60), (80, 100)):
-            builder.region("optimizer", step * STEP_NS + first * MS, step * STEP_NS + last * MS)
-    found = {phase.name: phase for phase in analyse(builder.build()).phases}
-    assert {name: round(phase.share, 6) for name, phase in found.items()} == {
-        "optimizer": 0.5,
-        "after the optimizer": 0.1,
-        "elsewhere": 0.4,
-    }
-    after = found["after the optimizer"]
-    assert (after.site.line, after.calls) == (21, "log")
+    ]
+    phases = analyse(repeated(stacks, "optimizer 30 60;optimizer 80 100", steps=50).build()).phases
+    shares = {phase.name: round(phase.share, 6) for phase in phases}
+    assert shares == {"optimizer": 0.5, "after the optimizer": 0.1, "elsewhere": 0.4}
+    assert (phases[1].site.line, phases[1].calls) == (21, "log")
 
 
 def test_stacks_without_a_frame_explain_nothing() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.boundary(0)
-    builder.steps(10, STEP_NS)
-    for number in range(100):
-        builder.stack(() if number % 2 else ("t.py:1:main",), number * PERIOD, (number + 1) * PERIOD)
-    analysis = analyse(builder.build())
-    assert ms_of(analysis) == {"python": 50, "unattributed": 50}
-    assert [(line.site.file, line.site.line) for line in analysis.lines] == [("t.py", 1)]
+    builder = repeated([("t.py:1:main",), ()] * 5)
+    assert ms_of(analyse(builder.build())) == {"python": 50, "unattributed": 50}
+    assert list(lines_of(builder)) == [1]
 
 
 def test_an_installed_package_that_is_the_program_has_lines() -> None:
     file = "/v/lib/python3.11/site-packages/mine/train.py"
-    builder = RunBuilder(device="cpu", main="mine")
-    builder.boundary(0)
-    builder.steps(10, STEP_NS)
-    for number in range(100):
-        builder.stack(("/v/bin/train:8:<module>", f"{file}:5:main", MODULE), number * PERIOD, (number + 1) * PERIOD)
-    analysis = analyse(builder.build())
-    assert [(line.site.file, line.site.line) for line in analysis.lines] == [(file, 5)]
+    builder = repeated([("/v/bin/train:8:<module>", f"{file}:5:main", MODULE)] * 10, main="mine")
+    assert [(line.site.file, line.site.line) for line in analyse(builder.build()).lines] == [(file, 5)]
 
 
 def test_a_program_that_marks_its_steps_keeps_its_ledger() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.steps(2, 100 * MS)
-    builder.region("backward", 0, 200 * MS)
-    analysis = analyse(builder.build())
+    analysis = analyse(timeline("steps 2 100; backward 0 200", tick=MS, device="cpu"))
     assert ms_of(analysis) == {"python": 100}
     assert (analysis.phases, analysis.startup_teardown) == ((), ())

@@ -9,59 +9,44 @@ from profiler.analyse.model import FlameNode, Topic
 from profiler.analyse.sampling.flame import MAX_DEPTH, flame_difference
 from profiler.run.model import Site
 from profiler.run.tables import CallKind
-from tests.recorded.builders import MS, RunBuilder
+from tests.recorded.builders import MS, RunBuilder, timeline
 
 MAIN, LOOP, LOOP_2, SYNC = "t.py:1:main", "t.py:10:loop", "t.py:12:loop", "d.py:5:sync"
 
 
-def sampled() -> RunBuilder:
-    builder = RunBuilder()
-    builder.step(0, 100 * MS)
-    builder.step(200 * MS, 300 * MS)
-    builder.stack((MAIN, LOOP), 0, 40 * MS)
-    builder.stack((MAIN, LOOP_2, SYNC), 40 * MS, 120 * MS, active=0)  # 60 of it in the step
-    builder.stack((MAIN,), 120 * MS, 200 * MS)  # between steps
-    builder.stack((MAIN, LOOP_2), 200 * MS, 260 * MS)
-    builder.stack((MAIN, SYNC), 0, 300 * MS, tid=999)
-    return builder
-
-
 def test_values_are_seconds_per_step_by_share_of_samples() -> None:
-    tree = analyse(sampled().build()).flame
+    run = timeline(
+        f"step 0 100; step 200 300; stack {MAIN}>{LOOP} 0 40; stack {MAIN}>{LOOP_2}>{SYNC} 40 120 active=0;"  # 60 in it
+        f"stack {MAIN} 120 200; stack {MAIN}>{LOOP_2} 200 260; stack {MAIN}>{SYNC} 0 300 thread=999",
+        tick=MS,
+    )
+    tree = analyse(run).flame
     # 160 ms of 200 ms were sampled; the shares are scaled to the step time of 100 ms
     scale = 0.100 / 160
     assert (tree.name, tree.value) == ("all", pytest.approx(0.100))
-    (main,) = tree.children
-    (loop,) = main.children
-    (sync,) = loop.children
+    [main] = tree.children
+    [loop] = main.children
+    [sync] = loop.children
     assert [main.value, loop.value, sync.value] == pytest.approx([160 * scale, 160 * scale, 60 * scale])
     assert loop.site == Site("t.py", 12, "loop")  # the line sampled most: 120 ms against 40
     assert sync.site == Site("d.py", 5, "sync")
 
 
 def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
-    builder = RunBuilder()
-    builder.step(0, 100_000)
-    builder.stack((MAIN, LOOP), 0, 99_990)
-    builder.stack((MAIN, SYNC), 99_990, 100_000)  # 1/10,000
-    tree = analyse(builder.build()).flame
+    tree = analyse(timeline(f"step 0 100000; stack {MAIN}>{LOOP} 0 99990; stack {MAIN}>{SYNC} 99990 100000")).flame
     assert [child.name for child in tree.children[0].children] == ["loop"]
-    builder = RunBuilder()
-    builder.step(0, 100)
-    builder.stack([f"t.py:{line}:f{line}" for line in range(500)], 0, 100)
-    node, depth = analyse(builder.build()).flame, 0
-    while node is not None and node.children:
+    deep = ">".join(f"t.py:{line}:f{line}" for line in range(500))
+    node, depth = analyse(timeline(f"step 0 100; stack {deep} 0 100")).flame, 0
+    while node.children:
         node, depth = node.children[0], depth + 1
     assert depth == MAX_DEPTH
 
 
-def test_without_samples_there_is_a_reason() -> None:
-    for level, reason in (("light", "level-light"), ("standard", "no-stack-samples")):
-        builder = RunBuilder(level=level)
-        builder.step(0, 100)
-        analysis = analyse(builder.build())
-        assert analysis.flame is None
-        assert [reason] == [gap.reason.code for gap in analysis.missing if gap.topic is Topic.FLAME_GRAPH]
+@pytest.mark.parametrize(("level", "reason"), [("light", "level-light"), ("standard", "no-stack-samples")])
+def test_without_samples_there_is_a_reason(level: str, reason: str) -> None:
+    analysis = analyse(timeline("step 0 100", level=level))
+    assert analysis.flame is None
+    assert [reason] == [gap.reason.code for gap in analysis.missing if gap.topic is Topic.FLAME_GRAPH]
 
 
 def test_difference_lays_trees_over_each_other_by_path() -> None:

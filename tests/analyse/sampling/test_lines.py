@@ -1,0 +1,89 @@
+"""The lines of time in which no step was measured, and whether hooks recorded the steps of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Period
+from profiler.analyse.sampling.strata import has_hooked_steps
+from profiler.run.steps import add_steps
+from tests.recorded.builders import MS, TID, RunBuilder, S
+
+IMPORT = (
+    "train.py:1:<module>",
+    "<frozen importlib._bootstrap>:1:_find_and_load",
+    "/v/site-packages/torch/__init__.py:1:x",
+)
+
+
+def built(end: int | None = 10 * S, *samples: tuple[tuple[str, ...], float, float, int]) -> RunBuilder:
+    """Two steps of 1 s of warm-up from 0 s on and four measured ones, with samples (frames, begin, end in s, tid)."""
+    builder = RunBuilder(span=(-2 * S, end), device="cpu")
+    builder.boundary(0)
+    builder.steps(2, 1 * S, warmup=True)
+    builder.steps(4, 1 * S, begin=2 * S)
+    for frames, begin, last, tid in samples:
+        builder.stack(frames, round(begin * S), round(last * S), tid=tid)
+    return builder
+
+
+def test_periods_and_their_lines() -> None:
+    builder = built(
+        10 * S,
+        (IMPORT, -1.5, -0.3, TID),
+        (("train.py:9:main",), -0.3, 0, TID),
+        (("train.py:9:main", "/v/site-packages/torch/x.py:5:compile"), 0, 2, TID),
+        (("train.py:20:main",), 2, 6, TID),
+        (("train.py:30:save",), 6, 7, TID),
+        (("train.py:99:other",), -2, 10, TID + 1),
+    )
+    before, warm, after = analyse(builder.build()).startup_teardown
+    assert [round(period.seconds, 9) for period in (before, warm, after)] == [2, 2, 4]
+    # three quarters of the start were sampled: they stand for all of it
+    assert [(line.site.line, line.calls) for line in before.lines] == [(1, "import torch"), (9, "")]
+    assert before.lines[0].seconds_per_step == pytest.approx(2 * 1.2 / 1.5)
+    assert before.lines[0].low < before.lines[0].share < before.lines[0].high
+    assert [(line.site.line, line.calls) for line in warm.lines] == [(9, "torch.x.compile")]
+    # a quarter of the end was: it stands for itself
+    assert [line.seconds_per_step for line in after.lines] == [pytest.approx(1)]
+
+
+def test_traced_steps_and_pauses_are_no_warm_up() -> None:
+    trace = {"state": "recorded", "began": 3 * S, "ended": 5 * S}
+    builder = RunBuilder(span=(0, 9 * S), device="cpu", trace=trace)
+    builder.boundary(0)
+    for number in range(9):
+        builder.step(number * S, (number + 1) * S, warmup=number in {0, 3, 4, 7})
+    periods = [(period.period, period.seconds) for period in analyse(builder.build()).startup_teardown]
+    assert periods == [(Period.WARM_UP, 1), (Period.TRACED, 2), (Period.PAUSE, 1)]
+
+
+def test_without_samples_periods_have_no_lines() -> None:
+    assert [period.lines for period in analyse(built().build()).startup_teardown] == [(), (), ()]
+
+
+def test_a_run_that_never_ended_ends_with_its_last_sample() -> None:
+    assert analyse(built(None).build()).startup_teardown[-1].period is Period.WARM_UP
+    sampled = built(None, (("train.py:30:save",), 6, 7, TID))
+    assert analyse(sampled.build()).startup_teardown[-1].seconds == 1
+
+
+def test_files_below_the_working_directory_are_relative_to_it() -> None:
+    builder = RunBuilder(device="cpu", cwd="/home/someone/work")
+    builder.boundary(0)
+    builder.steps(4, 1 * S)
+    builder.stack(("/home/someone/work/src/train.py:20:main",), 0, 2 * S)
+    builder.stack(("/home/someone/other/x.py:20:main",), 2 * S, 4 * S)
+    assert [line.site.file for line in analyse(builder.build()).lines] == ["/home/someone/other/x.py", "src/train.py"]
+
+
+def test_a_run_has_hooked_steps_if_hooks_found_them_or_are_in_a_program_that_marks_them() -> None:
+    builder = RunBuilder()
+    builder.boundary(1 * MS)
+    assert has_hooked_steps(builder.build())
+    builder.step(2 * MS, 10 * MS)
+    assert not has_hooked_steps(add_steps(builder.build())), "one boundary before the first mark"
+    builder = RunBuilder(package="/somewhere/profiler")
+    builder.step(2 * MS, 10 * MS)
+    assert has_hooked_steps(add_steps(builder.build()))
