@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,43 +35,29 @@ _ASCII_FILLS: Final = "#=+-:."
 ADDS: Final = "--level standard adds where the time goes: the parts of a step, lines of code, syncs and copies, stacks"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the summary, in pieces with the tone of each; '' is plain."""
-
-    pieces: tuple[tuple[str, str], ...]
-
-    @property
-    def text(self) -> str:
-        """Without tones."""
-        return "".join(text for text, _ in self.pieces)
+Line = tuple[tuple[str, str], ...]
+"""Pieces of text with the tone of each; '' is plain."""
 
 
-def summary(analysis: Analysis, *, unicode: bool = True) -> tuple[Line, ...]:
+def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
     """At most nine lines; without steps only the verdict, and warnings about other load on the machine."""
-    return tuple(_summary(analysis, unicode))
-
-
-def _summary(analysis: Analysis, unicode: bool) -> Iterator[Line]:
-    light = analysis.info.level == "light"
-    warnings = [Line(((f"  {text}", "warning"),)) for text in load_warnings(analysis.warnings)]
-    verdict = [Line(((analysis.verdict, "strong"),))] if analysis.verdict else []
-    step = _step_time(analysis)
-    if not light:
-        yield from [*verdict, *warnings] if verdict else []
+    light, step = analysis.info.level == "light", _step_time(analysis)
+    warnings = [((f"  {text}", "warning"),) for text in load_warnings(analysis.warnings)]
+    if analysis.verdict and not (light and step):
+        yield ((analysis.verdict, "strong"),)
+    if analysis.verdict and not light:
+        yield from warnings
     if step:
-        yield Line(((f"  {step}", ""),))
-        if light:
-            yield Line(((f"  {ADDS}", ""),))
-    elif light:
-        yield from verdict
+        yield ((f"  {step}", ""),)
+    if step and light:
+        yield ((f"  {ADDS}", ""),)
     if light:
         yield from warnings
     yield from _phases(analysis, _FILLS if unicode else _ASCII_FILLS)
     lines = analysis.lines[:_LINES]
     width = max((len(short_site(line.site)) for line in lines), default=0)
     for line in lines:
-        yield Line(((f"  {short_site(line.site).ljust(width)}  {_cost(line)}", ""),))
+        yield ((f"  {short_site(line.site).ljust(width)}  {_cost(line)}", ""),)
 
 
 def _step_time(analysis: Analysis) -> str:
@@ -92,20 +77,17 @@ def _step_time(analysis: Analysis) -> str:
 
 def _phases(analysis: Analysis, fills: str) -> Iterator[Line]:
     """A bar of the step, and below it what each fill stands for."""
-    fill = {name: fills[index] for index, name in enumerate(PHASES)}
     phases = [phase for phase in analysis.phases if phase.name in PHASES and phase.share > 0]
-    if not phases:
-        return
     total = sum(phase.share for phase in phases)
-    edges = [round(_BAR * edge / total) for edge in accumulate((phase.share for phase in phases), initial=0.0)]
-    bar: list[tuple[str, str]] = []
-    legend: list[tuple[str, str]] = []
+    edges = [round(_BAR * edge / total) for edge in accumulate((phase.share for phase in phases), initial=0.0) if total]
+    bar, legend = [("  ", "")], [("  ", "")]
     for phase, (begin, end) in zip(phases, pairwise(edges), strict=True):
-        name, tone = PHASES[phase.name]
-        bar.append((fill[phase.name] * (end - begin), tone))
-        legend += [(fill[phase.name], tone), (f" {name} {percent(phase.share)}  ", "")]
-    yield Line((("  ", ""), *bar))
-    yield Line((("  ", ""), *legend))
+        (name, tone), fill = PHASES[phase.name], fills[list(PHASES).index(phase.name)]
+        bar.append((fill * (end - begin), tone))
+        legend += [(fill, tone), (f" {name} {percent(phase.share)}  ", "")]
+    if phases:
+        yield tuple(bar)
+        yield tuple(legend)
 
 
 def _cost(line: LineCost) -> str:
@@ -182,7 +164,7 @@ def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis
     styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
     try:
         for line in summary(analyse(run), unicode=is_unicode(console)):
-            console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line.pieces)))
+            console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line)))
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
 

@@ -214,8 +214,8 @@ def variant(name: str) -> Output:
     print_report(report, console=Console(file=terminal, width=80, color_system=None))
     texts = {"Markdown": report_markdown.render(report), "terminal": terminal.getvalue()}
     if isinstance(results, Analysis):
-        lines = [line.pieces for line in summary(results, unicode="," not in name)]
-        texts["summary"] = "\n".join("".join(f"<{tone}>{text}" for text, tone in pieces) for pieces in lines)
+        lines = summary(results, unicode="," not in name)
+        texts["summary"] = "\n".join("".join(f"<{tone}>{text}" for text, tone in line) for line in lines)
     return Output({}, texts)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import Analysis, Comparison, Measure, Ratio, Series
+from profiler.analyse.model import Analysis, Comparison, Measure, Ratio, Series, Side
 from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder
 from tests.fakes.sentences import note
 from tests.report import samples
@@ -60,20 +60,9 @@ def row(kind: str, fix: str, worth: Ratio, total: float, **another: Any) -> Ladd
     labels = {"cumulative": f"+ {fix}", "without": f"without {fix}", "alone": f"alone {fix}"}
     removes, rule = CURES[fix][:2] if fix in CURES else ("", "")
     against = {"without": "fixed", "instead": "fixed", "work": ""}.get(kind, "as-found")
-    fields: dict[str, Any] = {"also": (), "fixes": (fix,), "removes": removes, "rule": rule}
-    return LadderRow(
-        **{
-            "label": labels.get(kind, fix),
-            "kind": kind,
-            "fix": fix,
-            "measures": measures(BASE * total),
-            "gain": worth,
-            "against": against,
-            "total": gain(total),
-            **fields,
-            **another,
-        }
-    )
+    fields: dict[str, Any] = {"label": labels.get(kind, fix), "also": (), "fixes": (fix,), "removes": removes}
+    fields |= {"rule": rule, "measures": measures(BASE * total), "against": against, "total": gain(total)}
+    return LadderRow(kind=kind, fix=fix, gain=worth, **(fields | another))
 
 
 def learner(steps: int = 240, rate: float = 31.0) -> Analysis:
@@ -88,20 +77,14 @@ def learner(steps: int = 240, rate: float = 31.0) -> Analysis:
         ("heldout_loss", blocked, [1.98 + 3.56 * math.exp(-i / 42) for i in blocked]),
         ("heldout_accuracy", blocked, [0.29 * (1 - math.exp(-i / 58)) for i in blocked]),
     ]
-    facts = {
-        "work": "learning",
-        "model": {"width": 32, "layers": 2, "vocabulary": 256},
-        "bigram_accuracy": 0.185,
-        "bigram_loss": 4.05,
-    }
+    model = {"width": 32, "layers": 2, "vocabulary": 256}
+    facts = {"work": "learning", "model": model, "bigram_accuracy": 0.185, "bigram_loss": 4.05}
+    ends = {"loss": 2.4, "accuracy": 0.24, "heldout_loss": 2.3, "heldout_accuracy": 0.23}
     found = {
         **measures(90_000.0),
         "steps": Measure("steps", float(steps), "steps"),
         "steps_per_s": Measure("steps_per_s", rate, "steps/s"),
-        "loss": Measure("loss", 2.4, "1"),
-        "accuracy": Measure("accuracy", 0.24, "1"),
-        "heldout_loss": Measure("heldout_loss", 2.3, "1"),
-        "heldout_accuracy": Measure("heldout_accuracy", 0.23, "1"),
+        **{name: Measure(name, value, "1") for name, value in ends.items()},
     }
     curves = tuple(Series(name, "1", tuple(i / rate for i in at), tuple(y)) for name, at, y in series)
     return Analysis(samples.info("learn", **facts), found, {}, {}, series=curves, verdict="SYNTHETIC: it learns.")
@@ -114,37 +97,17 @@ def stuck() -> tuple[Series, ...]:
     return (Series("loss", "1", times, loss), Series("accuracy", "1", times, tuple(1 - value for value in loss)))
 
 
-def _climb() -> tuple[LadderRow, ...]:
-    rows, total = [], 1.0
-    names = list(CURES)
-    for index, (name, (*_, added, _on_top)) in enumerate(CURES.items()):
-        total *= added
-        rows.append(row("cumulative", name, gain(added), total, fixes=tuple(names[: index + 1])))
-    return tuple(rows)
-
-
-def _sweep() -> tuple[LadderRow, ...]:
-    return tuple(
-        row(
-            "chunk size",
-            "",
-            gain(factor),
-            factor,
-            label=f"{tokens:,} tokens a chunk",
-            tokens_per_chunk=tokens,
-            measures=measures(BASE * factor, tokens),
-            fixes=(),
-        )
-        for tokens, factor in ((1500, 1.004), (750, 0.996), (375, 0.99), (187, 0.985))
-    )
-
-
 def ladder() -> Ladder:
     """Twelve fixes, one alternative, one row of other work, a sweep of chunk sizes, one fix that cannot run here."""
-    base = row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=(), tokens_per_chunk=3000)
-    climbed = _climb()
-    full = climbed[-1].total.value or 1.0
-    rows = [base, *climbed]
+    rows, full, names = (
+        [row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=(), tokens_per_chunk=3000)],
+        1.0,
+        [],
+    )
+    for name, (*_, added, _on_top) in CURES.items():
+        full *= added
+        names.append(name)
+        rows.append(row("cumulative", name, gain(added), full, fixes=tuple(names)))
     for name, (*_, on_top) in CURES.items():
         needing = tuple(another for another, needs in NEEDS.items() if name in needs)
         rows.append(row("without", name, gain(on_top), full / on_top, also=needing))
@@ -153,7 +116,10 @@ def ladder() -> Ladder:
     instead = ("batch-tokenize", "parallel-tokenize")
     rows.append(row("instead", "pretokenize", gain(1.07), 1.07 * full, also=instead, removes="all tokenization"))
     work = row("work", "learn", none(REASON), 2.3, analysis=learner(), also=("quiet-logging",))
-    rows += [replace(work, total=none(REASON), removes="a loss that teaches nothing"), *_sweep()]
+    rows.append(replace(work, total=none(REASON), removes="a loss that teaches nothing"))
+    for tokens, factor in ((1500, 1.004), (750, 0.996), (375, 0.99), (187, 0.985)):
+        sweep = {"label": f"{tokens:,} tokens a chunk", "tokens_per_chunk": tokens, "fixes": ()}
+        rows.append(row("chunk size", "", gain(factor), factor, measures=measures(BASE * factor, tokens), **sweep))
     return Ladder(tuple(rows), (("cuda-graph", "there is no CUDA device here"),), rounds=7)
 
 
@@ -171,37 +137,33 @@ def with_ladder(found: Ladder | None = None) -> Comparison:
     )
 
 
+def _each_side(comparison: Comparison, change: Callable[[Side], Side]) -> Comparison:
+    return replace(comparison, sides=tuple(map(change, comparison.sides)))
+
+
 def saying(**facts: Any) -> Comparison:
     """`with_ladder`, whose programs say this of themselves too."""
-    found = with_ladder()
-    sides = tuple(
-        replace(
-            side,
-            runs=tuple(replace(run, info=replace(run.info, facts={**run.info.facts, **facts})) for run in side.runs),
-        )
-        for side in found.sides
-    )
-    return replace(found, sides=sides)
+
+    def stated(run: Analysis) -> Analysis:
+        return replace(run, info=replace(run.info, facts={**run.info.facts, **facts}))
+
+    return _each_side(with_ladder(), lambda side: replace(side, runs=tuple(map(stated, side.runs))))
 
 
 def in_points() -> Comparison:
     """`with_ladder` of a trainer whose steps count points."""
 
-    def counted(measures: Mapping[str, Measure]) -> dict[str, Measure]:
-        return {**measures, "tokens_per_s": replace(measures["tokens_per_s"], unit="points/s")}
+    def counted(item: Any) -> Any:
+        points = replace(item.measures["tokens_per_s"], unit="points/s")
+        return replace(item, measures={**item.measures, "tokens_per_s": points})
 
-    found = saying(trainer="reference_trainer.ssm", unit="points")
-    sides = tuple(
-        replace(
-            side,
-            measures=counted(side.measures),
-            runs=tuple(replace(run, measures=counted(run.measures)) for run in side.runs),
-        )
-        for side in found.sides
+    found = _each_side(
+        saying(trainer="reference_trainer.ssm", unit="points"),
+        lambda side: replace(counted(side), runs=tuple(map(counted, side.runs))),
     )
     climbed = comparison_ladder(found)
-    rows = tuple(replace(row, measures=counted(row.measures)) for row in climbed.rows if row.kind != "chunk size")
-    return replace(found, sides=sides, floor=None, verdict="", extensions={"ladder": replace(climbed, rows=rows)})
+    rows = tuple(counted(row) for row in climbed.rows if row.kind != "chunk size")
+    return replace(found, floor=None, verdict="", extensions={"ladder": replace(climbed, rows=rows)})
 
 
 def empty_ladder() -> Comparison:
@@ -228,16 +190,10 @@ def one_round() -> Comparison:
 
 def without_effect() -> Comparison:
     """No fix can be told from no effect; one is slower; chunk sizes spread widely."""
-    gains = {name.replace("-", "_"): gain(1.001) for name in CURES}
-    rows = [
-        *(item for item in with_gains("without", **{**gains, "async": gain(0.5)}).rows if item.kind != "chunk size"),
-        *(
-            item
-            for item in with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6)).rows
-            if item.kind == "chunk size"
-        ),
-    ]
-    return with_ladder(replace(ladder(), rows=tuple(rows)))
+    gains = {name.replace("-", "_"): gain(1.001) for name in CURES} | {"async": gain(0.5)}
+    fixes, sizes = with_gains("without", **gains), with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6))
+    pairs = zip(fixes.rows, sizes.rows, strict=True)
+    return with_ladder(replace(fixes, rows=tuple(size if size.kind == "chunk size" else fix for fix, size in pairs)))
 
 
 def unmeasured() -> Comparison:
@@ -258,11 +214,6 @@ def partial() -> Comparison:
     return with_ladder(replace(ladder(), rows=(replace(rows[0], tokens_per_chunk=None), *rows[1:])))
 
 
-def on_gpu() -> Comparison:
-    """Recorded on a GPU."""
-    return saying(device="cuda", device_label="SYNTHETIC GPU")
-
-
 EVERYTHING: dict[str, Callable[[], Comparison]] = {
     "complete": with_ladder,
     "one-round": one_round,
@@ -271,6 +222,6 @@ EVERYTHING: dict[str, Callable[[], Comparison]] = {
     "unmeasured": unmeasured,
     "partial": partial,
     "points": in_points,
-    "gpu": on_gpu,
+    "gpu": lambda: saying(device="cuda", device_label="SYNTHETIC GPU"),
 }
 """For the approval tests, which hold the text and the JSON of each."""

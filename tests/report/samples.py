@@ -33,16 +33,12 @@ from profiler.report.model import ReportInput, ReportSide, Results
 from profiler.run.model import CollectorStatus, RunInfo, Site
 from tests.fakes.sentences import note
 
-ITSELF = SiteOrigin.ITSELF
 HOSTILE = "<script>alert('boo')</script>"
 HOSTILE_ATTRIBUTE = '"><img src=x onerror="document.title=\'owned\'">'
 HOSTILE_TEXT = "naïve 数据 | `tick` [link](javascript:alert(1)) $\\frac{x}$ \x1b[31mred\u202eder"
 LONG_PATH = "/home/somebody/" + "a-rather-long-folder-name/" * 9 + "train_the_language_model.py"
-
-LOOP = "/home/somebody/project/reference_trainer/lm/fixes/as_found.py"
-FIXED = "/home/somebody/project/reference_trainer/lm/fixes/chunked.py"
-TOKENIZER = "/home/somebody/project/reference_trainer/lm/tokenizer.py"
-
+TRAINER = "/home/somebody/project/reference_trainer/lm"
+LOOP, FIXED, TOKENIZER = f"{TRAINER}/fixes/as_found.py", f"{TRAINER}/fixes/chunked.py", f"{TRAINER}/tokenizer.py"
 MEASURES: tuple[tuple[str, str, float, float], ...] = (  # name, unit, as found, cured
     ("tokens_per_s", "tokens/s", 20840.0, 1063000.0),
     ("step_time", "s", 0.14395, 0.002822),
@@ -65,15 +61,33 @@ UNITS = {name: unit for name, unit, *_ in MEASURES} | {"steps_per_s": "steps/s"}
 AS_FOUND = {name: value for name, _, value, _ in MEASURES}
 CURED = {name: value for name, *_, value in MEASURES}
 FLOOR = AS_FOUND | {"tokens_per_s": 31_270.0, "steps": 47.0, "step_time": 0.09594, "device_utilization": 0.0104}
-
 CATEGORIES = ("input", "sync", "copy", "launch", "log", "python", "unattributed")
 AS_FOUND_BREAKDOWN = dict(zip(CATEGORIES, (0.0059, 0.0621, 0.0408, 0.0287, 0.0006, 0.0463, 0.0021), strict=True))
 CURED_BREAKDOWN = dict(zip(CATEGORIES, (0.00041, 0.00219, 8e-05, 0.00017, 5e-05, 0.00019, 3e-05), strict=True))
+ABSENT = {
+    "framework": "torch operators are seen at level full only",
+    "compute": "the operators are the work on the cpu device only",
+    "checkpoint": "the program marks no region of this name",
+}
+_LEARN, _TOKENIZE, _FAR = Site(LOOP, 88, "learn_chunk"), Site(TOKENIZER, 33, "tokenize"), Site(LONG_PATH, 104, HOSTILE)
+_ITSELF = SiteOrigin.ITSELF
+IDLE = (
+    IdleBlame(HostState.AFTER_SYNC, "sync", _ITSELF, "sync", _LEARN, 0.0612, 0.3273, 3000.0),
+    IdleBlame(HostState.BETWEEN_CALLS, "", _ITSELF, "python", replace(_LEARN, line=97), 0.0461, 0.2466, 3000.0),
+    IdleBlame(HostState.IN_REGION, HOSTILE, _ITSELF, "copy", _FAR, 0.0388, 0.2075, 6000.0),
+    IdleBlame(HostState.IN_REGION, "tokenize", _ITSELF, "input", _TOKENIZE, 0.0059, 0.0316, 1.0),
+    IdleBlame(HostState.BETWEEN_CALLS, "", _ITSELF, "unattributed", None, 0.0009, 0.0048, 11.0),
+)
+CALLS = (
+    CallSite(_LEARN, "sync", 3000.0, 0.0441, 0.0418, 0.0),
+    CallSite(replace(_FAR, function=HOSTILE_ATTRIBUTE), "d2h", 3000.0, 0.0212, 0.0187, 768_000.0),
+    CallSite(replace(_LEARN, line=64), "h2d", 3000.0, 0.0196, 0.0, 768_000.0),
+    CallSite(replace(_LEARN, line=74), "launch", 9000.0, 0.0287, 0.0, 0.0),
+)
 
 
 def _measures(values: Mapping[str, float], noise: float, seed: str) -> dict[str, Measure]:
-    rng = random.Random(seed)
-    scale = 1 + rng.uniform(-noise, noise)
+    scale = 1 + random.Random(seed).uniform(-noise, noise)
     scaled = {"tokens_per_s": scale, "step_time": 1 / scale}
     return {
         name: Measure(name, value * scaled.get(name, 1.0), UNITS.get(name, "1/step"), n=28, source="light run")
@@ -114,118 +128,65 @@ def info(label: str, level: str = "light", **facts: Any) -> RunInfo:
 
 
 def _breakdown(seconds: Mapping[str, float]) -> dict[str, Measure]:
-    known = {name: Measure(name, value, "s", n=28, source="breakdown pass") for name, value in seconds.items()}
-    for name, reason in (
-        ("framework", "torch operators are seen at level full only"),
-        ("compute", "the operators are the work on the cpu device only"),
-        ("checkpoint", "the program marks no region of this name"),
-    ):
-        known[name] = Measure(name, None, "s", reason=note(reason))
-    return known
+    measured = {name: Measure(name, value, "s", n=28, source="breakdown pass") for name, value in seconds.items()}
+    return measured | {name: Measure(name, None, "s", reason=note(reason)) for name, reason in ABSENT.items()}
 
 
 def _device(seconds: float, busy: float, copy: float) -> dict[str, Measure]:
     shares = {"compute": busy - copy, "copy": copy, "idle": 1 - busy}
-    known = {name: Measure(name, share * seconds, "s", n=28) for name, share in shares.items()}
-    known["communication"] = Measure("communication", None, "s", reason=note("one process: nothing communicates"))
-    return known
-
-
-def _wave(name: str, unit: str, level: float, seed: str) -> Series:
-    rng = random.Random(seed)
-    times = tuple(round(0.1 * i, 3) for i in range(40))
-    values = tuple(max(0.0, level * (1 + 0.05 * math.sin(t * 5) + rng.uniform(-0.04, 0.04))) for t in times)
-    return Series(name, unit, times, values)
+    measured = {name: Measure(name, share * seconds, "s", n=28) for name, share in shares.items()}
+    absent = Measure("communication", None, "s", reason=note("one process: nothing communicates"))
+    return measured | {absent.name: absent}
 
 
 def _series(values: Mapping[str, float]) -> tuple[Series, ...]:
-    return tuple(
-        _wave(name, unit, values[name], f"{name}{values[name]}")
-        for name, unit in (("host_cpu", "cores"), ("device_cpu", "cores"), ("device_utilization", "1"))
-    )
+    times = tuple(round(0.1 * i, 3) for i in range(40))
+
+    def wave(name: str, unit: str) -> Series:
+        rng, level = random.Random(f"{name}{values[name]}"), values[name]
+        points = (level * (1 + 0.05 * math.sin(t * 5) + rng.uniform(-0.04, 0.04)) for t in times)
+        return Series(name, unit, times, tuple(max(0.0, point) for point in points))
+
+    return wave("host_cpu", "cores"), wave("device_cpu", "cores"), wave("device_utilization", "1")
 
 
-def _flame(rows: tuple[tuple[str, str, int, float, tuple[Any, ...]], ...]) -> tuple[FlameNode, ...]:
-    return tuple(
-        FlameNode(name, value, Site(file, line, name), _flame(below)) for name, file, line, value, below in rows
-    )
-
-
-def _deep(depth: int, value: float) -> FlameNode:
-    node = FlameNode("leaf", value, Site("/lib/deep.py", 1, "leaf"))
-    for level in range(depth):
-        node = FlameNode(f"level_{depth - level}", value, Site("/lib/deep.py", depth - level, "level"), (node,))
-    return node
+def _node(name: str, file: str, line: int, value: float, *children: FlameNode) -> FlameNode:
+    return FlameNode(name, value, Site(file, line, name), children)
 
 
 def as_found_flame() -> FlameNode:
     """Tree of the slow side, with hostile names, a deep chain and far too many tiny frames."""
     token = (
-        ("next_embedding", LOOP, 61, 0.031, (("to_device", LOOP, 64, 0.022, ()),)),
-        ("recurrent_step", LOOP, 71, 0.038, (("launch", LOOP, 74, 0.028, ()),)),
-        (HOSTILE, LONG_PATH, 104, 0.052, (("synchronize", LOOP, 88, 0.044, ()),)),
-        (HOSTILE_ATTRIBUTE, LOOP, 91, 0.021, ((HOSTILE_TEXT, LOOP, 92, 0.012, ()),)),
+        _node("next_embedding", LOOP, 61, 0.031, _node("to_device", LOOP, 64, 0.022)),
+        _node("recurrent_step", LOOP, 71, 0.038, _node("launch", LOOP, 74, 0.028)),
+        _node(HOSTILE, LONG_PATH, 104, 0.052, _node("synchronize", LOOP, 88, 0.044)),
+        _node(HOSTILE_ATTRIBUTE, LOOP, 91, 0.021, _node(HOSTILE_TEXT, LOOP, 92, 0.012)),
     )
-    tree = _flame(
-        (
-            ("tokenize", TOKENIZER, 33, 0.006, (("encode", TOKENIZER, 41, 0.005, ()),)),
-            ("learn_chunk", LOOP, 52, 0.171, token),
-        )
-    )
+    deep = FlameNode("leaf", 0.004, Site("/lib/deep.py", 1, "leaf"))
+    for level in range(60, 0, -1):
+        deep = FlameNode(f"level_{level}", 0.004, Site("/lib/deep.py", level, "level"), (deep,))
     crumbs = tuple(FlameNode(f"crumb_{i}", 0.000001, Site("/lib/crumbs.py", i, "crumb")) for i in range(400))
-    main = FlameNode("main", 0.186, Site(LOOP, 20, "main"), (*tree, _deep(60, 0.004), *crumbs))
+    tokenize = _node("tokenize", TOKENIZER, 33, 0.006, _node("encode", TOKENIZER, 41, 0.005))
+    main = _node("main", LOOP, 20, 0.186, tokenize, _node("learn_chunk", LOOP, 52, 0.171, *token), deep, *crumbs)
     return FlameNode("all", 0.1865, None, (main,))
 
 
 def cured_flame() -> FlameNode:
     """Tree of the fast side."""
-    rows = (
-        ("tokenize", TOKENIZER, 33, 0.00041, (("encode_batch", TOKENIZER, 58, 0.00036, ()),)),
-        (
-            "learn_chunk",
-            FIXED,
-            40,
-            0.00262,
-            (("synchronize", FIXED, 77, 0.00219, ()), ("launch", FIXED, 61, 0.00017, ())),
-        ),
-    )
-    return FlameNode("all", 0.00312, None, (FlameNode("main", 0.00312, Site(LOOP, 20, "main"), _flame(rows)),))
+    tokenize = _node("tokenize", TOKENIZER, 33, 0.00041, _node("encode_batch", TOKENIZER, 58, 0.00036))
+    calls = _node("synchronize", FIXED, 77, 0.00219), _node("launch", FIXED, 61, 0.00017)
+    main = _node("main", LOOP, 20, 0.00312, tokenize, _node("learn_chunk", FIXED, 40, 0.00262, *calls))
+    return FlameNode("all", 0.00312, None, (main,))
 
 
 def flame_diff() -> FlameDiff:
     """A difference of the two trees, made by hand."""
+    hostile, waiting = FlameDiff(HOSTILE, 0.052, 0.0, _FAR), FlameDiff("synchronize", 0.0, 0.00219)
     below = (
-        FlameDiff("tokenize", 0.006, 0.00041, Site(TOKENIZER, 33, "tokenize")),
-        FlameDiff(
-            "learn_chunk",
-            0.171,
-            0.00262,
-            Site(LOOP, 52, "learn_chunk"),
-            (FlameDiff(HOSTILE, 0.052, 0.0, Site(LONG_PATH, 104, HOSTILE)), FlameDiff("synchronize", 0.0, 0.00219)),
-        ),
+        FlameDiff("tokenize", 0.006, 0.00041, _TOKENIZE),
+        FlameDiff("learn_chunk", 0.171, 0.00262, replace(_LEARN, line=52), (hostile, waiting)),
     )
     return FlameDiff("all", 0.1865, 0.00312, None, (FlameDiff("main", 0.186, 0.00312, Site(LOOP, 20, "main"), below),))
-
-
-def _idle() -> tuple[IdleBlame, ...]:
-    return (
-        IdleBlame(HostState.AFTER_SYNC, "sync", ITSELF, "sync", Site(LOOP, 88, "learn_chunk"), 0.0612, 0.3273, 3000.0),
-        IdleBlame(HostState.BETWEEN_CALLS, "", ITSELF, "python", Site(LOOP, 97, "learn_chunk"), 0.0461, 0.2466, 3000.0),
-        IdleBlame(HostState.IN_REGION, HOSTILE, ITSELF, "copy", Site(LONG_PATH, 104, HOSTILE), 0.0388, 0.2075, 6000.0),
-        IdleBlame(
-            HostState.IN_REGION, "tokenize", ITSELF, "input", Site(TOKENIZER, 33, "tokenize"), 0.0059, 0.0316, 1.0
-        ),
-        IdleBlame(HostState.BETWEEN_CALLS, "", ITSELF, "unattributed", None, 0.0009, 0.0048, 11.0),
-    )
-
-
-def _hot() -> tuple[CallSite, ...]:
-    return (
-        CallSite(Site(LOOP, 88, "learn_chunk"), "sync", 3000.0, 0.0441, 0.0418, 0.0),
-        CallSite(Site(LONG_PATH, 104, HOSTILE_ATTRIBUTE), "d2h", 3000.0, 0.0212, 0.0187, 768_000.0),
-        CallSite(Site(LOOP, 64, "learn_chunk"), "h2d", 3000.0, 0.0196, 0.0, 768_000.0),
-        CallSite(Site(LOOP, 74, "learn_chunk"), "launch", 9000.0, 0.0287, 0.0, 0.0),
-    )
 
 
 def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND, seed: str = "1") -> Analysis:
@@ -237,8 +198,8 @@ def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND,
         measures=_measures(values, 0.0, seed),
         breakdown=_breakdown(seconds),
         device_breakdown=_device(sum(seconds.values()), values["device_utilization"], 0.01),
-        idle=_idle() if slow else _idle()[3:],
-        call_sites=_hot() if slow else _hot()[3:],
+        idle=IDLE if slow else IDLE[3:],
+        call_sites=CALLS if slow else CALLS[3:],
         series=_series(values),
         flame=as_found_flame() if slow else cured_flame(),
         missing=(
@@ -255,13 +216,12 @@ def analysis(label: str = "as-found", *, values: Mapping[str, float] = AS_FOUND,
     )
 
 
-def _light(label: str, values: Mapping[str, float], number: int) -> Analysis:
-    return Analysis(info(label), _measures(values, 0.03, f"{label}{number}"), {}, {}, series=_series(values))
-
-
 def side(label: str, values: Mapping[str, float], *, detail: bool = True, slowdown: float = 1.29) -> Side:
-    """One side of three light runs and, unless told otherwise, its breakdown pass."""
-    runs = tuple(_light(label, values, number) for number in range(5))
+    """One side of five light runs and, unless told otherwise, its breakdown pass."""
+    runs = tuple(
+        Analysis(info(label), _measures(values, 0.03, f"{label}{number}"), {}, {}, series=_series(values))
+        for number in range(5)
+    )
     return Side(
         label=label,
         command=f"python -m reference_trainer.lm --variant {label}",
@@ -293,6 +253,8 @@ def ratios(sides: tuple[Side, ...]) -> dict[str, dict[str, Ratio]]:
 def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fixed") -> Comparison:
     """As-found against fixed, with a floor, trees, blame, and hostile text in many places."""
     sides = (side("as-found", AS_FOUND), side(after, CURED, slowdown=1.06))
+    headline = "fixed trains 51× as many tokens a second as as-found on the host device (CPU):"
+    why = "as-found left the device idle 95% of the time, waiting for it 6,000 times a step; fixed waits once."
     return Comparison(
         title=title,
         created_at="2025-01-02T03:10:00+00:00",
@@ -302,11 +264,8 @@ def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fi
         comparable=True,
         mismatches=(),
         forced=False,
-        verdict=(
-            "fixed trains 51× as many tokens a second as as-found on the host device (CPU): "
-            "as-found left the device idle 95% of the time, waiting for it 6,000 times a step; fixed waits once."
-        ),
-        headline="fixed trains 51× as many tokens a second as as-found on the host device (CPU):",
+        verdict=f"{headline} {why}",
+        headline=headline,
         floor=side("floor", FLOOR, detail=False),
         differences=(("variant", ("as-found", after)), (HOSTILE_TEXT, (HOSTILE, HOSTILE_ATTRIBUTE))),
         environment=(("cpu", "Synthetic CPU 9000"), ("corpus", "pydoc topics"), ("path", LONG_PATH)),
@@ -331,43 +290,32 @@ def forced_comparison() -> Comparison:
     return replace(comparison(title="SYNTHETIC: forced"), comparable=False, forced=True, mismatches=mismatches)
 
 
-def empty_comparison() -> Comparison:
-    """Almost nothing was measured; every None has its reason."""
-    nothing = {
+def empty_analysis() -> Analysis:
+    """A run that was killed before its first step; every None has its reason."""
+    absent = {
         name: Measure(name, None, unit, reason=note(f"SYNTHETIC: no collector for {name}"))
         for name, unit in UNITS.items()
         if not name.endswith("_per_step")
     }
-    runs = (
-        Analysis(
-            info("a"),
-            nothing,
-            {},
-            {},
-            missing=(Missing(Topic.MEASURE, note("SYNTHETIC: recorder killed"), "everything"),),
-        ),
-    )
-    slow = Measure("recording_slowdown", None, "x", reason=note("no breakdown pass was made"))
-    sides = tuple(Side(label, "", runs, None, nothing, slow) for label in ("a", "b"))
-    unknown = Ratio(
-        "tokens_per_s", None, None, None, 0, different=False, reason=note("no step was closed on either side")
-    )
+    missing = (Missing(Topic.MEASURE, note("SYNTHETIC: recorder killed"), "everything"),)
+    return Analysis(info("a"), absent, {}, {}, missing=missing)
+
+
+def empty_comparison() -> Comparison:
+    """Almost nothing was measured."""
+    run, reason = empty_analysis(), note("no step was closed on either side")
+    slowdown = Measure("recording_slowdown", None, "x", reason=note("no breakdown pass was made"))
     return Comparison(
         title="SYNTHETIC: empty",
         created_at="2025-01-02T03:10:00+00:00",
-        sides=sides,
-        ratios={"b": {"tokens_per_s": unknown}},
+        sides=tuple(Side(label, "", (run,), None, run.measures, slowdown) for label in ("a", "b")),
+        ratios={"b": {"tokens_per_s": Ratio("tokens_per_s", None, None, None, 0, different=False, reason=reason)}},
         pairs=0,
         comparable=True,
         mismatches=(),
         forced=False,
         verdict="Nothing could be concluded: no step was closed on either side.",
     )
-
-
-def empty_analysis() -> Analysis:
-    """A run that was killed before its first step."""
-    return empty_comparison().sides[0].runs[0]
 
 
 def build_section(plugin: SectionPlugin, results: Results) -> Section | None:

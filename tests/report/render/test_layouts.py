@@ -41,10 +41,7 @@ def test_only_tables_that_are_too_wide_are_stacked() -> None:
 def test_the_bar_is_the_share(cell: Cell, bar: float | None) -> None:
     row = (*ROW[:3], cell)
     assert share_of_row(lines(row), row) == bar
-
-
-def test_tables_with_several_shares_have_no_bar() -> None:
-    assert share_of_row(MIXED, MIXED.rows[0]) is None
+    assert share_of_row(MIXED, MIXED.rows[0]) is None, "a table with several shares has no bar"
 
 
 NARROW = Table("t", (Column("Line"), Column("Mostly"), Column("In")), ((ROW[0], Cell("idle"), Cell("x" * 60)),) * 2)
@@ -75,12 +72,9 @@ def test_the_page_names_each_number_of_a_stacked_row_and_drops_empty_cells() -> 
     assert '<span class="again">train.py:41</span></th>' in stacked, "sorting moves the row, which keeps its name"
     assert "data-label" not in plain
     assert "role=" not in plain
-
-
-def test_a_first_cell_without_a_value_still_separates_its_card() -> None:
-    text = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, (Cell("–"), *ROW[1:])),)),)))
-    assert text.count('gone"') == 0
-    assert 'role="rowheader"><span class="n">–</span></th>' in text
+    nameless = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, (Cell("–"), *ROW[1:])),)),)))
+    assert nameless.count('gone"') == 0
+    assert 'role="rowheader"><span class="n">–</span></th>' in nameless, "it still separates its card"
 
 
 def frame(value: float, *children: Frame) -> Frame:
@@ -107,7 +101,4 @@ def test_a_stack_deeper_than_recursion_allows() -> None:
     for _ in range(5000):
         deep = Frame("f", 1.0, "", children=(deep,))
     assert flame_layout(deep, limit=10_000)[-1].depth == 5000
-
-
-def test_a_flame_graph_without_time_is_empty() -> None:
-    assert flame_layout(frame(0.0)) == ()
+    assert flame_layout(frame(0.0)) == (), "nothing without time"
