@@ -15,7 +15,7 @@ from profiler.report.render.console import COLOURS
 from profiler.report.render.terminal import is_unicode
 from profiler.report.sections.lines import PHASES, callee_cell
 from profiler.report.table import percent, short_site
-from profiler.report.text import describe, step_text
+from profiler.report.text import describe, plural, step_text
 from profiler.run.model import Run, RunInfo
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info
     seconds = ((info.end or info.begin) - info.begin) / 1e9
-    counts = {"steps": run.steps, "samples": run.samples, "stacks": run.stacks, "calls": run.calls}
-    counted = ", ".join(f"{len(table):,} {name}" for name, table in counts.items() if len(table))
+    counts = {"step": run.steps, "sample": run.samples, "stack": run.stacks, "call": run.calls}
+    counted = ", ".join(plural(len(table), noun) for noun, table in counts.items() if len(table))
     head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     failure = exit_status(info)

@@ -111,6 +111,13 @@ def percent(share: float) -> str:
     return _hundredths(share) + "%"
 
 
+def more_lines(number: int, share: float) -> str:
+    """`1 more line takes 2.0%`, `3 more lines share 5.0%`: of a table's last rows, which are not shown."""
+    return (
+        f"{number} more line takes {percent(share)}" if number == 1 else f"{number} more lines share {percent(share)}"
+    )
+
+
 def measure_cell(measure: Measure, *, share: bool = False, spread: bool = False, bare: bool = False) -> Cell:
     """The cell of a measure.
 

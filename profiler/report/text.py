@@ -42,6 +42,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def too_few(samples: int) -> str:
+    """`1 stack sample is too few`, `7 stack samples are too few`"""
+    return f"{plural(samples, 'stack sample')} {'is' if samples == 1 else 'are'} too few"
+
+
 def listed(names: Sequence[str]) -> str:
     """`a, b and c`"""
     *before, last = names or ("",)
@@ -188,8 +193,8 @@ def _optimizer_steps(count: int) -> str:
 def _unrecorded_time(values: Values) -> str:
     what = {"calls": "any region or call", "anything": "anything recorded"}[values["of"]]
     return (
-        f"{100 * values['share']:.1f}% of the step is outside of {what}, and {values['samples']} stack samples "
-        f"are too few to say what ran there ({values['needed']} needed)"
+        f"{100 * values['share']:.1f}% of the step is outside of {what}, and {too_few(values['samples'])} "
+        f"to say what ran there ({values['needed']} needed)"
     )
 
 
@@ -231,7 +236,7 @@ def _ratio_interval(values: Values) -> str:
         return "With one pair a ratio has no interval, so it may be chance."
     return (
         "A ratio is the geometric mean over the pairs; its 95% interval is Student's t over the logarithms of the "
-        f"pairs' ratios ({values['pairs'] - 1} degrees of freedom)."
+        f"pairs' ratios ({plural(values['pairs'] - 1, 'degree')} of freedom)."
     )
 
 
@@ -273,7 +278,9 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     # why something was not measured
     "no-step": "no step was completed",
-    "only-warm-up": "all {steps} steps are warm-up",
+    "only-warm-up": lambda values: (
+        "the only step is warm-up" if values["steps"] == 1 else f"all {values['steps']} steps are warm-up"
+    ),
     "level-light": "recorded at level light: record again with --level standard",
     "no-queue": "plain torch on the CPU has no queue of its own that could be busy or idle",
     "no-tokens": "the program does not report {unit}",

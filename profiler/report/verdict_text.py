@@ -20,7 +20,17 @@ from profiler.diagnose.model import (
     SideDiagnosis,
     TimeChange,
 )
-from profiler.report.text import THREAD_STATES, at, describe, host_state, input_part, listed, mismatches
+from profiler.report.text import (
+    THREAD_STATES,
+    at,
+    describe,
+    host_state,
+    input_part,
+    listed,
+    mismatches,
+    plural,
+    too_few,
+)
 from profiler.run.model import Site
 
 WHILE: Final[Mapping[str, str]] = {
@@ -119,9 +129,7 @@ def _of_step(diagnosis: RunDiagnosis, headline: str = "", explanation: str = "")
     """The statement, preceded by the unknown share and followed by the sentence on long steps."""
     sentences = [headline, explanation]
     if unknown := diagnosis.unknown:
-        why = (
-            f"{unknown.samples} stack samples are too few to tell" if unknown.samples else "there are no stack samples"
-        )
+        why = f"{too_few(unknown.samples)} to tell" if unknown.samples else "there are no stack samples"
         sentences.insert(0, f"What ran in {share(unknown.share)} of each step is not known: {why}.")
     if diagnosis.spikes:
         sentences.append(spikes_sentence(diagnosis.spikes))
@@ -239,7 +247,8 @@ def spikes_sentence(spikes: Spikes) -> str:
 
 def _spike_location(spikes: Spikes) -> str:
     if not spikes.enough:
-        return f"has {spikes.samples or 'no'} stack samples: too few to say at which lines it is"
+        samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
+        return f"has {samples}: too few to say at which lines it is"
     if not spikes.lines:
         return "is at no line in particular: the machine was slow, or these steps had more of the same work"
     first = spikes.lines[0]

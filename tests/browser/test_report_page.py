@@ -152,7 +152,7 @@ def test_flame_graph_zooms_searches_and_comes_back(chromium: Any, files: dict[st
         assert figure.locator(".fr:visible").count() == shown
         figure.locator("input").fill("synchronize")
         assert figure.locator(".fr.hit").count() == 1
-        assert "1 frames match, 23.6%" in figure.locator("output").inner_text()
+        assert "1 frame matches, 23.6%" in figure.locator("output").inner_text()
         frame.click()
         figure.locator("[data-reset]").click()
         assert frame.bounding_box()["width"] == pytest.approx(before, abs=1)

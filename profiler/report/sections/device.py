@@ -15,13 +15,14 @@ from profiler.report.table import (
     compare_table,
     count_cell,
     make_table,
+    more_lines,
     percent,
     quantity,
     seconds_cell,
     share_cell,
     site_cell,
 )
-from profiler.report.text import host_state
+from profiler.report.text import host_state, plural
 
 # ---------------------------------------------------------------- utilisation
 
@@ -143,8 +144,8 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
             topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
             continue
-        share = percent(sum(blame.share_of_wall for blame in remaining))
-        note = f"{len(remaining)} more lines share {share} of the wall time." if remaining else ""
+        share = sum(blame.share_of_wall for blame in remaining)
+        note = f"{more_lines(len(remaining), share)} of the wall time." if remaining else ""
         total = percent(sum(blame.share_of_wall for blame in causes))
         caption = f"{side.label}: device idle {total} of the wall time{side.source_note}"
         yield make_table(caption, _IDLE_FIELDS, causes[:_MAX_CAUSES], note)
@@ -185,7 +186,8 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
             otherwise = "no call with a line of the program's own was recorded"
             yield side.not_measured("device calls by line", Topic.CALL_SITES, otherwise=otherwise)
             continue
-        note = f"{len(rows) - _MAX_CALL_SITES} more lines are left out." if len(rows) > _MAX_CALL_SITES else ""
+        hidden = len(rows) - _MAX_CALL_SITES
+        note = f"{plural(hidden, 'more line')} {'is' if hidden == 1 else 'are'} left out." if hidden > 0 else ""
         on_cpu = all(row.kind == _WOULD_SYNC for row in rows)
         caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
         fields = _CALL_FIELDS[:4] if on_cpu else _CALL_FIELDS

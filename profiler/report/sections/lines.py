@@ -30,6 +30,7 @@ from profiler.report.table import (
     Field,
     make_table,
     missing_cell,
+    more_lines,
     percent,
     phrase,
     seconds_cell,
@@ -37,7 +38,7 @@ from profiler.report.table import (
     short_site,
     site_cell,
 )
-from profiler.report.text import THREAD_STATES, step_text
+from profiler.report.text import THREAD_STATES, plural, step_text
 
 # ---------------------------------------------------------------- lines
 
@@ -134,9 +135,9 @@ def _lines_table(side: ReportSide) -> Table:
     remaining = costs[_MAX_LINES:]
     note = "95% intervals below the shares, from the number of stack samples."
     if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
-        note = f"Only {samples} stack samples ({MIN_SAMPLES} needed for more than a hint). {note}"
+        note = f"Only {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint). {note}"
     if remaining:
-        note += f" {len(remaining)} more lines share {percent(sum(line.share for line in remaining))} of the step."
+        note += f" {more_lines(len(remaining), sum(line.share for line in remaining))} of the step."
     caption = f"{side.label}: the training thread's time by the innermost line of the program's own code"
     return make_table(caption, _FIELDS, costs[:_MAX_LINES], note)
 

@@ -24,7 +24,7 @@ from profiler.report.table import (
     share_cell,
     site_cell,
 )
-from profiler.report.text import PERIODS, describe
+from profiler.report.text import PERIODS, describe, plural
 
 # ---------------------------------------------------------------- throughput
 
@@ -182,7 +182,8 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
 
 def _why_no_line(spikes: Spikes) -> str:
     if not spikes.enough:
-        return f"{spikes.samples or 'no'} stack samples in long steps: too few to tell which lines"
+        samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
+        return f"{samples} in long steps: too few to tell which lines"
     return "no line stands out in the long steps: the machine, or more of the same work"
 
 
@@ -192,7 +193,7 @@ def _spike_lines(side: ReportSide, spikes: Spikes) -> Table:
         Field[SpikeLine]("Share of the extra time", lambda line: share_cell(line.share), number=True),
         Field[SpikeLine]("Share of all time", lambda line: share_cell(line.share * spikes.share), number=True),
     )
-    note = f"From {spikes.samples:,} stack samples in long steps, compared with those in the others."
+    note = f"From {plural(spikes.samples, 'stack sample')} in long steps, compared with those in the others."
     return make_table(f"{side.label}: lines with the extra time", fields, spikes.lines, note)
 
 

@@ -166,7 +166,7 @@ def test_method_says_whether_runs_were_interleaved_from_their_starts() -> None:
     assert "not interleaved" in order(started("a", 1, 2), started("b", 3, 4))
     sentences = method(compare((started("a", 1, 4), started("b", 2, 3))))
     assert sentences[0] == "2 pairs of runs; measured time of a run, warm-up not counted: a 3.00 s, b 3.00 s."
-    assert any("1 degrees of freedom" in s for s in sentences)
+    assert any("1 degree of freedom" in s for s in sentences)
     assert any("no interval" in s for s in method(compare((side("a", 1), side("b", 1)))))
 
 

@@ -126,7 +126,7 @@
         covered += Math.max(0, hit.l + hit.w - Math.max(end, hit.l));
         end = Math.max(end, hit.l + hit.w);
       }
-      said = wanted === "" ? "" : `${count} frames match, ${(100 * covered).toFixed(1)}% of the width`;
+      said = wanted === "" ? "" : `${count} ${count === 1 ? "frame matches" : "frames match"}, ${(100 * covered).toFixed(1)}% of the width`;
       say(null);
     };
     const near = (frame, name) => {
