@@ -25,27 +25,25 @@ exit "$SECOND"
 FLAKY = "FLAKY, must be repaired"
 
 
+def run_job(folder: Path, make: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The job with a script in the place of `make`."""
+    (folder / ".ci").mkdir()
+    shutil.copy(RUN, folder / ".ci" / "run")
+    program = folder / "bin" / "make"
+    program.parent.mkdir()
+    program.write_text(make)
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", **environment}
+    return subprocess.run([folder / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(
-    ("failed", "second", "code", "calls"),
-    [
-        (0, 0, 0, 1),
-        (1, 0, 0, 2),
-        (3, 0, 0, 2),
-        (1, 2, 2, 2),
-        (4, 0, 1, 1),
-    ],
+    ("failed", "second", "code", "calls"), [(0, 0, 0, 1), (1, 0, 0, 2), (3, 0, 0, 2), (1, 2, 2, 2), (4, 0, 1, 1)]
 )
 def test_a_few_failures_have_one_chance_more(tmp_path: Path, failed: int, second: int, code: int, calls: int) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(RUN, tmp_path / ".ci" / "run")
-    make = tmp_path / "bin" / "make"
-    make.parent.mkdir()
-    make.write_text(MAKE)
-    make.chmod(0o755)
     names = [f"tests/test_a.py::test_{number}" for number in range(failed)]
     first = json.dumps(dict.fromkeys(names, True), indent=2) if failed else ""  # as pytest writes it
-    environment = {**os.environ, "PATH": f"{make.parent}:{os.environ['PATH']}", "FIRST": first, "SECOND": str(second)}
-    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    done = run_job(tmp_path, MAKE, FIRST=first, SECOND=str(second))
     assert done.returncode == code, done.stderr
     asked = (tmp_path / "calls").read_text().splitlines()
     assert len(asked) == calls
@@ -57,23 +55,11 @@ def test_a_few_failures_have_one_chance_more(tmp_path: Path, failed: int, second
 
 
 def test_a_failure_before_the_tests_is_one(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(RUN, tmp_path / ".ci" / "run")
-    make = tmp_path / "make"
-    make.write_text("#!/bin/sh\nexit 2\n")
-    make.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    done = run_job(tmp_path, "#!/bin/sh\nexit 2\n")
     assert done.returncode == 1
     assert FLAKY not in done.stdout
 
 
 def test_counters_that_rose_fail_the_job(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(RUN, tmp_path / ".ci" / "run")
-    make = tmp_path / "make"
-    make.write_text(MAKE)
-    make.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FIRST": "", "CHECK": "1"}
-    done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False)
+    done = run_job(tmp_path, MAKE, FIRST="", CHECK="1")
     assert (done.returncode, "checked" in done.stdout) == (1, True)

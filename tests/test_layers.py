@@ -84,63 +84,41 @@ def test_allowed_imports(tmp_path: Path, module: str, source: str) -> None:
     assert faults_of(tmp_path, **{module: source, "profiler__marks": ""}) == []
 
 
-@pytest.mark.parametrize(
-    ("module", "source", "expected"),
-    [
-        (
-            "profiler__report__sections__idle",
-            "from profiler.analyse import blame",
-            "idle.py:1 imports profiler.analyse",
-        ),
-        (
-            "profiler__report__console",
-            "x = 1\nimport profiler.diagnose.rank",
-            "console.py:2 imports profiler.diagnose.rank",
-        ),
-        (
-            "profiler__analyse__statistics",
-            "from profiler.run import store",
-            "imports profiler.run.store: profiler.analyse may",
-        ),
-        ("profiler__diagnose__rank", "from profiler.analyse import statistics", "imports profiler.analyse.statistics"),
-        ("profiler__run__load", "from profiler.analyse import statistics", "profiler.run may import profiler.core"),
-        ("profiler__run__model", "import profiler.core", "profiler.run.model may import profiler.core.notice"),
-        ("profiler__core__plugins", "from profiler.run import model", "profiler.core may import nothing of ours"),
-        ("profiler__record__launch", "from profiler.commands import run", "imports profiler.commands"),
-        ("profiler__record__launch", "from ..commands import run", "imports profiler.commands"),
-        ("profiler__record__launch", "from profiler.run import load", "launch.py:1 imports profiler.run"),
-        ("profiler__marks", "from profiler.run import store", "profiler.marks may import profiler.agent.recorder"),
-        (
-            "profiler__commands__compare",
-            "def f():\n    import reference_trainer.lm",
-            "compare.py:2 imports reference_trainer",
-        ),
-        ("profiler__core__plugins", "import_module('reference_trainer.lm')", "plugins.py:1 imports reference_trainer"),
-        (
-            "reference_trainer__lm__loop",
-            "from profiler.run import tables",
-            "reference_trainer may import profiler.marks",
-        ),
-        ("reference_trainer__lm__loop", "import profiler", "loop.py:1 imports profiler: reference_trainer may"),
-        ("profiler__extra__thing", "", "profiler/extra/thing.py is in no known room"),
-        ("profiler__commands__run", "def f():\n    import pynvml", "only profiler.record.collectors may"),
-        ("profiler__analyse__statistics", "if TYPE_CHECKING:\n    import torch", "imports torch: only"),
-        (
-            "profiler__report__render__html",
-            "def f():\n    import matplotlib.pyplot",
-            "only profiler.report.render.figures may",
-        ),
-        ("profiler__analyse__statistics", "def f():\n    import pandas", "only profiler.run.frames may"),
-        ("profiler__marks", "def f():\n    import numpy", "it may import the standard library only"),
-        ("profiler__run__tables", "import numpy", "it may import the standard library only"),
-        ("profiler__report__render__html", "import jinja2", "imports jinja2 at its top"),
-        ("profiler__run__frames", "class A:\n    import pandas as pd", "imports pandas at its top"),
-        ("profiler__commands__run", "if x:\n    import numpy as np", "imports numpy at its top"),
-    ],
-)
-def test_faults(tmp_path: Path, module: str, source: str, expected: str) -> None:
+FAULTS = r"""
+profiler/report/sections/idle | from profiler.analyse import blame | idle.py:1 imports profiler.analyse
+profiler/report/console | x = 1\nimport profiler.diagnose.rank | console.py:2 imports profiler.diagnose.rank
+profiler/analyse/statistics | from profiler.run import store | imports profiler.run.store: profiler.analyse may
+profiler/diagnose/rank | from profiler.analyse import statistics | imports profiler.analyse.statistics
+profiler/run/load | from profiler.analyse import statistics | profiler.run may import profiler.core
+profiler/run/model | import profiler.core | profiler.run.model may import profiler.core.notice
+profiler/core/plugins | from profiler.run import model | profiler.core may import nothing of ours
+profiler/record/launch | from profiler.commands import run | imports profiler.commands
+profiler/record/launch | from ..commands import run | imports profiler.commands
+profiler/record/launch | from profiler.run import load | launch.py:1 imports profiler.run
+profiler/marks | from profiler.run import store | profiler.marks may import profiler.agent.recorder
+profiler/commands/compare | def f():\n    import reference_trainer.lm | compare.py:2 imports reference_trainer
+profiler/core/plugins | import_module('reference_trainer.lm') | plugins.py:1 imports reference_trainer
+reference_trainer/lm/loop | from profiler.run import tables | reference_trainer may import profiler.marks
+reference_trainer/lm/loop | import profiler | loop.py:1 imports profiler: reference_trainer may
+profiler/extra/thing | | profiler/extra/thing.py is in no known room
+profiler/commands/run | def f():\n    import pynvml | only profiler.record.collectors may
+profiler/analyse/statistics | if TYPE_CHECKING:\n    import torch | imports torch: only
+profiler/report/render/html | def f():\n    import matplotlib.pyplot | only profiler.report.render.figures may
+profiler/analyse/statistics | def f():\n    import pandas | only profiler.run.frames may
+profiler/marks | def f():\n    import numpy | it may import the standard library only
+profiler/run/tables | import numpy | it may import the standard library only
+profiler/report/render/html | import jinja2 | imports jinja2 at its top
+profiler/run/frames | class A:\n    import pandas as pd | imports pandas at its top
+profiler/commands/run | if x:\n    import numpy as np | imports numpy at its top
+"""
+"""Module, its source, and the fault."""
+
+
+@pytest.mark.parametrize("case", FAULTS.strip().splitlines())
+def test_faults(tmp_path: Path, case: str) -> None:
+    module, source, expected = (part.strip() for part in case.split("|"))
     others = {"profiler__run__store": "", "profiler__analyse__statistics": "", "profiler__run__tables": ""}
-    faults = faults_of(tmp_path, **{**others, module: source})
+    faults = faults_of(tmp_path, **{**others, module.replace("/", "__"): source.replace("\\n", "\n")})
     assert len(faults) == 1, faults
     assert expected in faults[0]
 

@@ -11,7 +11,7 @@ import pytest
 from profiler import __main__ as edge
 from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
-from tests.fakes.programs import ROOT, command_line
+from tests.fakes.programs import ROOT, command_line, finished
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy", "jinja2", "rich", "pynvml", "scipy", "numba")
 
@@ -23,7 +23,7 @@ def test_help_imports_nothing_heavy() -> None:
         "try: runpy.run_module('profiler', run_name='__main__')\n"
         f"except SystemExit: print(sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = finished([sys.executable, "-c", code])
     assert "run" in done.stdout
     assert done.stderr.strip() == "[]", f"--help imported {done.stderr}"
 
@@ -105,13 +105,7 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 def test_an_unknown_program_leaves_no_run(tmp_path: Path) -> None:
     out = f"{tmp_path}/run"
-    done = subprocess.run(
-        command_line("run", "--out", out, "--", "no-such-program"),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished(command_line("run", "--out", out, "--", "no-such-program"))
     assert done.returncode == 2
     assert done.stderr == "error: cannot start no-such-program: there is no such program\n"
 

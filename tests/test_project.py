@@ -178,25 +178,19 @@ def program(folder: Path, name: str, body: str) -> Path:
     return path
 
 
-def test_setup_without_python(tmp_path: Path) -> None:
-    done = run("setup-venv.sh", str(tmp_path / "python9"), str(tmp_path / "venv"), "requirements.txt")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "python9 not found; install Python 3.11 or newer"),
+        ('case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac', "Python 3.9.2 at"),
+        ('case "$2" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac', "has no venv module"),
+    ],
+)
+def test_setup_needs_a_new_python_with_venv(tmp_path: Path, body: str, said: str) -> None:
+    python = program(tmp_path, "python3", body) if body else tmp_path / "python9"
+    done = run("setup-venv.sh", str(python), str(tmp_path / "venv"), "requirements.txt")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "python9 not found; install Python 3.11 or newer" in done.stderr
-
-
-def test_setup_with_an_old_python(tmp_path: Path) -> None:
-    old = program(tmp_path, "python3", 'case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac')
-    done = run("setup-venv.sh", str(old), str(tmp_path / "venv"), "requirements.txt")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "Python 3.9.2" in done.stderr
-    assert "is too old" in done.stderr
-
-
-def test_setup_without_the_venv_module(tmp_path: Path) -> None:
-    bare = program(tmp_path, "python3", 'case "$2" in *ensurepip*) exit 1 ;; *) exit 0 ;; esac')
-    done = run("setup-venv.sh", str(bare), str(tmp_path / "venv"), "requirements.txt")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "has no venv module" in done.stderr
+    assert said in done.stderr
 
 
 def test_setup_never_installs_into_a_python_that_is_no_venv(tmp_path: Path) -> None:
@@ -236,18 +230,18 @@ def test_browser_is_never_an_error(tmp_path: Path, programs: dict[str, str], sai
     assert said in done.stdout
 
 
-def test_gpu_script_without_a_gpu(tmp_path: Path) -> None:
-    python = program(tmp_path, "python3", 'echo "no NVIDIA driver on this machine"')
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('echo "no NVIDIA driver on this machine"', "no CUDA device for {python}: no NVIDIA driver"),
+        ('echo "No module named numpy" >&2; exit 1', "cannot run the trainer: No module named numpy"),
+    ],
+)
+def test_gpu_script_needs_a_gpu_and_the_trainer(tmp_path: Path, body: str, said: str) -> None:
+    python = program(tmp_path, "python3", body)
     done = run("gpu.sh", str(python))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"no CUDA device for {python}: no NVIDIA driver" in done.stderr
-
-
-def test_gpu_script_with_a_python_that_lacks_packages(tmp_path: Path) -> None:
-    python = program(tmp_path, "python3", 'echo "No module named numpy" >&2; exit 1')
-    done = run("gpu.sh", str(python))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "cannot run the trainer: No module named numpy" in done.stderr
+    assert said.format(python=python) in done.stderr
 
 
 def test_baselines_of_the_makefile_are_there() -> None:

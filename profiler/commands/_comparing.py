@@ -7,10 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from profiler import read
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Comparison, Extension
+from profiler.analyse.model import Analysis, Extension
+from profiler.commands._common import RUNS
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.schedule import Recorded, SideCommand
@@ -22,7 +24,7 @@ from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import write_comparison
 from profiler.run.store import point_latest
 
-LATEST = Path("reports") / "runs" / "latest"
+LATEST = RUNS / "latest"
 """Always the newest comparison, wherever it lies."""
 
 
@@ -34,7 +36,7 @@ def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, a
     extensions: Mapping[str, Extension] = {}
     if experiment.extensions:
         extensions = experiment.extensions({side.label: side for side in runs}, recorded, anyway)
-    return _finish(runs[: experiment.sides], floor_side, out, anyway, extensions=extensions)
+    return _report(runs[: experiment.sides], out, anyway=anyway, floor=floor_side, extensions=extensions)
 
 
 def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
@@ -60,12 +62,10 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
     analyses = [read(path, timeline=True) for path in paths]
     labels = _labels(paths, analyses)
     sides = [
-        SideRuns(
-            label, shlex.join(analysis.info.argv), (analysis,), analysis if analysis.info.level != "light" else None
-        )
-        for label, analysis in zip(labels, analyses, strict=True)
+        SideRuns(label, shlex.join(run.info.argv), (run,), None if run.info.level == "light" else run)
+        for label, run in zip(labels, analyses, strict=True)
     ]
-    return _finish(sides, None, out, anyway, same_program=True)
+    return _report(sides, out, anyway=anyway, same_program=True)
 
 
 def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
@@ -77,34 +77,15 @@ def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def _finish(
-    sides: Sequence[SideRuns],
-    floor: SideRuns | None,
-    out: Path,
-    anyway: bool,
-    *,
-    extensions: Mapping[str, Extension] | None = None,
-    same_program: bool = False,
-) -> int:
+def _report(sides: Sequence[SideRuns], out: Path, **options: Any) -> int:
+    """Compare `sides` with these options of `profiler.analyse.compare.comparison.compare`, and write the report."""
     title = " against ".join(side.label for side in reversed(sides))
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    comparison = compare(
-        sides,
-        anyway=anyway,
-        same_program=same_program,
-        floor=floor,
-        extensions=extensions,
-        title=title,
-        created_at=created,
-    )
+    comparison = compare(sides, title=title, created_at=created, **options)
     comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
     if not comparison.comparable and not comparison.forced:
         reasons = mismatches(comparison.mismatches)
         raise ProfilerError(f"not comparable: {reasons} (--anyway compares them all the same)", Exit.NOT_COMPARABLE)
-    return _show(comparison, out)
-
-
-def _show(comparison: Comparison, out: Path) -> int:
     page = write_comparison(comparison, out)
     problem = point_latest(LATEST, out)
     print_report(build_report(comparison), page=page)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from profiler.commands._common import RUNS
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
     from profiler.record.schedule import Recorded, SideCommand
     from profiler.record.trainers import Experiment, Trainer, TrainerOption
 
-RUNS = Path("reports") / "runs"
 PAIR: Final = 5
 LADDER: Final = 4
 """Rounds by default. A ladder has many programs, some 40 for the bundled one, and shorter runs: some 7 minutes."""

@@ -17,6 +17,14 @@ while True:
     marks.count("syncs", syncs)
     marks.step(tokens=5)
 """
+QUICK_CHECK = """
+import sys
+from profiler.__main__ import main
+from profiler.check.speed import interleave
+interleave.BLOCK_S, interleave.BLOCKS = 0.002, ((float("inf"), 8),)
+sys.exit(main(["check", *sys.argv[1:]]))
+"""
+"""`check` with few short blocks, as a program of its own."""
 REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
 
 

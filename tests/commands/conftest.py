@@ -14,12 +14,13 @@ from tests.commands.check_programs import STEPPING, train
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with a trainer in it; turns are short."""
+    """An empty folder with a trainer in it; rounds have few blocks, and these are short."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(rounds, "BLOCK_S", 0.002)
+    monkeypatch.setattr(rounds, "BLOCKS", ((float("inf"), 8),))
     (tmp_path / "train.py").write_text(STEPPING)
     return tmp_path
 

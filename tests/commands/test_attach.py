@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,23 +11,25 @@ import pytest
 from profiler.__main__ import main
 from profiler.core.errors import Exit
 from profiler.record import attach
+from tests.fakes.programs import waiting_python
 
 
 @pytest.fixture
-def waiting() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def waiting() -> Iterator[subprocess.Popen[str]]:
+    with waiting_python() as process:
+        yield process
 
 
 def test_a_missing_permission_is_explained_and_leaves_a_run(
     tmp_path: Path,
-    waiting: subprocess.Popen[bytes],
+    waiting: subprocess.Popen[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(attach, "missing_permission", lambda pid: "ptrace is forbidden: do this")
     out = tmp_path / "run"
     code = main(["attach", str(waiting.pid), "--seconds", "1", "--out", str(out)])
-    waiting.communicate(b"\n")
+    waiting.communicate("\n")
     said = capsys.readouterr().out
     assert code == Exit.NOT_COMPARABLE
     assert "stacks: unavailable: ptrace is forbidden: do this" in said
@@ -47,8 +49,8 @@ def test_bad_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert "error: argument" in capsys.readouterr().err
 
 
-def test_an_ended_process(waiting: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    waiting.communicate(b"\n")
+def test_an_ended_process(waiting: subprocess.Popen[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    waiting.communicate("\n")
     assert main(["attach", str(waiting.pid), "--out", str(tmp_path / "run")]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(f"error: there is no process {waiting.pid} here")
     assert not (tmp_path / "run").exists()

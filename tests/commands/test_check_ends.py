@@ -19,7 +19,7 @@ from profiler.check.modes import finish
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
-from tests.commands.check_programs import check_report, git, make_repository, train, train_command
+from tests.commands.check_programs import QUICK_CHECK, check_report, git, make_repository, train, train_command
 
 CRASHES = """
 import os, sys, time
@@ -94,7 +94,7 @@ def test_rounds_before_a_crash_are_kept(here: Path, capsys: pytest.CaptureFixtur
 
 def started(*words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-m", "profiler", "check", *words]
+    argv = [sys.executable, "-c", QUICK_CHECK, *words]
     return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
 
 

@@ -17,7 +17,7 @@ from profiler.core.live import Watched
 from profiler.record.monitor import describe_end
 from profiler.run import store
 from profiler.run.model import RunInfo
-from tests.fakes.programs import ROOT
+from tests.fakes.programs import ROOT, waiting_python
 
 SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 """Sequences that switch a terminal to another screen, and back."""
@@ -25,17 +25,8 @@ SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 
 @pytest.fixture
 def target() -> Iterator[subprocess.Popen[str]]:
-    """A Python that does nothing until its standard input closes."""
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with waiting_python() as process:
         yield process
-        process.kill()
 
 
 def test_one_snapshot_as_json(target: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ def start(*arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | Non
         # whoever starts the tests in the background may ignore SIGINT, and so would its children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
+
+
+@contextmanager
+def waiting_python() -> Iterator[subprocess.Popen[str]]:
+    """A Python that waits for a line or the end of its standard input, as long as the block lasts."""
+    words = [sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.readline()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()  # the kernel shows its own command line from here on
+        yield process
+        process.kill()
 
 
 def read_rounds(process: subprocess.Popen[str], rounds: int) -> None:

@@ -23,6 +23,7 @@ from profiler.record.collectors.stacks import StacksCollector, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunInfo, RunSpec
+from tests.fakes.programs import waiting_python
 
 # Writes a trace of 2 ms with the process's own id as the thread's, and says how many samples were taken; asked for the
 # holder of the GIL, it has seen one 30 times.
@@ -57,16 +58,6 @@ options =""",
 )
 
 
-@contextmanager
-def waiting() -> Iterator[int]:
-    """The pid of a process that lives as long as the block."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        yield child.pid
-    finally:
-        child.communicate(b"\n")
-
-
 def collect(
     folder: Path, text: str, windows: int, *, of: int | None = None, until_it_samples: bool = False
 ) -> tuple[CollectorStatus, Run]:
@@ -81,8 +72,8 @@ def collect(
     store.create(run)
     store.write_manifest(run, RunInfo(1, "r", "", ("x",), state="complete"))
     writer = store.RunWriter(run)
-    with waiting() as child:
-        pid = of or child
+    with waiting_python() as child:
+        pid = of or child.pid
         collector.start(Context(RunSpec(("x",), run, stack_rate=10), pid, writer))
         while not collector._samplers or ((sampler := collector._samplers[pid]).windows < windows and sampler.alive):
             pass

@@ -21,7 +21,6 @@ from profiler.run.model import HOOKS, RunSpec
 _RECORDING_S: Final = 10.0
 _DUMP_S: Final = 8.0
 _REFUSED: Final = re.compile(r"permission denied|not permitted", re.IGNORECASE)
-_NO_PY_SPY: Final = Answer(NO, "py-spy is not installed", "pip install py-spy")
 
 
 @check("inside", "steps, waits, syncs", order=20, needed=True, patience_s=20)
@@ -57,37 +56,29 @@ def hooks(setup: Setup) -> Answer:
 @check("stacks", "Python stacks", order=30, needed=True, patience_s=20)
 def stacks(setup: Setup) -> Answer:
     """Dump the stack of a Python that allows it, as recorded programs do."""
-    py_spy = find_py_spy()
-    if py_spy is None:
-        return _NO_PY_SPY
-    refusal = _dump_refusal(py_spy, setup.python, allow_tracing=True)
-    if refusal:
-        return Answer(NO, refusal, permission.remedy())
-    return Answer(YES, "py-spy read the stack of a Python that was started here")
+    return _dump_stack(setup, "py-spy read the stack of a Python that was started here", allow_tracing=True)
 
 
 @check("attach", "attach", order=31, patience_s=20)
 def attach(setup: Setup) -> Answer:
     """Dump the stack of a Python that allows nothing, as any other program of the same user."""
+    scope = permission.ptrace_scope()
+    shown = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
+    success = "py-spy may read programs of the same user that we did not start"
+    return _dump_stack(setup, success, f" toward programs that we did not start{shown}", allow_tracing=False)
+
+
+def _dump_stack(setup: Setup, success: str, toward: str = "", *, allow_tracing: bool) -> Answer:
     py_spy = find_py_spy()
     if py_spy is None:
-        return _NO_PY_SPY
-    refusal = _dump_refusal(py_spy, setup.python, allow_tracing=False)
-    if refusal:
-        scope = permission.ptrace_scope()
-        shown = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
-        return Answer(NO, f"{refusal} toward programs that we did not start{shown}", permission.remedy())
-    return Answer(YES, "py-spy may read programs of the same user that we did not start")
-
-
-def _dump_refusal(py_spy: str, python: str, *, allow_tracing: bool) -> str:
-    """Why py-spy cannot read the stack of a Python; '' when it can."""
-    with waiting_python(python, allow_tracing=allow_tracing) as pid:
+        return Answer(NO, "py-spy is not installed", "pip install py-spy")
+    with waiting_python(setup.python, allow_tracing=allow_tracing) as pid:
         try:
             dump = output_of([py_spy, "dump", "--pid", str(pid)], _DUMP_S)
+            refusal = "" if "Thread" in dump else "py-spy saw no thread of a Python that runs"
         except ProgramError as error:
-            return "ptrace is forbidden here" if _REFUSED.search(str(error)) else f"py-spy: {error}"
-    return "" if "Thread" in dump else "py-spy saw no thread of a Python that runs"
+            refusal = "ptrace is forbidden here" if _REFUSED.search(str(error)) else f"py-spy: {error}"
+    return Answer(NO, refusal + toward, permission.remedy()) if refusal else Answer(YES, success)
 
 
 @check("preempt", "unbiased stacks", order=32)
