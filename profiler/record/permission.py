@@ -10,6 +10,12 @@ from typing import Final
 from profiler.core.procfs import PROC, Folder, read_status
 
 _YAMA: Final = "sys/kernel/yama/ptrace_scope"
+_BY_SCOPE: Final = {
+    1: "which lets a program sample only what it started: attach as root (sudo), allow it until the next boot with: "
+    "sudo sysctl kernel.yama.ptrace_scope=0, or start the job by: python -m profiler run --level standard -- CMD",
+    2: "with which only root may sample another program: attach as root (sudo)",
+    3: "with which nobody may, until the next boot, sample another program",
+}
 
 
 def ptrace_scope(proc: Folder = PROC) -> int:
@@ -52,19 +58,8 @@ def _explain(pid: int, proc: Folder) -> str:
             "root without the capability SYS_PTRACE, as containers have it: "
             "start the container with --cap-add=SYS_PTRACE, or attach from the host"
         )
-    match ptrace_scope(proc):
-        case 1:
-            return (
-                "kernel.yama.ptrace_scope is 1, which lets a program sample only what it started: attach as root "
-                "(sudo), allow it until the next boot with: sudo sysctl kernel.yama.ptrace_scope=0, "
-                "or start the job by: python -m profiler run --level standard -- CMD"
-            )
-        case 2:
-            return (
-                "kernel.yama.ptrace_scope is 2, with which only root may sample another program: attach as root (sudo)"
-            )
-        case 3:
-            return "kernel.yama.ptrace_scope is 3, with which nobody may, until the next boot, sample another program"
+    if (scope := ptrace_scope(proc)) in _BY_SCOPE:
+        return f"kernel.yama.ptrace_scope is {scope}, {_BY_SCOPE[scope]}"
     return (
         f"ptrace of process {pid} is forbidden: attach as root (sudo), "
         "or give the container the capability SYS_PTRACE (--cap-add=SYS_PTRACE)"

@@ -7,17 +7,16 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, filterfalse, repeat
 from pathlib import Path
 from typing import Final
 
 from profiler.core.procfs import is_alive, wait_exit
 from profiler.core.samples import SOURCE_LINE
-from profiler.record.collector import describe_error
+from profiler.record.collector import Context, describe_error
 from profiler.record.collectors._pyspy import Refusal, SamplingWindow, WindowPlan
 from profiler.record.collectors._traces import Span
-from profiler.run.store import Frame, RunWriter
+from profiler.run.store import RECORDER, Frame
 
 _SETTLE_S: Final = 0.1
 """py-spy starts (10 to 20 ms) undisturbed by our conversion, so that its clock's zero is better known."""
@@ -81,28 +80,19 @@ def affordable_rate(cpu_s: float, samples: int, highest: int, share: float) -> i
 # ---------------------------------------------------------------- one process
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerOptions:
-    """Options that the samplers of all processes share."""
-
-    program: str
-    """The path of py-spy."""
-    folder: Path
-    writer: RunWriter
-    preempt: bool
-
-
 class ProcessSampler:
     """Keeps one py-spy at work on `pid` until that ends, or `end`."""
 
-    def __init__(self, options: SamplerOptions, pid: int, rate: int) -> None:
+    def __init__(self, context: Context, program: str, pid: int, *, preempt: bool) -> None:
+        """:param program: the path of py-spy."""
         self.pid = pid
         self.records = self.dropped = self.windows = self.killed_windows = 0
         self.cost_s = 0.0
         self.refusal: Refusal | None = None
         self.error = ""
-        self._options = options
-        self._schedule = SamplingSchedule(pid, rate, preempt=options.preempt)
+        self._context = context
+        self._program = program
+        self._schedule = SamplingSchedule(pid, context.spec.stack_rate, preempt=preempt)
         self._python_threads: frozenset[int] = frozenset()
         self._lines = SourceLines(pid)
         self._window: SamplingWindow | None = None
@@ -181,8 +171,8 @@ class ProcessSampler:
 
     def _open(self, plan: WindowPlan) -> SamplingWindow:
         self.windows += 1
-        stem = self._options.folder / f"window-{self.pid}-{self.windows}"
-        self._window = window = SamplingWindow.start(self._options.program, plan, stem, self._python_threads)
+        stem = self._context.spec.out / RECORDER / f"window-{self.pid}-{self.windows}"
+        self._window = window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
         if self._ended.is_set():  # `end` came between the look at it and the start
             wait_exit(window.process.pid, _SETTLE_S)
             window.signal(signal.SIGINT)
@@ -190,7 +180,7 @@ class ProcessSampler:
 
     def _write(self, window: SamplingWindow) -> None:
         converted = window.convert()
-        writer = self._options.writer
+        writer = self._context.writer
         spans = list(filterfalse(has_torn_frame, converted.spans))
         writer.stacks(spans, table="gil_stacks" if window.plan.gil else "stacks")
         writer.samples(converted.end, converted.values + self._lines.new_rows({span.frames for span in spans}))

@@ -21,9 +21,8 @@ from typing import Any, ClassVar, Final
 from profiler.core.procfs import is_python, process_tree, read_arguments
 from profiler.record.collector import Context, describe_error
 from profiler.record.collectors._pyspy import find_py_spy, may_preempt
-from profiler.record.collectors._sampling import ProcessSampler, SamplerOptions
+from profiler.record.collectors._sampling import ProcessSampler
 from profiler.run.model import CollectorStatus
-from profiler.run.store import RECORDER
 
 MAX_PROCESSES: Final = 8
 """Sampled at a time: each costs a py-spy, and its target a share of every sample."""
@@ -55,8 +54,7 @@ class StacksCollector:
 
     def start(self, context: Context) -> None:
         self._context = context
-        folder = context.spec.out / RECORDER
-        self._options = SamplerOptions(self._program, folder, context.writer, preempt=may_preempt())
+        self._preempt = may_preempt()
         self._samplers: dict[int, ProcessSampler] = {}
         self._left_out: set[int] = set()
         self._ended = threading.Event()
@@ -129,7 +127,7 @@ class StacksCollector:
             if sum(sampler.alive for sampler in self._samplers.values()) >= MAX_PROCESSES:
                 self._left_out.add(pid)
             else:
-                self._samplers[pid] = ProcessSampler(self._options, pid, self._context.spec.stack_rate)
+                self._samplers[pid] = ProcessSampler(self._context, self._program, pid, preempt=self._preempt)
 
 
 def sampled_processes(pid: int) -> list[int]:
