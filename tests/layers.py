@@ -137,6 +137,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 # third-party package: where alone it may be imported.
 PLACES: dict[str, tuple[str, ...]] = {
+    "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
     "torch": ("profiler.agent.hooks", "reference_trainer"),
@@ -152,7 +153,7 @@ STANDARD_LIBRARY_ONLY = (
     "profiler.__main__",
 )
 """What a recorded program imports, and what `--help` does: their start-up is someone's waiting time."""
-HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "pynvml", "scipy", "numba")
+HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
 """In profiler/ imported inside the function that uses them (below TYPE_CHECKING they cost nothing)."""
 NUMPY_AT_THE_TOP = (
     "profiler.run",

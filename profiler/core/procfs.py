@@ -121,9 +121,20 @@ def read_environment(pid: int, proc: Folder = PROC) -> dict[str, str]:
     return dict(os.fsdecode(entry).split("=", 1) for entry in reversed(entries) if b"=" in entry)
 
 
-def read_status(pid: int, proc: Folder = PROC) -> dict[str, str]:
-    """The fields of /proc/PID/status, such as `Uid` and `VmHWM` (the high-water mark of the resident memory)."""
-    return _read_fields(f"{proc}/{pid}/status")
+def read_status(pid: int, field: str, proc: Folder = PROC) -> str:
+    """A field of /proc/PID/status, such as `Uid`; '' when there is none."""
+    prefix = field.encode() + b":"
+    with suppress(OSError):
+        for line in _read(f"{proc}/{pid}/status").splitlines():
+            if line.startswith(prefix):
+                return line[len(prefix) :].strip().decode(errors="replace")
+    return ""
+
+
+def peak_rss(pid: int, proc: Folder = PROC) -> int | None:
+    """High-water mark of the resident memory in bytes (VmHWM; getrusage would include the time before exec)."""
+    number = read_status(pid, "VmHWM", proc).partition(" ")[0]
+    return int(number) * 1024 if number.isdecimal() else None
 
 
 def is_python(pid: int) -> bool:
@@ -215,12 +226,6 @@ def cpu_times(proc: Folder = PROC) -> CpuTimes | None:
         return None
 
 
-def available_memory(proc: Folder = PROC) -> int | None:
-    """Bytes that programs can still get (/proc/meminfo)."""
-    number = _read_fields(f"{proc}/meminfo").get("MemAvailable", "").partition(" ")[0]
-    return int(number) * 1024 if number.isdecimal() else None
-
-
 def runnable_threads(proc: Folder = PROC) -> int | None:
     """Threads of the machine that run or wait for a core now, the caller included (/proc/loadavg)."""
     try:
@@ -261,15 +266,6 @@ def _poll_exit(pid: int, seconds: float) -> bool:
         if time.monotonic() >= until:
             return False
         time.sleep(0.01)
-
-
-def _read_fields(path: str) -> dict[str, str]:
-    """Lines of the form `name: value`."""
-    try:
-        pairs = (line.partition(":") for line in _read(path).decode(errors="replace").splitlines())
-        return {name: value.strip() for name, _, value in pairs}
-    except OSError:
-        return {}
 
 
 def _read(path: str) -> bytes:

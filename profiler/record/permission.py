@@ -50,7 +50,7 @@ def missing_permission(pid: int, proc: Folder = PROC) -> str:
 
 
 def _explain(pid: int, proc: Folder) -> str:
-    owner, user = read_status(pid, proc).get("Uid", "").split()[:1], os.geteuid()
+    owner, user = read_status(pid, "Uid", proc).split()[:1], os.geteuid()
     if user != 0 and owner and int(owner[0]) != user:
         return f"process {pid} belongs to another user ({_user_name(int(owner[0]))}): attach as that user, or as root"
     if user == 0:

@@ -50,7 +50,7 @@ def test_the_exit_code_is_documented(capsys: pytest.CaptureFixture[str]) -> None
 def test_neither_command_imports_the_libraries_that_it_examines() -> None:
     program = (
         "import sys, profiler.record.doctor as doctor, profiler.record.live; doctor.all_checks(); "
-        "print([m for m in ('torch', 'numba', 'pynvml') if m in sys.modules])"
+        "print([m for m in ('torch', 'numba', 'psutil') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

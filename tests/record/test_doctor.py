@@ -220,6 +220,8 @@ def test_host(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.host.examine(setup).state == YES
     monkeypatch.setattr(system, "thread_times", lambda pid, tids: {})
     assert system.host.examine(setup).state == PARTLY
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert system.host.examine(setup).do == "pip install psutil"
 
 
 def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

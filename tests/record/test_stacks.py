@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from profiler.core.procfs import ProcessStat, pids, read_arguments
+from profiler.core.procfs import ProcessStat
 from profiler.record.collector import Context
 from profiler.record.collectors import _pyspy, stacks
 from profiler.record.collectors._pyspy import RealtimePriority
@@ -175,7 +176,7 @@ echo "[{{" > "$2"
 """
     status, _ = collect(tmp_path, broken_then_endless, 3)
     assert "JSONDecodeError" in status.reason
-    lines = map(read_arguments, pids())
+    lines = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
     assert not [line for line in lines if any(str(tmp_path / "py-spy") in word for word in line)]
 
 

@@ -29,7 +29,12 @@ _OTHER_FOLDER: Final = "give another: run --out DIR"
 
 @check("host", "CPU and memory", order=35, needed=True, patience_s=10)
 def host(_: Setup) -> Answer:
-    """Check whether the scheduler's clocks and the kernel's lists of children can be read."""
+    """Check whether psutil, the scheduler's clocks and the kernel's lists of children can be read."""
+    from profiler.record.collectors.host import HostCollector
+
+    reason = HostCollector().available()
+    if reason:
+        return Answer(NO, reason, "pip install psutil")
     pid = os.getpid()
     process_tree(pid)
     if not thread_times(pid, [pid]):

@@ -20,7 +20,7 @@ from profiler.run.tables import LEVELS
 
 PACKAGES: Final = (
     "torch", "numpy", "scipy", "numba", "numba-cuda", "llvmlite", "sentencepiece", "triton", "nvidia-cudnn-cu12",
-    "py-spy", "nvidia-ml-py",
+    "py-spy", "psutil", "nvidia-ml-py",
 )  # fmt: skip
 """Distributions whose version may change a result."""
 VARIABLES: Final = (
