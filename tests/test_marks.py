@@ -60,10 +60,6 @@ def values(run: Run, kind: tables.ValueKind) -> list[tuple[int, str, float]]:
     return [(int(row["step"]), run.names[row["name"]], float(row["value"])) for row in rows]
 
 
-def names_of(run: Run) -> list[str]:
-    return [run.names[number] for number in run.regions["name"]]
-
-
 # ---------------------------------------------------------------- when nothing records
 
 
@@ -130,35 +126,48 @@ def test_what_a_recorded_program_imports_is_the_standard_library() -> None:
 # ---------------------------------------------------------------- what is recorded
 
 
-def test_steps_follow_one_another_without_a_gap(record: Callable[..., Any]) -> None:
+def test_a_light_run(record: Callable[..., Any]) -> None:
     loaded = record("light")
+    marks.describe(device="host", preset="tiny")
+    marks.describe(preset="small", corpus="ü")
     marks.count("before", 5)
     marks.open_step()
-    for number in range(4):
-        marks.step(tokens=10 * number, warmup=number == 0)
+    marks.count("syncs")
+    marks.count("syncs", 2)
+    marks.gauge("loss", 3.0)
+    marks.gauge("loss", 2.5)
+    with marks.region("data"):
+        marks.step(tokens=0, warmup=True)
+    marks.count("syncs", 7)
+    marks.step(tokens=10)
+    marks.step(tokens=20)
     run = loaded()
-    assert run.steps["index"].tolist() == [0, 1, 2, 3]
-    assert run.steps["tokens"].tolist() == [0, 10, 20, 30]
-    assert run.steps["warmup"].tolist() == [1, 0, 0, 0]
+    assert run.info.facts == {"device": "host", "preset": "small", "corpus": "ü"}
+    assert run.steps["index"].tolist() == [0, 1, 2]
+    assert run.steps["tokens"].tolist() == [0, 10, 20]
+    assert run.steps["warmup"].tolist() == [1, 0, 0]
     assert (run.steps["begin"][1:] == run.steps["end"][:-1]).all()
     assert (run.steps["process_cpu"] >= 0).all()
     assert set(run.steps["pid"].tolist()) == {os.getpid()}
-    assert values(run, tables.ValueKind.COUNTER) == [], "what came before the first step belongs to none"
+    counted = values(run, tables.ValueKind.COUNTER)
+    assert counted == [(0, "syncs", 3.0), (1, "syncs", 7.0)], "what came before the first step belongs to none"
+    assert values(run, tables.ValueKind.GAUGE) == [(0, "loss", 2.5)], "a gauge that nobody set again is not repeated"
+    assert len(run.regions) == 0
 
 
-def test_regions_nest(record: Callable[..., Any]) -> None:
+def test_regions_nest_and_end_when_their_bodies_raise(record: Callable[..., Any]) -> None:
     loaded = record()
     marks.open_step()
     with marks.region("outer"):
         with marks.region("inner"):
             pass
-        with marks.region("inner"):
-            pass
+        with pytest.raises(ValueError, match="x"), marks.region("failing"):
+            raise ValueError("x")
     marks.step()
     run = loaded()
-    rows = [(name, row) for name, row in zip(names_of(run), run.regions, strict=True) if name != "recording"]
-    assert [(name, row["depth"]) for name, row in rows] == [("inner", 1), ("inner", 1), ("outer", 0)], "as they ended"
-    (_, inner), (_, outer) = rows[1:]
+    rows = [(run.names[row["name"]], row) for row in run.regions if run.names[row["name"]] != "recording"]
+    assert [(name, row["depth"]) for name, row in rows] == [("inner", 1), ("failing", 1), ("outer", 0)], "as they ended"
+    (_, inner), _, (_, outer) = rows
     assert run.steps["begin"][0] <= outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"]
     assert outer["end"] <= run.steps["end"][0]
 
@@ -202,51 +211,6 @@ def test_workers_that_are_killed_lose_nothing_that_they_worked(
     run_python(folder, script(tmp_path, WORKERS, "sweep.py"), *arguments)
     counted = values(load(folder), tables.ValueKind.COUNTER)
     assert [sum(value for step, _, value in counted if step == one) for one in (0, 1)] == [4, 40]
-
-
-def test_a_region_ends_when_its_body_raises(record: Callable[..., Any]) -> None:
-    loaded = record()
-    with pytest.raises(ValueError, match="x"), marks.region("outer"), marks.region("failing"):
-        raise ValueError("x")
-    with marks.region("after"):
-        pass
-    run = loaded()
-    assert list(zip(names_of(run), run.regions["depth"].tolist(), strict=True)) == [
-        ("failing", 1), ("outer", 0), ("after", 0),
-    ]  # fmt: skip
-
-
-def test_counters_add_up_in_a_step_and_gauges_keep_the_last(record: Callable[..., Any]) -> None:
-    loaded = record("light")
-    marks.open_step()
-    marks.count("syncs")
-    marks.count("syncs", 2)
-    marks.gauge("loss", 3.0)
-    marks.gauge("loss", 2.5)
-    marks.step()
-    marks.count("syncs", 7)
-    marks.step()
-    run = loaded()
-    assert values(run, tables.ValueKind.COUNTER) == [(0, "syncs", 3.0), (1, "syncs", 7.0)]
-    assert values(run, tables.ValueKind.GAUGE) == [(0, "loss", 2.5)], "a gauge that nobody set again is not repeated"
-
-
-def test_light_records_no_region(record: Callable[..., Any]) -> None:
-    loaded = record("light")
-    marks.open_step()
-    with marks.region("data"):
-        pass
-    marks.step()
-    run = loaded()
-    assert (len(run.regions), len(run.steps)) == (0, 1)
-
-
-def test_facts_of_a_program_add_up(record: Callable[..., Any]) -> None:
-    loaded = record("light")
-    marks.describe(device="host", preset="tiny")
-    marks.describe(preset="small", corpus="ü")
-    marks.step()
-    assert loaded().info.facts == {"device": "host", "preset": "small", "corpus": "ü"}
 
 
 @pytest.mark.parametrize("count", [1, 5000], ids=["buffered", "written at once"])

@@ -57,7 +57,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """In sys.meta_path: waits for torch, and finds our own modules."""
+    """The finder in sys.meta_path that waits for torch, and finds our own modules."""
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]

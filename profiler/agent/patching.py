@@ -1,4 +1,4 @@
-"""What a hook is, and how it replaces functions of other packages so that they can be restored."""
+"""Defines hooks, and replaces functions of other packages so that they can be restored."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def unpatch(until: int = 0) -> None:
 
 _MAX_FILES: Final = 10_000
 _user_files: Final[dict[str, bool]] = {}
-"""By file name, because code objects of two files are equal if their text is."""
+"""The keys are file names, because code objects of two files are equal if their text is."""
 
 
 def is_user_code(code: CodeType) -> bool:

@@ -69,7 +69,7 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         """Facts that the program states about itself (`marks.describe`)."""
         self.hook_facts: dict[str, Any] = {}
-        """What hooks found out about it; `facts` take precedence."""
+        """Facts that hooks added; `facts` take precedence."""
         self.hook_errors: dict[str, str] = {}
         """For each hook, the reason why it could not be installed, or an empty text."""
         rank = os.environ.get("RANK", "")

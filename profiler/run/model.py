@@ -1,4 +1,4 @@
-"""The words of the project as types: what a run is, and what each stage makes of it.
+"""The types of a run: its manifest, its tables, and what a step is in it.
 
 Everything is frozen and plain. Tables are NumPy structured arrays with the fields of `profiler.run.tables`
 plus `pid` where the layout has none; they are read only. Times are integer nanoseconds of CLOCK_MONOTONIC;
@@ -27,7 +27,7 @@ HOOKS: Final = "hooks"
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What to record, and how."""
+    """The program to record, and the settings of the recording."""
 
     argv: tuple[str, ...]
     out: Path
@@ -47,14 +47,14 @@ class RunSpec:
     hooks: bool = True
     """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
     cwd: Path | None = None
-    """Where the target is started; None: here."""
+    """The working directory of the target; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """What its environment has otherwise than ours."""
+    """Variables that its environment has in addition to ours, or with other values."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """How one collector fared. One that is not `ok` has a reason, and the run goes on without it."""
+    """The state of one collector. One that is not `ok` has a reason, and the run goes on without it."""
 
     name: str
     state: CollectorState
@@ -84,7 +84,7 @@ class RunInfo:
     state: str = "running"
     """running | complete | failed | interrupted; running in a finished run means that the recorder was killed."""
     exit_code: int | None = None
-    """Of the target; negative: minus the signal that ended it."""
+    """The target's exit code; a negative one is minus the signal that ended it."""
     begin: int = 0
     """ns, CLOCK_MONOTONIC, just before the target was started."""
     end: int | None = None
@@ -96,10 +96,10 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     collectors: tuple[CollectorStatus, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the program said of itself through marks.describe: device, corpus, preset, step, ..."""
+    """Facts that the program stated with marks.describe: device, corpus, preset, step, ..."""
 
     def collector(self, name: str) -> CollectorStatus | None:
-        """How the collector `name` fared; None where the run has no such."""
+        """The status of the collector `name`; None if the run has none of that name."""
         return next((status for status in self.collectors if status.name == name), None)
 
     @property
@@ -124,7 +124,7 @@ class Site:
 
 
 class StepKind(StrEnum):
-    """What ends a step of a run."""
+    """The kind of event that ends a step."""
 
     MARKED = "marked"
     """The program marks its steps."""
@@ -139,7 +139,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepDefinition:
-    """What a step is in a run, and how that was found."""
+    """The definition of a step in a run, and what it was derived from."""
 
     kind: StepKind
     phases: tuple[tuple[str, ...], ...] = ()
@@ -149,9 +149,9 @@ class StepDefinition:
     skipped: int = 0
     """Optimizer steps that GradScaler skipped."""
     optimizer_steps: int | None = None
-    """How often an optimizer stepped, if too rarely to define the steps; None: not counted."""
+    """The number of optimizer steps, if there were too few to define the steps; None: not counted."""
     loader_asked: bool = False
-    """Whether a loader was asked for a batch, if too rarely to define the steps."""
+    """Whether batches were requested from a loader, but too few to define the steps."""
 
     @property
     def is_whole_run(self) -> bool:
@@ -195,23 +195,23 @@ class Run:
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]
-    """What `calls.site` points to."""
+    """The lines that `calls.site` points to."""
     stack_frames: tuple[tuple[Site, ...], ...]
-    """What `stacks.stack` points to: frames, outermost first."""
+    """The stacks that `stacks.stack` points to: frames, outermost first."""
     problems: tuple[Notice, ...] = ()
-    """What was damaged or missing at load: torn tables, a recorder that was killed."""
+    """Damaged or missing parts: torn tables, a recorder that was killed."""
     step: StepDefinition | None = None
-    """What a step is in this run; None where there is none."""
+    """The definition of a step in this run; None if it has no steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What torch's traces of a run hold beyond its tables, on the run's clock; for whoever draws a timeline."""
+    """The operators in torch's traces of a run, on the run's clock; they are read only for a timeline."""
 
     operators: Table
     """begin, end, pid, tid, name, annotation (1: a name that the program or torch gave to a stretch)."""
     names: tuple[str, ...]
-    """What `operators.name` points to."""
+    """The texts that `operators.name` points to."""
     pids: frozenset[int]
     """Processes whose activities, and calls with a correlation, are the trace's too."""
     files: tuple[str, ...]

@@ -60,7 +60,7 @@ def unpacked(archive: Path) -> Iterator[Path]:
 
 @dataclass
 class Source:
-    """What one process wrote; numbers in its tables refer to its own texts."""
+    """The records of one process; numbers in its tables refer to its own texts."""
 
     name: str
     pid: int = 0

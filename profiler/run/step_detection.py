@@ -96,7 +96,7 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
 
 
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:
-    """How often the busiest optimizer of a process stepped."""
+    """The number of steps of the busiest optimizer of a process."""
     rows = boundaries[(boundaries["pid"] == pid) & (boundaries["kind"] == BoundaryKind.OPTIMIZER)]
     return int(np.unique(rows["name"], return_counts=True)[1].max(initial=0))
 
@@ -124,7 +124,7 @@ def choose_boundary(keys: Sequence[str]) -> str | None:
 
 
 def define_step(key: str) -> StepDefinition:
-    """What a step is if boundaries of `key` end it."""
+    """The definition of a step that boundaries of `key` end."""
     if key == MARK:
         return StepDefinition(StepKind.MARKED)
     kind, _, name = key.partition(" ")

@@ -15,7 +15,7 @@ from profiler.run.tables import NOT_READ, OTHER_PROCESS, PAUSED, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 MAX_WARMUP: Final = 5
-"""Of detected steps the first tenth, at most this many, is warm-up: compilers, caches and allocators settle in it."""
+"""The first tenth of detected steps, at most this many, is warm-up: compilers, caches and allocators settle in it."""
 
 
 def add_steps(run: Run) -> Run:

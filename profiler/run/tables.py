@@ -22,7 +22,7 @@ HISTORY: Final = {
 
 
 class CallKind(IntEnum):
-    """What the host asked of a device."""
+    """The kind of a call with which the host controls a device."""
 
     LAUNCH = 0
     H2D = 1
@@ -53,7 +53,7 @@ RECOMPILED: Final = "recompilations"
 
 
 class ActivityKind(IntEnum):
-    """What occupied a device's queue."""
+    """The kind of work that occupied a device's queue."""
 
     KERNEL = 0
     H2D = 1
@@ -84,7 +84,7 @@ def boundary_priority(key: str) -> int:
 
 
 class ValueKind(IntEnum):
-    """How the values of one name add up."""
+    """The way in which the values of one name add up."""
 
     COUNTER = 0
     """Amount in that step: summed over steps."""

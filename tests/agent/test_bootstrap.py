@@ -1,4 +1,4 @@
-"""How the hooks come into a program, and that it does not notice: a fake torch of one line brings them in at once."""
+"""The hooks come into a program without its noticing; a fake torch of one line brings them in at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bare(*argv: str, environment: dict[str, str] | None = None) -> tuple[int, st
 
 
 def recorded(folder: Path, *argv: str, level: str = "light") -> tuple[int, str, str]:
-    """As the recorder starts it, with both streams caught apart."""
+    """Run a program as the recorder starts it, with both streams captured separately."""
     (folder / "run").mkdir(exist_ok=True)
     return bare(*argv, environment=target_environment(spec(folder, *argv, level=level)))
 
@@ -66,7 +66,7 @@ def hooks_status(folder: Path) -> CollectorStatus:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a program lies beside modules named like ours and a torch that is none."""
+    """A folder for a program beside modules that are named like ours, and a fake torch."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     home = tmp_path / "home"
     home.mkdir()
@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_what_is_written_twice_is_the_same() -> None:
+def test_constants_that_are_defined_twice_are_equal() -> None:
     """bootstrap.py loads no other module of ours."""
     for name in ("ENV_RUN", "ENV_RECORDER", "HOOKED"):
         assert getattr(bootstrap, name) == getattr(tables, name)
@@ -115,7 +115,7 @@ def test_an_import_error_of_a_watched_library_has_the_traceback_that_it_has(fold
     assert recorded(tmp_path, *argv) == bare(*argv)
 
 
-def test_to_ask_whether_torch_is_there_is_not_to_import_it(tmp_path: Path, folder: Path) -> None:
+def test_finding_the_spec_of_torch_is_not_importing_it(tmp_path: Path, folder: Path) -> None:
     code = """
 import sys
 from importlib.util import find_spec
@@ -145,7 +145,7 @@ def test_without_torch_there_is_no_folder(tmp_path: Path) -> None:
         (("true",), {}),
     ],
 )
-def test_where_they_cannot_come_in_the_run_says_so(
+def test_the_run_reports_why_hooks_were_not_loaded(
     tmp_path: Path, argv: tuple[str, ...], values: dict[str, str]
 ) -> None:
     assert record(spec(tmp_path, *argv)).exit_code == 0
@@ -153,7 +153,7 @@ def test_where_they_cannot_come_in_the_run_says_so(
     assert (status.state, status.code, status.values) == ("unavailable", "hooks-not-loaded", values)
 
 
-def test_they_stay_out_where_they_are_not_asked_for(folder: Path, tmp_path: Path) -> None:
+def test_a_spec_without_hooks_gets_none(folder: Path, tmp_path: Path) -> None:
     record(spec(tmp_path, PYTHON, str(script(folder, "import torch")), hooks=False))
     assert not (tmp_path / "run" / tables.HOOKED).exists()
     assert hooks_status(tmp_path).state == "off"

@@ -24,7 +24,7 @@ torch: Any = pytest.importorskip("torch")
 
 
 class Sub(torch.Tensor):  # type: ignore[misc]
-    """Of torch's kind, without ways of its own."""
+    """A subclass of Tensor that changes nothing."""
 
 
 class Index:
@@ -105,7 +105,7 @@ EXPRESSIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def outcome(ask: Callable[[Any, Any], Any]) -> tuple[str, list[str]]:
-    """What came of it, in words, and which warnings."""
+    """The result or error as text, and the warnings."""
     for known in vars(torch.overrides).values():  # what torch remembers of its functions
         if hasattr(known, "cache_clear"):
             known.cache_clear()

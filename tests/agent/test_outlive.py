@@ -30,7 +30,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[recorder.R
 
 
 def wrote(made: recorder.Recorder) -> bool:
-    """Whether a record reaches the disk at a moment at which it looks."""
+    """Whether a record reaches the disk when the recorder checks the run."""
     file = made.directory / "regions.bin"
     before = file.stat().st_size if file.exists() else 0
     made.regions.write(1, 2, 3, made.names["late"], 0)
@@ -51,7 +51,7 @@ def test_nothing_is_written_into_a_run_that_has_ended(made: recorder.Recorder, m
     assert not wrote(made)
 
 
-def test_whom_the_program_has_let_in_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_is_allowed_once_per_process_and_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a process: again in a fork, and for another recorder."""
     asked: list[object] = []
     real = builtins.open

@@ -84,7 +84,7 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
     assert all(written[f"of {number}"] == 2 for number in range(rounds))
 
 
-def test_threads_may_say_what_they_know_at_once(recorder: Recorder) -> None:
+def test_threads_may_add_facts_at_once(recorder: Recorder) -> None:
     recorder.folder.make()
 
     def knows() -> None:
@@ -110,7 +110,7 @@ def test_a_fact_that_cannot_be_written_does_not_end_the_recording(
     assert "ValueError" in capsys.readouterr().err
 
 
-def test_what_goes_wrong_at_a_boundary_is_told_and_the_program_goes_on(
+def test_an_error_at_a_boundary_is_reported_and_the_program_goes_on(
     recorder: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails() -> None:

@@ -198,7 +198,7 @@ def test_an_archive_loads_as_its_directory_does(tmp_path: Path, top: str, monkey
     assert packed.steps.tolist() == folder.steps.tolist() == [(0, 0, 20, 3, 1, 1, 0, 7, 0, 7, 0)]
 
 
-def test_what_is_wrong_inside_is_told_of_the_archive(tmp_path: Path) -> None:
+def test_errors_inside_an_archive_name_the_archive(tmp_path: Path) -> None:
     run = one_step_run(tmp_path)
     (run / "run.json").write_text("{")
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "run")

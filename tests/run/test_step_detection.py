@@ -1,4 +1,4 @@
-"""Which boundary ends a step: online, and the same at load, in `monitor` and in the speed test."""
+"""The same boundary ends a step online, at load, in `monitor` and in the speed test."""
 
 from __future__ import annotations
 

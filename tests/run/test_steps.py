@@ -1,4 +1,4 @@
-"""Which moments end a step, on made-up runs."""
+"""Boundaries that end a step, on constructed runs."""
 
 from __future__ import annotations
 
@@ -117,22 +117,22 @@ def test_what_a_step_is(events: list[tuple[str, float]], steps: int, definition:
     assert (len(run.steps), run.step) == (steps, definition)
 
 
-@pytest.mark.parametrize("cut", range(3))
-@pytest.mark.parametrize("critics", [1, 2, 5])
-def test_of_a_gan_the_generator_ends_the_step(critics: int, cut: int) -> None:
-    a_round = [*[("D", 1 + at) for at in range(critics)], ("G", 8.0)]
+@pytest.mark.parametrize("cut", range(4))
+@pytest.mark.parametrize(
+    ("a_round", "text"),
+    [
+        *[([*[("D", 1 + at) for at in range(critics)], ("G", 8)], "steps of G; within them D stepped too")
+          for critics in (1, 2, 5)],
+        ([("A", 1), ("B", 2), ("C", 8)], "steps of C; within them A, B stepped too"),
+    ],
+)  # fmt: skip
+def test_the_last_optimizer_of_a_round_ends_the_step(a_round: list[tuple[str, float]], text: str, cut: int) -> None:
     events = [(name, 10 * i + at) for i in range(20) for name, at in a_round]
     run = add_steps(seen(*events[: len(events) - cut]))
-    assert ends(run) == [10 * i + 8 for i in range(1, 20 if not cut else 19)]
-    assert step_text(run.step) == "steps of G; within them D stepped too"
-
-
-@pytest.mark.parametrize("cut", range(4))
-def test_of_equally_frequent_optimizers_the_last_of_the_round_ends_the_step(cut: int) -> None:
-    events = alternating("A", "B", "C")
-    run = add_steps(seen(*events[: len(events) - cut]))
-    assert ends(run)[:3] == [13, 23, 33]
-    assert all(end % 10 == 3 for end in ends(run)[:-1])
+    last = 20 - -(-cut // len(a_round))
+    assert ends(run)[: last - 1] == [10 * i + 8 for i in range(1, last)]
+    assert len(run.steps) - last in (-1, 0), "the last round may be cut off"
+    assert step_text(run.step) == text
 
 
 def test_an_optimizer_that_steps_in_another_thread_is_a_part_of_the_round() -> None:
@@ -196,17 +196,30 @@ def test_threads_that_train_one_after_another_are_one_stream() -> None:
     assert len(add_steps(run).steps) == 99
 
 
-def test_what_the_scaler_skipped_is_a_step_and_is_told() -> None:
-    run = add_steps(seen(*[("SGD", i) for i in range(5)], flags=(0, 0, 1, 0, 0)))
-    assert len(run.steps) == 4
-    assert step_text(run.step) == "steps of SGD, of which GradScaler skipped 1"
-
-
-def test_without_an_optimizer_a_step_is_a_batch() -> None:
-    events = [("DataLoader", ms) for ms in (0, 5, 10, 15, 30, 35, 40)]
-    run = add_steps(seen(*events, kind=LOADER, flags=(0, 0, 0, 1, 0, 0, 1)))
-    assert ends(run) == [5, 10, 30, 35, 40]  # the pause between two epochs belongs to the batch before it
-    assert step_text(run.step) == "batches of DataLoader: no optimizer stepped"
+@pytest.mark.parametrize(
+    ("kind", "events", "flags", "expected", "unmeasured", "text"),
+    [
+        # what GradScaler skipped is a step
+        (OPTIMIZER, [("SGD", i) for i in range(5)], (0, 0, 1, 0, 0), [1, 2, 3, 4], [],
+         "steps of SGD, of which GradScaler skipped 1"),
+        # without an optimizer a step is a batch; the pause between two epochs belongs to the batch before it
+        (LOADER, [("DataLoader", ms) for ms in (0, 5, 10, 15, 30, 35, 40)], (0, 0, 0, 1, 0, 0, 1),
+         [5, 10, 30, 35, 40], [], "batches of DataLoader: no optimizer stepped"),
+        # of loaders that are asked together a round is a step
+        (LOADER, alternating("one", "other"), (), [10 * i + 2 for i in range(1, 20)], [12, 22],
+         "batches of other: no optimizer stepped"),
+        # what lies between two loaders is no batch
+        (LOADER, [*[("val", ms) for ms in (0, 5, 10)], *[("test", ms) for ms in (900, 905, 910)]], (0, 0, 1, 0, 0, 1),
+         [5, 10, 900, 905, 910], [900], "batches of val then test: no optimizer stepped"),
+    ],
+)  # fmt: skip
+def test_skipped_steps_and_batches(
+    kind: BoundaryKind, events: Any, flags: Any, expected: list[float], unmeasured: list[int], text: str
+) -> None:
+    run = add_steps(seen(*events, kind=kind, flags=flags))
+    assert ends(run) == expected
+    assert (run.steps["end"][run.steps["warmup"] == 1] / MS).tolist() == unmeasured
+    assert step_text(run.step) == text
 
 
 def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
@@ -219,19 +232,6 @@ def test_of_loaders_that_take_turns_each_batch_is_a_step() -> None:
     assert len(run.steps) == 1200
     assert np.median(run.steps["end"] - run.steps["begin"]) == 10 * MS
     assert step_text(run.step) == "batches of train and val alternating: no optimizer stepped"
-
-
-def test_of_loaders_asked_together_a_round_is_a_step() -> None:
-    run = add_steps(seen(*alternating("one", "other"), kind=LOADER))
-    assert ends(run) == [10 * i + 2 for i in range(1, 20)]
-
-
-def test_what_lies_between_two_loaders_is_no_batch() -> None:
-    events = [("val", ms) for ms in (0, 5, 10)] + [("test", ms) for ms in (900, 905, 910)]
-    run = add_steps(seen(*events, kind=LOADER, flags=(0, 0, 1, 0, 0, 1)))
-    assert [(end, warm) for end, warm in zip(ends(run), run.steps["warmup"].tolist(), strict=True)] == [
-        (5, 0), (10, 0), (900, 1), (905, 0), (910, 0)
-    ]  # fmt: skip
 
 
 def beside(batches: int, *optimizer: tuple[str, float]) -> Run:
@@ -259,7 +259,7 @@ def test_a_few_optimizer_steps_of_many_batches_each_are_the_steps() -> None:
 
 
 @pytest.mark.parametrize("names", [("SGD",), tuple(f"SGD #{layer}" for layer in range(9))])
-def test_one_optimizer_step_without_a_loader_is_told(names: tuple[str, ...]) -> None:
+def test_one_optimizer_step_without_a_loader_is_counted(names: tuple[str, ...]) -> None:
     run = seen(*[(name, at) for at, name in enumerate(names)])
     builder = RunBuilder()
     builder.stack(["train.py:1"], 0, 30 * MS, pid=PID, tid=PID)

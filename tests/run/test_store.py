@@ -205,7 +205,7 @@ def test_a_link_to_what_is_gone_is_replaced_also_by_another_folder(tmp_path: Pat
     assert link.resolve() == tmp_path / "elsewhere"
 
 
-def test_a_real_directory_stays_and_that_is_said(tmp_path: Path) -> None:
+def test_a_real_directory_stays_and_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "mine").touch()
     problem = store.point_latest(tmp_path / "latest", tmp_path / "new")

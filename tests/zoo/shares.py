@@ -39,13 +39,13 @@ _CALLED: Final = (  # the innermost of these counts
 _LOOP: Final = re.compile(r"/zoo/scripts/")
 _LAUNCHERS: Final = {"torch.distributed.run", "accelerate.commands.launch"}
 _IMPORTS: Final = re.compile(r"_load_unlocked \(<frozen importlib")
-"""Of a module that is not there yet: an import within a function asks for its names at every call."""
+"""This frame is there while a module is loaded; an import within a function looks names up at every call."""
 Z: Final = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the samples of the main thread of one process say."""
+    """Samples of the main thread of one process."""
 
     parts: Counter[str]
     """Samples in the loop, by PARTS."""

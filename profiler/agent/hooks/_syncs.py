@@ -27,7 +27,7 @@ _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors, used whi
 
 
 class _Open(threading.local):
-    """What this thread executes: nested wrappers (print calls item) are one operation of the user."""
+    """The operation that this thread executes: nested wrappers (print calls item) are one operation of the user."""
 
     inside = False
     on_cpu_already = 0  # id of the last result of .cpu(): its .numpy() waits for nothing, also on a GPU

@@ -28,7 +28,7 @@ _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "datasets.iterable_dataset": {"dataset": ("IterableDataset.__iter__",)},
 }
-"""By module: for each region the functions that it is recorded around. A version of a library may lack some."""
+"""For each module the regions, and the functions that they are recorded around; versions of a library may lack some."""
 _OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
 """Regions that are recorded for the outermost call only, and the group of regions in which that holds: one way of
 reading a dataset uses another, and a batch is pinned part by part."""

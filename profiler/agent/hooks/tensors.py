@@ -120,7 +120,7 @@ def repeats(arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _leaf(torch: ModuleType, name: str) -> Make:
-    """As `waiting`, but faster, for methods that a program calls thousands of times a second.
+    """Do the same as `waiting`, but faster, for methods that a program calls thousands of times a second.
 
     Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
     """

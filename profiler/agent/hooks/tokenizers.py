@@ -19,10 +19,10 @@ from profiler.agent.recorder import Region
 from profiler.run.tables import TOKENIZED
 
 TextCount = Callable[[tuple[Any, ...], dict[str, Any]], int]
-"""How many texts a call encodes, from its arguments without self."""
+"""Counts the texts that a call encodes, from its arguments without self."""
 
 _SENTENCEPIECE_METHODS: Final = re.compile(r"(nbest_?|sample_?|parallel_?)?encode|tokenize", re.IGNORECASE)
-"""In both styles, EncodeAsIds and encode_as_ids; versions differ in which there are."""
+"""Both styles, EncodeAsIds and encode_as_ids, match; versions of the library differ in which they have."""
 
 
 class _Thread(threading.local):
@@ -84,7 +84,7 @@ _METHODS: Final[dict[str, tuple[str, dict[str, TextCount]]]] = {
         },
     ),
 }
-"""By module: the class, and its methods with how many texts a call encodes. A version of a library may lack some."""
+"""For each module a class, and its methods with what counts their texts. A version of a library may lack some."""
 
 
 def _install(module: ModuleType) -> None:

@@ -105,7 +105,7 @@ class TraceWindow:
                 self._end(recorder)
 
     def _needed(self, at: _Boundary) -> float:
-        """How many boundaries of this name precede the window; batches count where no optimizer steps."""
+        """The number of boundaries of this name before the window; batches count if no optimizer steps."""
         if at is None or at[0] == BoundaryKind.OPTIMIZER:
             return SKIP
         steps = any(seen and seen[0] == BoundaryKind.OPTIMIZER for seen in self._counts)

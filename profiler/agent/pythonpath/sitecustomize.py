@@ -1,4 +1,4 @@
-"""How the hooks come into every Python of a recorded program: its PYTHONPATH begins with this folder.
+"""Brings the hooks into every Python of a recorded program, whose PYTHONPATH begins with this folder.
 
 Python imports it at its start. It takes its folder off `sys.path` again (children inherit the environment, and so have
 it too) and hands over to the `sitecustomize` that would have been imported without us, if there is one.

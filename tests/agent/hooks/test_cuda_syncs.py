@@ -49,7 +49,7 @@ class Torch(SimpleNamespace):
 
 
 def emit() -> None:
-    """As torch does from C: at the line of the Python code that called it."""
+    """Warn at the line of the Python code that called, as torch does from C."""
     warnings.warn(WARNING, UserWarning, stacklevel=2)
 
 
@@ -83,7 +83,7 @@ def test_is_off_until_the_program_uses_cuda(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("action", ["always", "error"])
-def test_what_torch_says_of_the_mode_is_not_the_programs_to_hear(torch: Any, action: Any) -> None:
+def test_the_program_does_not_get_torchs_warning_about_the_mode(torch: Any, action: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action)
         torch.initialise()

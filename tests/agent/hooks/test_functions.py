@@ -77,7 +77,7 @@ def test_functions_take_their_arguments_by_name(recorder: Recorder) -> None:
     assert recorder.counters == {"would_sync": 3}
 
 
-def test_a_subclass_among_later_arguments_is_asked(recorder: Recorder) -> None:
+def test_a_subclass_among_later_arguments_is_dispatched_to(recorder: Recorder) -> None:
     asked = []
 
     class Mine(torch.Tensor):  # type: ignore[misc, name-defined]

@@ -40,7 +40,7 @@ class Streamed(torch.utils.data.IterableDataset):  # type: ignore[misc, name-def
             yield from DataLoader(range(start, start + 2), batch_size=2)
 
 
-def test_each_question_is_a_boundary_and_the_last_one_says_so(watch: Callable[[], Run]) -> None:
+def test_each_request_is_a_boundary_and_the_last_one_has_a_flag(watch: Callable[[], Run]) -> None:
     assert [batch.tolist() for batch in DataLoader(range(5), batch_size=2)] == [[0, 1], [2, 3], [4]]
     run = watch()
     assert run.boundaries["flag"].tolist() == [0, 0, 0, 1]
@@ -70,7 +70,7 @@ def test_what_is_counted_in_a_question_belongs_to_the_step_that_it_begins(watch:
     assert reads == [(0, 3.0), (1, 3.0), (2, 1.0)]
 
 
-def test_loaders_made_side_by_side_by_one_line_are_told_apart(watch: Callable[[], Run]) -> None:
+def test_loaders_made_side_by_side_by_one_line_have_different_names(watch: Callable[[], Run]) -> None:
     both = [made(rows) for rows in (list(range(4)), list(range(10, 14)))]
     for one in (*both, both[0]):
         list(one)
@@ -78,7 +78,7 @@ def test_loaders_made_side_by_side_by_one_line_are_told_apart(watch: Callable[[]
     assert second == f"{first} #2"
 
 
-def test_a_loader_that_is_never_asked_takes_no_number(watch: Callable[[], Run]) -> None:
+def test_a_loader_without_requests_takes_no_number(watch: Callable[[], Run]) -> None:
     _pattern, own = [made(rows) for rows in ([1, 2], [3, 4])]
     list(own)
     assert not any("#" in name for name in names(watch()))

@@ -1,4 +1,4 @@
-"""Where batches are made: in one process, and in forked workers whose records must survive their end."""
+"""Batches are made in one process, or in forked workers whose records must survive their end."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ STATE.recorder.flush()
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run]:
-    """What a program with workers printed, and its run."""
+    """The output of a program with workers, and its run."""
     folder = tmp_path_factory.mktemp("workers")
     store.create(folder / "run")
     store.write_manifest(folder / "run", info(level="standard", state="complete"))
@@ -108,7 +108,7 @@ def test_batches_are_what_they_were(recorded: tuple[str, Run]) -> None:
     assert recorded[0].splitlines() == [str(squares), "[6, 9] [6, 9]"]
 
 
-def test_every_worker_says_what_it_did(run: Run, trainer: int) -> None:
+def test_every_worker_records_its_regions(run: Run, trainer: int) -> None:
     workers = set(run.regions["pid"].tolist()) - {trainer}
     assert len(workers) == 4
     for name in ("worker start", "waiting for an index", "dataset", "collate", "waiting for a place"):
@@ -126,7 +126,7 @@ def test_workers_ask_for_no_steps(run: Run, trainer: int) -> None:
     assert sorted(asked.values()) == [5, 6]
 
 
-def test_sending_a_batch_is_seen_on_the_queues_own_thread(run: Run) -> None:
+def test_sending_a_batch_is_recorded_on_the_queues_own_thread(run: Run) -> None:
     sent, main = named(run, "send"), named(run, "collate")
     assert len(sent)
     assert not set(sent["tid"].tolist()) & set(main["tid"].tolist())
@@ -189,12 +189,12 @@ class Nested(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 
 
 def origins(run: Run, region: str) -> list[str]:
-    """Of each region of that name the function that was said last before."""
+    """For each region of that name, the function that was recorded last before it."""
     said = run.calls[[run.names[name] == region for name in run.calls["name"]]]
     return [run.sites[said["site"][said["begin"] <= row["begin"]][-1]].function for row in named(run, region)]
 
 
-def test_a_loader_within_a_data_set_says_its_own(tmp_path: Path) -> None:
+def test_a_loader_within_a_dataset_has_its_own_origins(tmp_path: Path) -> None:
     with watched(tmp_path, *HOOKS) as loaded:
         batches = list(DataLoader(Nested(), batch_size=1, collate_fn=joined))
         run = loaded()
@@ -203,7 +203,7 @@ def test_a_loader_within_a_data_set_says_its_own(tmp_path: Path) -> None:
     assert origins(run, "dataset") == ["Doubles.__getitem__", "Nested.__getitem__"] * 2, "the inner one ends first"
 
 
-def test_each_recorder_is_told_the_origins(tmp_path: Path) -> None:
+def test_each_recorder_gets_the_origins(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         with watched(tmp_path / name, *HOOKS) as loaded:

@@ -63,7 +63,7 @@ def test_counts_each_operation_once(recorder: Recorder, name: str) -> None:
         }
 
 
-def test_what_needs_no_values_is_not_counted(recorder: Recorder) -> None:
+def test_operations_that_need_no_values_are_not_counted(recorder: Recorder) -> None:
     x = torch.arange(6.0).reshape(2, 3)
     x[x > 1], x[0], x[0, 1], x[:, 1:], x[None], x[...], x[torch.tensor([1, 0])]
     x[0] = 1.0
@@ -110,7 +110,7 @@ def test_errors_are_the_programs_own(recorder: Recorder) -> None:
     assert recorder.counters == {"would_sync": 1}
 
 
-def test_a_subclass_is_asked_with_the_function_that_the_program_knows(recorder: Recorder) -> None:
+def test_a_subclass_gets_the_function_that_the_program_knows(recorder: Recorder) -> None:
     asked = []
 
     class Mine(torch.Tensor):  # type: ignore[misc]
@@ -171,7 +171,7 @@ def test_without_a_recorder_nothing_changes(recorder: Recorder) -> None:
     assert recorder.counters == {}
 
 
-def test_all_is_taken_back(tmp_path: Path) -> None:
+def test_all_functions_are_restored(tmp_path: Path) -> None:
     before = {name: getattr(torch.Tensor, name) for name in (*tensors.WAITS, *tensors.COPIES)}
     with hooks.installed(Recorder(tmp_path, "light"), tensors.PLUGIN, functions.PLUGIN, module=torch):
         assert torch.Tensor.item is not before["item"]
@@ -255,7 +255,7 @@ def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
 
 
 def test_calls_without_a_python_caller_go_on(recorder: Recorder) -> None:
-    """As in atexit, or in a thread that begins with one: no frame of Python's is around the wrapper."""
+    """In atexit, or at the begin of a thread, no Python frame is around the wrapper."""
     for call, tensor in (
         (torch.Tensor.item, torch.ones(())),
         (torch.Tensor.nonzero, torch.ones(2)),

@@ -69,7 +69,7 @@ def test_without_a_trace_there_is_nothing(tmp_path: Path) -> None:
     assert read_traced(tmp_path / "trace.json.gz") is None, "a trace of its own has them in its regions"
 
 
-def test_a_damaged_one_is_said_and_left_out(tmp_path: Path) -> None:
+def test_a_damaged_trace_is_reported_and_left_out(tmp_path: Path) -> None:
     for fact, data, said in ((None, None, "the pairs that tie its clock"), (FACT, b"\x1f\x8b", "cut off, or damaged")):
         folder = tmp_path / said[:4]
         folder.mkdir()
