@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from profiler.report.text import step_text
-from tests.zoo.zoo import ZOO, Animal, record_beside_bare_run, shapes
+from tests.zoo.zoo import EXACT, ZOO, Animal, record_beside_bare_run, shapes
 
 
 @pytest.mark.parametrize(
     "animal",
-    [pytest.param(animal, id=animal.name, marks=() if animal.quick else pytest.mark.slow) for animal in ZOO],
+    [pytest.param(animal, id=animal.name, marks=() if animal.quick else pytest.mark.slow) for animal in (*ZOO, *EXACT)],
 )
 def test_a_recorded_script_does_what_it_did_and_its_steps_are_found(animal: Animal, tmp_path: Path) -> None:
     result = record_beside_bare_run(animal, animal.few, tmp_path)
@@ -31,8 +31,12 @@ def test_a_recorded_script_does_what_it_did_and_its_steps_are_found(animal: Anim
     assert animal.source in step_text(run.step)
 
     assert run.problems == ()
-    states = [(status.name, status.state) for status in run.info.collectors]
-    assert {("hooks", "ok"), ("stacks", "ok")} <= set(states), run.info.collectors
-    assert "failed" not in dict(map(reversed, states)), run.info.collectors
+    is_light = animal.level == "light"
+    states = {status.name: status.state for status in run.info.collectors}
+    assert (states["hooks"], states.get("stacks", "off")) == ("ok", "off" if is_light else "ok"), run.info.collectors
+    assert "failed" not in states.values(), run.info.collectors
+    assert run.info.facts["device"] == "cpu"
+    assert run.info.facts["torch"]
     regions = {run.names[number] for number in run.regions["name"].tolist()}
     assert regions.issuperset(animal.regions), regions
+    assert not (is_light and regions)

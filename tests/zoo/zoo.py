@@ -46,6 +46,7 @@ class Animal:
     sources: int = 1
     """Processes that take steps."""
     quick: bool = False
+    level: str = "standard"
     regions: tuple[str, ...] = ()
     """Names of regions that the run must have."""
     after: str = ""
@@ -71,7 +72,7 @@ ZOO: Final = (
            regions=("data", "dataset", "worker start"), many=2500),
     Animal("compiled", ("compiled.py", "{steps}"), "AdamW (compiled.py:24)", many=3000),
     Animal("log_after", ("log_after.py", "{steps}"), "AdamW (log_after.py:15)", after="log_metrics", many=5000),
-    Animal("evaluation", ("evaluation.py", "{steps}"), "SGD (evaluation.py:18)", few=60, quick=True,
+    Animal("evaluation", ("evaluation.py", "{steps}"), "SGD (evaluation.py:18)", few=60,
            regions=("data", "checkpoint"), after="evaluate", many=12000),
     Animal("inference", ("inference.py", "{steps}"), "batches of DataLoader (inference.py:13)", short=0, many=12000),
     Animal("scaler", ("scaler.py", "{steps}"), "SGD (scaler.py:11), of which GradScaler skipped", many=15000),
@@ -88,6 +89,13 @@ ZOO: Final = (
     Animal("interrupted", ("interrupted.py", "{steps}"), "AdamW (interrupted.py:14)", many=14000),
     Animal("package", ("-m", "package", "{steps}"), "SGD (__main__.py:16)", exit_code=7, quick=True, many=60000),
 )  # fmt: skip
+_EXACT: Final = ("exact.py", "--steps", "{steps}", "--seed-file", "seed.txt")
+EXACT: Final = (
+    Animal("exact", _EXACT, "AdamW (exact.py:18)", exit_code=3, quick=True,
+           regions=("data", "backward", "optimizer")),
+    Animal("exact at level light", _EXACT, "AdamW (exact.py:18)", exit_code=3, level="light"),
+)  # fmt: skip
+"""They print every digit of their losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ class RecordedAnimal:
     bare_exit: int
 
 
-def record_beside_bare_run(animal: Animal, steps: int, folder: Path, level: str = "standard") -> RecordedAnimal:
+def record_beside_bare_run(animal: Animal, steps: int, folder: Path) -> RecordedAnimal:
     """Record the script while a second process runs it without the profiler."""
     argv = animal.command(steps)
     with pytest.MonkeyPatch.context() as patch, chdir(SCRIPTS):
@@ -110,7 +118,7 @@ def record_beside_bare_run(animal: Animal, steps: int, folder: Path, level: str 
             patch.setenv(name, value)
         with open(folder / "bare.log", "wb") as output, open(folder / "bare.err", "wb") as errors:
             bare = subprocess.Popen(argv, stdout=output, stderr=errors)
-        info = record(RunSpec(argv=argv, out=folder / "run", level=level, quiet=True))
+        info = record(RunSpec(argv=argv, out=folder / "run", level=animal.level, quiet=True))
         bare_exit = bare.wait(timeout=250)
     output_text = (folder / "run" / "output.log").read_text()
     assert info.exit_code == animal.exit_code, output_text
