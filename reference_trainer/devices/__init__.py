@@ -11,7 +11,7 @@ NAMES = ("auto", "host", "cuda")
 def kind_of(name: str) -> tuple[str, str]:
     """The kind of device that the name stands for on this machine, host or cuda, and a note for the report.
 
-    `auto` takes CUDA where there is one.
+    `auto` selects CUDA if it is available.
 
     :raises TrainerError: there is no such name, or no such device.
     """
@@ -31,7 +31,10 @@ def kind_of(name: str) -> tuple[str, str]:
 
 
 def open_device(name: str, *, blocking_wait: bool = False, empty_kernels: bool = False) -> Device:
-    """Open the device of that name. A missing one is a TrainerError."""
+    """Open the device of that name.
+
+    :raises TrainerError: there is none.
+    """
     kind, note = kind_of(name)
     if kind == "cuda":
         from reference_trainer.devices.cuda import CudaDevice

@@ -22,6 +22,7 @@ from reference_trainer.devices.cuda_probe import unavailable
 from reference_trainer.devices.cuda_records import CudaRecorder
 from reference_trainer.devices.pinned import Pinned, is_pinned, pinned_view
 from reference_trainer.devices.protocol import Counts
+from reference_trainer.devices.records import COUNTED
 from reference_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaDevice", "unavailable"]
 
 _UNRECORDED = (0, -1)
+_COPIES = {"h2d": (records.H2D_CALL, "memcpy H2D"), "d2h": (records.D2H_CALL, "memcpy D2H")}
 _now = marks.now
 
 
@@ -41,16 +43,16 @@ class _HostStream:
     cuda_stream = 0
 
     def synchronize(self) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no work is in flight."""
 
     def record_event(self, event: Any = None) -> _HostStream:
         return self
 
     def record(self, stream: Any) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no work is in flight."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no work is in flight."""
 
     def query(self) -> bool:
         return True
@@ -94,8 +96,8 @@ class CudaDevice:
         self._staging = cuda_memory.staging(self._device, self._stream)
         self._scratch: defaultdict[np.dtype, list[CudaBuffer]] = defaultdict(list)
         self._pools: defaultdict[tuple[tuple[int, ...], np.dtype], list[Storage]] = defaultdict(list)
-        self._syncs = self._h2d = self._d2h = self._h2d_bytes = self._d2h_bytes = 0
-        self._launches = self._allocations = self._crossings = self._reserved = 0
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self._reserved = 0
         self._capturing: CudaGraph | None = None
         self._launching = ("", _UNRECORDED)  # kernel and site of the launch in progress
         active = self._active = marks.recorder()
@@ -105,7 +107,7 @@ class CudaDevice:
         self._records = recorder if recorder and recorder.detailed else None
 
     def _began(self) -> tuple[int, int]:
-        """Now, and the site of the caller's caller; nothing when calls are not recorded."""
+        """The time and the site of the caller's caller, if calls are recorded."""
         return _UNRECORDED if self._records is None else (marks.now(), self._records.site(sys._getframe(2)))
 
     def _log(self, kind: int, name: str, began: tuple[int, int], size: int = 0, blocked_from: int = 0) -> None:
@@ -113,18 +115,17 @@ class CudaDevice:
             self._records.call(kind, name, began, size, blocked_from)
 
     def _not_in_graph(self, what: str) -> None:
-        """A graph holds launches alone: all else would wait, or be done once and not again."""
+        """Refuse what a graph cannot hold, which is all but launches: it would wait, or not be repeated."""
         if self._capturing is not None:
             raise TrainerError(f"{what} while a graph is captured: do it before (run the function once) or after")
 
     # ------------------------------------------------------------ memory
 
     def empty(self, shape: Sequence[int], dtype: str | np.dtype | None = None) -> CudaBuffer:
-        began = self._began()
-        return self._empty(tuple(shape), np.dtype(dtype or self.real), began)
+        return self._empty(tuple(shape), np.dtype(dtype or self.real), self._began())
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype, began: tuple[int, int]) -> CudaBuffer:
-        self._not_in_graph("memory is taken")
+        self._not_in_graph("memory is requested")
         pool = self._pools[shape, dtype]
         if pool:
             storage = pool.pop()
@@ -132,16 +133,16 @@ class CudaDevice:
             kind = getattr(self._torch, dtype.name)
             storage = self._memory.Storage(self._torch.empty(shape, dtype=kind, device=self._device))
             self._reserved += storage.bytes.numel()
-        self._allocations += 1
+        self._counts["allocations"] += 1
         buffer = self._memory.CudaBuffer(pool, storage, shape, dtype)
         self._log(records.ALLOC_CALL, "allocate", began, buffer.nbytes)
         return buffer
 
     def scratch(self, size: int, dtype: str | None = None) -> CudaBuffer:
-        """At least `size` elements for the launch in progress; for the `cuda` half of a Kernel.
+        """At least `size` elements for the launch in progress, for the CUDA part of a kernel.
 
-        Every launch may be given the same memory: the stream runs one after the other. It is taken once and grows to
-        the largest that was asked for; what it was before is kept, as a captured graph may use it.
+        Every launch may get the same memory because the stream runs one after the other. It grows to the largest
+        requested size; smaller memory is kept, because a captured graph may use it.
         """
         kind = np.dtype(dtype or self.real)
         scratch = self._scratch[kind]
@@ -152,8 +153,7 @@ class CudaDevice:
         return scratch[-1]
 
     def zeros(self, shape: Sequence[int], dtype: str | None = None) -> CudaBuffer:
-        began = self._began()
-        return self._fresh(np.zeros(tuple(shape), dtype or self.real), began)
+        return self._fresh(np.zeros(tuple(shape), dtype or self.real), self._began())
 
     def pinned(self, shape: Sequence[int], dtype: str | None = None) -> Pinned:
         kind = np.dtype(dtype or self.real)
@@ -169,8 +169,7 @@ class CudaDevice:
     # ------------------------------------------------------------ copies
 
     def upload(self, array: np.ndarray) -> CudaBuffer:
-        began = self._began()
-        return self._fresh(array, began)
+        return self._fresh(array, self._began())
 
     def _fresh(self, array: np.ndarray, began: tuple[int, int]) -> CudaBuffer:
         buffer = self._empty(array.shape, array.dtype, began)
@@ -178,11 +177,10 @@ class CudaDevice:
         return buffer
 
     def upload_into(self, buffer: CudaBuffer, array: np.ndarray, row: int = 0) -> None:
-        began = self._began()
-        self._upload(buffer, array, began, row)
+        self._upload(buffer, array, self._began(), row)
 
     def _upload(self, buffer: CudaBuffer, array: np.ndarray, began: tuple[int, int], row: int = 0) -> None:
-        self._not_in_graph("an upload is asked for")
+        self._not_in_graph("an upload is requested")
         size, blocked_from = array.nbytes, 0
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
@@ -195,27 +193,21 @@ class CudaDevice:
         if not pinned and size > self._memory.STAGED_MOST:
             # The driver may still read the array: as with CUDA's own pageable copies, the host waits.
             blocked_from = self._wait(began)
-        self._h2d += 1
-        self._h2d_bytes += size
-        self._crossings += 1
-        self._log(records.H2D_CALL, "memcpy H2D", began, size, blocked_from)
+        self._copied("h2d", size, began, blocked_from)
 
     def prefetch_into(self, buffer: CudaBuffer, array: np.ndarray) -> None:
         began = self._began()
-        self._not_in_graph("an upload is asked for")
+        self._not_in_graph("an upload is requested")
         with self._copying(after_stream=not buffer.prefetched):
             _part(buffer, array.nbytes).copy_(self._bytes(array), non_blocking=True)
         buffer.prefetched = True
-        self._h2d += 1
-        self._h2d_bytes += array.nbytes
-        self._crossings += 1
-        self._log(records.H2D_CALL, "memcpy H2D", began, array.nbytes)
+        self._copied("h2d", array.nbytes, began)
 
     @contextmanager
     def _copying(self, *, after_stream: bool) -> Iterator[None]:
-        """On the copy stream; what comes later in the queue waits for what is put there, and for nothing else.
+        """Put work into the copy stream; later work in the queue waits for it.
 
-        :param after_stream: the copy waits for what is in the queue: memory from a pool may still be in use there.
+        :param after_stream: the copy waits for the queue, where memory from a pool may still be in use.
         """
         if self._copies is None:
             self._copies = self._new_stream()
@@ -232,11 +224,10 @@ class CudaDevice:
         return array
 
     def download_into(self, array: np.ndarray, buffer: CudaBuffer, row: int = 0) -> None:
-        began = self._began()
-        self._download(array, buffer, began, row)
+        self._download(array, buffer, self._began(), row)
 
     def _download(self, array: np.ndarray, buffer: CudaBuffer, began: tuple[int, int], row: int = 0) -> None:
-        self._not_in_graph("a download is asked for")
+        self._not_in_graph("a download is requested")
         source, blocked_from = _part(buffer, array.nbytes, row), 0
         if is_pinned(array):
             self._bytes(array).copy_(source, non_blocking=True)
@@ -248,27 +239,21 @@ class CudaDevice:
         else:
             blocked_from = began[0] and _now()
             self._bytes(array).copy_(source)  # copies and waits in one call
-            self._syncs += 1
-        self._d2h += 1
-        self._d2h_bytes += array.nbytes
-        self._crossings += 1
-        self._log(records.D2H_CALL, "memcpy D2H", began, array.nbytes, blocked_from)
+            self._counts["syncs"] += 1
+        self._copied("d2h", array.nbytes, began, blocked_from)
 
     def fetch_into(self, array: np.ndarray, buffer: CudaBuffer) -> Any:
         began = self._began()
-        self._not_in_graph("a download is asked for")
+        self._not_in_graph("a download is requested")
         self._bytes(array).copy_(_part(buffer, array.nbytes), non_blocking=True)
         # An event a chunk takes about a microsecond; reusing them would save less than it costs to read.
         ticket = self._new_event()
         ticket.record(self._stream)
-        self._d2h += 1
-        self._d2h_bytes += array.nbytes
-        self._crossings += 1
-        self._log(records.D2H_CALL, "memcpy D2H", began, array.nbytes)
+        self._copied("d2h", array.nbytes, began)
         return ticket
 
     def mark(self) -> Any:
-        self._not_in_graph("a mark is asked for")
+        self._not_in_graph("a mark is requested")
         ticket = self._new_event()
         ticket.record(self._stream)
         return ticket
@@ -278,9 +263,17 @@ class CudaDevice:
         self._not_in_graph("the host waits")
         blocked_from = _now() if began[0] else 0
         ticket.synchronize()
-        self._syncs += 1
-        self._crossings += 1
+        self._counts["syncs"] += 1
+        self._counts["crossings"] += 1
         self._log(records.SYNC_CALL, "event synchronize", began, 0, blocked_from)
+
+    def _copied(self, kind: str, size: int, began: tuple[int, int], blocked_from: int = 0) -> None:
+        """Count and record a copy, h2d or d2h."""
+        self._counts[kind] += 1
+        self._counts[f"{kind}_bytes"] += size
+        self._counts["crossings"] += 1
+        call, name = _COPIES[kind]
+        self._log(call, name, began, size, blocked_from)
 
     def _bytes(self, array: np.ndarray) -> Any:
         return self._torch.frombuffer(array, dtype=self._torch.uint8)
@@ -302,7 +295,7 @@ class CudaDevice:
         (self._substitute or kernel).cuda(self, *arguments)
 
     def start(self, function: CudaFunction, blocks: int, threads: int, *arguments: CudaBuffer | int) -> None:
-        """Put one CUDA kernel into the stream; for the `cuda` half of a Kernel."""
+        """Put one CUDA kernel into the stream, for the CUDA part of a kernel."""
         values = [argument if type(argument) is int else argument.storage.array for argument in arguments]  # type: ignore[union-attr]
         self._put(self._start, function, blocks, threads, values)
         self._launched()
@@ -318,7 +311,7 @@ class CudaDevice:
             self._capturing.put(call, *arguments, **options)
 
     def matrix_product(self, out: CudaBuffer, a: CudaBuffer, b: CudaBuffer, rows: int, flags: int) -> None:
-        """`matmul` by cuBLAS; for the `cuda` half of a Kernel."""
+        """Multiply by cuBLAS, for the CUDA part of a kernel."""
         from reference_trainer.kernels import matmul
 
         first, second, target = a.tensor[:rows], b.tensor, out.tensor
@@ -334,13 +327,13 @@ class CudaDevice:
         self._launched()
 
     def vector_matrix(self, out: Any, vector: Any, matrix: CudaBuffer, block: int = 0) -> None:
-        """out (N,) = vector (K,) @ rows [block * K, ...) of a matrix (_, N), by cuBLAS; out and vector are tensors."""
+        """Compute out (N,) = vector (K,) @ rows [block * K, ...) of a matrix (_, N) by cuBLAS, on two tensors."""
         self._put(self._torch.mv, matrix.storage.transposed(vector.shape[0], block), vector, out=out)
         self._launched()
 
     def _launched(self) -> None:
-        self._launches += 1
-        self._crossings += 1
+        self._counts["launches"] += 1
+        self._counts["crossings"] += 1
         if self._records is not None:
             name, began = self._launching
             end = self._records.call(records.LAUNCH_CALL, name, began)
@@ -350,43 +343,44 @@ class CudaDevice:
 
     def capture(self, function: Callable[[], object]) -> CudaGraph:
         """Record the launches of `function`, without running them; see `Device.capture`."""
-        began = self._began()
-        blocked_from = self._wait(began)
-        self._crossings += 1
-        self._log(records.SYNC_CALL, "synchronize", began, 0, blocked_from)
+        self._synchronize(self._began())
         graph = self._new_graph()
-        before = self._launches, self._crossings, self._records, self._stream, self._numba_stream
+        before = self._counts["launches"], self._counts["crossings"]
+        usual = self._records, self._stream, self._numba_stream
         self._capturing, self._records = graph, None
         try:
             with graph.recording() as stream:
                 if stream is not None:
                     self._stream, self._numba_stream = stream, _numba_stream(stream.cuda_stream)
                 function()
-            graph.launches = self._launches - before[0]
+            graph.launches = self._counts["launches"] - before[0]
         finally:
             self._capturing = None
-            self._launches, self._crossings, self._records, self._stream, self._numba_stream = before
+            self._counts["launches"], self._counts["crossings"] = before
+            self._records, self._stream, self._numba_stream = usual
         return graph
 
     def replay(self, graph: CudaGraph) -> None:
-        """Put a captured graph into the queue: one launch."""
+        """Launch a captured graph; see `Device.replay`."""
         began = self._began()
         self._not_in_graph("a graph is replayed")
         graph.replay()
-        self._launches += 1
-        self._crossings += 1
+        self._counts["launches"] += 1
+        self._counts["crossings"] += 1
         self._log(records.LAUNCH_CALL, "graph launch", began)
 
     # ------------------------------------------------------------ waiting
 
     def synchronize(self) -> None:
-        began = self._began()
+        self._synchronize(self._began())
+
+    def _synchronize(self, began: tuple[int, int]) -> None:
         blocked_from = self._wait(began)
-        self._crossings += 1
+        self._counts["crossings"] += 1
         self._log(records.SYNC_CALL, "synchronize", began, 0, blocked_from)
 
     def _wait(self, began: tuple[int, int]) -> int:
-        """Block until the stream is empty; the time at which blocking began (0 when not recording)."""
+        """Block until the stream is empty; return when blocking began (0: not recording)."""
         self._not_in_graph("the host waits")
         blocked_from = _now() if began[0] else 0
         if self._event is None:
@@ -394,7 +388,7 @@ class CudaDevice:
         else:
             self._event.record(self._stream)
             self._event.synchronize()
-        self._syncs += 1
+        self._counts["syncs"] += 1
         return blocked_from
 
     def close(self) -> None:
@@ -403,19 +397,9 @@ class CudaDevice:
         self._stream.synchronize()
 
     def counts(self) -> Counts:
-        return Counts(
-            syncs=self._syncs,
-            h2d=self._h2d,
-            d2h=self._d2h,
-            h2d_bytes=self._h2d_bytes,
-            d2h_bytes=self._d2h_bytes,
-            launches=self._launches,
-            allocations=self._allocations,
-            crossings=self._crossings,
-            # Events around every call would tell, at a cost to what is measured; NVML samples utilisation from
-            # outside, and CUPTI sees every kernel at level full.
-            busy_ns=None,
-        )
+        # Events around every call would tell how long the device was busy, at a cost to what is measured; NVML samples
+        # its utilization from outside, and CUPTI sees every kernel at level full.
+        return Counts(**self._counts, busy_ns=None)
 
 
 def _numba_stream(handle: int) -> Any:

@@ -1,6 +1,6 @@
-"""CUDA graphs: launches recorded once, and put into the queue again by a single call.
+"""CUDA graphs: launches that are recorded once and repeated by a single call.
 
-Never run on a GPU: `make gpu` has the tests of it. What is checked without one is the logic of the device around it.
+This has never run on a GPU (`make gpu` has its tests); without one, the logic of the device around it is tested.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class CudaGraph:
         self._torch = torch
         self._graph = torch.cuda.CUDAGraph()
         self.launches = 0
-        """Kernels and products that it holds."""
+        """Number of kernels and products."""
         self.held: list[Any] = []
 
     @contextmanager
     def recording(self) -> Iterator[Any]:
-        """Record what is put into the stream that comes, and run none of it."""
+        """Record the work that is put into the stream, and run none of it."""
         stream = self._torch.cuda.Stream()  # the default stream cannot be captured
         # thread_local: what another thread does meanwhile, such as taking pinned memory, does not spoil the capture
         with self._torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
@@ -37,12 +37,12 @@ class CudaGraph:
         call(*arguments, **options)
 
     def replay(self) -> None:
-        """Put all of it into the current stream."""
+        """Put all recorded work into the current stream."""
         self._graph.replay()
 
 
 class KeptCalls(CudaGraph):
-    """Stands for a graph where tensors are on the CPU: calls are kept, and made at each replay."""
+    """Stands for a graph where tensors are on the CPU: it stores calls and makes them at each replay."""
 
     def __init__(self) -> None:
         self.launches = 0

@@ -1,4 +1,4 @@
-"""Memory of the CUDA device: buffers with their views made once, and the ring through which small uploads pass."""
+"""Memory of the CUDA device: buffers that keep their views, and the ring through which small uploads pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIGNMENT: Final = 64  # bytes: a cache line
 
 
 class Storage:
-    """A tensor with what is needed of it again and again; each view is made once, at its first use.
+    """A tensor with its views, each made once, at its first use.
 
     A device array for Numba takes about 100 us to make, a view of a tensor about 1 us.
     """
@@ -47,7 +47,7 @@ class Storage:
         return self._array
 
     def transposed(self, rows: int, block: int) -> torch.Tensor:
-        """Rows [block * rows, (block + 1) * rows) of a matrix, transposed without moving anything."""
+        """Rows [block * rows, (block + 1) * rows) of a matrix, transposed without a copy."""
         view = self._blocks.get((rows, block))
         if view is None:
             view = self._blocks[rows, block] = self.tensor[block * rows : (block + 1) * rows].t()
@@ -55,7 +55,7 @@ class Storage:
 
 
 class CudaBuffer:
-    """Device memory; goes back to its pool when the last reference goes.
+    """Device memory, which returns to its pool with its last reference.
 
     The pool is ordered by the stream, as torch's own is: whoever gets the memory next can only use it in calls that
     come later in the same stream. It lies before torch's so that the views live on with the memory: without it a
@@ -90,7 +90,7 @@ class CudaBuffer:
 
 
 class CudaView(CudaBuffer):
-    """A part of a buffer, or of another view; keeps it alive."""
+    """A part of a buffer or of another view, which it keeps alive."""
 
     __slots__ = ("_of",)
 

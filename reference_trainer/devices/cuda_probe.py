@@ -1,4 +1,4 @@
-"""Can CUDA be used here? If not, why, and what to install."""
+"""Finds out whether CUDA can be used here and, if not, what to install."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NO_DRIVER = "no NVIDIA driver on this machine"
-"""How the reason begins on a machine without an NVIDIA driver."""
+"""The beginning of the reason on a machine without an NVIDIA driver."""
 
 
 def unavailable() -> str:
-    """Why CUDA cannot be used here, in one line; empty when it can. The cheap questions come first."""
+    """Why CUDA cannot be used here, in one line; empty: it can. The cheap checks come first."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:
@@ -32,7 +32,10 @@ def unavailable() -> str:
 
 
 def _compiler_missing(version: str) -> str:
-    """What is missing to compile and load kernels with Numba; empty: nothing. `version` is that of torch's CUDA."""
+    """Why kernels cannot be compiled and loaded with Numba; empty: they can.
+
+    :param version: of torch's CUDA.
+    """
     install = f"pip install 'numba-cuda[cu{version.partition('.')[0]}]'"
     if importlib.util.find_spec("numba_cuda") is None:
         return f"numba-cuda is not installed: {install} (or the extra cuda of this project)"

@@ -1,6 +1,6 @@
-"""The CUDA device's reports to the recorder: counters at every step, and each call when asked.
+"""Reports of the CUDA device to the recorder: counters at every step, and a record of each call.
 
-Activities (what ran on the GPU, and when) are not recorded here: only CUPTI sees them, and torch's profiler
+Activities (what ran on the GPU, and when) are not recorded here: only CUPTI knows them, and torch's profiler
 reads it at level `full`. So calls have no correlation, and a step has no `device_busy_ns`.
 """
 
@@ -30,7 +30,7 @@ class CudaRecorder(DeviceRecorder):
         self._tid = threading.get_native_id()
 
     def call(self, kind: int, name: str, began: tuple[int, int], size: int = 0, blocked_from: int = 0) -> int:
-        """Record a call that ends now; that time.
+        """Record a call that ends now; return that time.
 
         :param began: begin (ns) and site of the call.
         :param size: bytes that it moved or took.

@@ -1,7 +1,7 @@
-"""The host device: a real asynchronous device made of a CPU core. Not a model of one, and never called a GPU.
+"""The host device: a real asynchronous device made of a CPU core. It is not a model of a GPU.
 
 It has its own memory, a FIFO queue, and a worker thread that runs compiled kernels and matrix products in
-order while the host goes on; copies and blocking waits are real. `host_queue` is the queue itself. One host
+order while the host continues; copies and blocking waits are real. `host_queue` is the queue itself. One host
 thread may use it: the one that opened it.
 """
 
@@ -63,7 +63,7 @@ class _Memory:
 
 
 class HostBuffer:
-    """Memory of the host device; goes back to its pool when the last reference goes.
+    """Memory of the host device, which returns to its pool with its last reference.
 
     The pool is ordered by the queue, as CUDA's caching allocator is: whoever gets the memory next can only
     use it through commands that come later in the same queue.
@@ -90,7 +90,7 @@ class HostBuffer:
 
 
 class HostView:
-    """A part of a buffer, or of another view; keeps it alive."""
+    """A part of a buffer or of another view, which it keeps alive."""
 
     __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
     address: int
@@ -290,7 +290,7 @@ class HostDevice:
         raise TrainerError("a graph of launches needs device cuda: leave the fix cuda-graph out, or take --device cuda")
 
     def replay(self, graph: Never) -> None:
-        """There are none."""
+        """Do nothing: there are no graphs."""
 
     def synchronize(self) -> None:
         records = self._records
@@ -312,7 +312,7 @@ class HostDevice:
             self._records.ended()
 
     def _settle(self) -> None:
-        """Wait until nothing is in flight, when the recorder asks for it."""
+        """Wait until the queue is empty; the recorder calls this."""
         queue.settle(self._queue, self._word(queue.HEAD))
 
     def close(self) -> None:

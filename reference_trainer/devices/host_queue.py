@@ -79,7 +79,7 @@ KERNEL, H2D_COPY, D2H_COPY = 0, 1, 2
 
 @cfunc("void(int64)", cache=True)
 def copy_kernel(command):
-    """Copies: destination, source, bytes."""
+    """Copy memory; the arguments are destination, source and bytes."""
     arguments = command + ARGUMENTS
     memcpy(get64(arguments), get64(arguments + 8), get64(arguments + 16))
 
@@ -139,7 +139,7 @@ def _log_activity(queue, command, correlation, begin, end):
 
 @njit("int64(int64)", nogil=True, cache=True)
 def work(queue):
-    """The worker: runs commands in order until one has no function. Returns how many it ran."""
+    """Run commands in order until one has no function; return how many were run. This is the worker."""
     timespec = queue + WORKER_TIMESPEC
     done = 0
     while True:
@@ -172,7 +172,7 @@ def _add(queue, counter, amount):
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=True)
 def _slot(queue, function, kind, name, size):
-    """The next free command, complete except for its arguments; waits while the ring is full."""
+    """Wait for a free command and fill it, except for its arguments."""
     head = get64(queue + HEAD)
     while head - load(queue + DONE) >= SLOTS:
         pause()
@@ -219,7 +219,7 @@ def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, si
 
 @njit("int64(int64, int64)", cache=True)
 def _wait(queue, sequence):
-    """Block until command `sequence` has finished; the time at which blocking began (0 when not recording)."""
+    """Block until command `sequence` has finished; return when blocking began (0: not recording)."""
     began = now(queue + HOST_TIMESPEC) if get64(queue + CALL_LOG) != 0 else 0
     poll = get64(queue + HOST_POLL_NS)
     _await(queue + DONE, sequence, queue + HOST_SLEEPS, queue + HOST_SEMAPHORE, queue + HOST_TIMESPEC, poll)
@@ -248,7 +248,7 @@ def _put_copy(command, destination, source, size):
 
 @njit("int64(int64, int64)", cache=True)
 def _stage(queue, size):
-    """Reserve `size` bytes of the staging ring; the position behind them. Waits while they are in use."""
+    """Reserve `size` bytes of the staging ring, when they are free; return the position behind them."""
     position = get64(queue + STAGING_HEAD)
     if position % STAGING_BYTES + size > STAGING_BYTES:
         position += STAGING_BYTES - position % STAGING_BYTES  # never across the ring's end
@@ -326,7 +326,7 @@ def wait(queue, sequence, name, begin, site):
 
 @njit("void(int64, int64)", nogil=True, cache=True)
 def settle(queue, sequence):
-    """Block until command `sequence` has finished, as no wait of the program's: it is neither counted nor logged."""
+    """Block until command `sequence` has finished, without counting or logging the wait."""
     _await(
         queue + DONE,
         sequence,
@@ -345,6 +345,6 @@ def allocated(queue, size, begin, site):
 
 @njit("void(int64)", cache=True)
 def stop(queue):
-    """Tell the worker to return once it has done all that was put in before."""
+    """Tell the worker to return after all earlier commands."""
     _slot(queue, 0, KERNEL, 0, 0)
     _submit(queue)

@@ -1,4 +1,4 @@
-"""The host device's reports to the recorder: counters at every step, call and activity records when asked."""
+"""Reports of the host device to the recorder: counters at every step, and records of calls and activities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAIN_AT = queue.LOG_RECORDS // 2  # well before a log is full: the commands in
 
 
 class Recorder(DeviceRecorder):
-    """Moves what the queue counted and logged to the recorder of this process.
+    """Moves the counters and logs of the queue to the recorder of this process.
 
     :param words: the head of the queue's block as int64.
     :param worker: the device's thread; its CPU is the device's, not the host's.
@@ -54,8 +54,9 @@ class Recorder(DeviceRecorder):
             self.drain()
 
     def ended(self) -> None:
-        """The call recorded last ends here, back in Python, and not where its compiled part did: 0.5 us of the
-        way back are the call's too. Drains before a log can overflow.
+        """Set the end of the last call to now, back in Python, 0.5 us after its compiled part ended.
+
+        Drains before a log can overflow.
         """
         calls = self._view[queue.CALLS // 8]
         if calls - self._calls_read > _DRAIN_AT:

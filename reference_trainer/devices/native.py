@@ -1,4 +1,4 @@
-"""Machine words for Numba: atomics, clocks, semaphores and calls by address, all without the GIL.
+"""Machine operations for Numba: atomics, clocks, semaphores and calls by address, all without the GIL.
 
 Everything here is compiled into the host device's worker and its enqueue functions. Addresses are plain
 int64; symbols are looked up by name (not through ctypes), which keeps the compiled code cacheable.
@@ -90,7 +90,7 @@ def call_by_address(typingctx, function, argument):
 
 @intrinsic
 def pause(typingctx):
-    """One beat of a waiting loop."""
+    """Tell the processor that a loop waits."""
 
     def codegen(context, builder, signature, args):
         if platform.machine() in _PAUSE:

@@ -1,4 +1,4 @@
-"""Host memory that a device reads by itself, as a NumPy array that copies recognise."""
+"""Host memory that a device reads by itself, as a NumPy array that `upload` and `download` recognise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Pinned(np.ndarray):
 
     _region: tuple[int, int] | None
     _address: int | None
-    """Looked up at the first copy: it takes NumPy a microsecond to say it."""
+    """It is looked up at the first copy, which takes NumPy a microsecond."""
 
     def __array_finalize__(self, parent: np.ndarray | None) -> None:
         self._region = getattr(parent, "_region", None)
@@ -22,14 +22,14 @@ class Pinned(np.ndarray):
 
 
 def pinned_view(array: np.ndarray) -> Pinned:
-    """`array`, whose memory is pinned, as Pinned."""
+    """A view of `array`, whose memory is pinned, as Pinned."""
     view = array.view(Pinned)
     view._region = (array.ctypes.data, array.ctypes.data + array.nbytes)
     return view
 
 
 def pinned_address(array: np.ndarray) -> int:
-    """Where `array` lies, if that is in pinned memory, which outlives the call that takes it; else 0."""
+    """The address of `array` if it is in pinned memory, which outlives the call that takes it; else 0."""
     if type(array) is not Pinned or array._region is None:
         return 0
     if array._address is None:
@@ -40,5 +40,5 @@ def pinned_address(array: np.ndarray) -> int:
 
 
 def is_pinned(array: np.ndarray) -> bool:
-    """True: `array` lies in pinned memory."""
+    """Whether `array` is in pinned memory."""
     return pinned_address(array) != 0

@@ -1,6 +1,6 @@
 """The interface of a device, which `host` and `cuda` implement.
 
-A device runs what is put into its queue in order, while the host goes on. Only downloads, `wait` and `synchronize`
+A device runs the commands in its queue in order, while the host continues. Only downloads, `wait` and `synchronize`
 block. Memory is the device's own; host arrays are NumPy. Reals are fp32 (fp64 on a host device opened so, for checks),
 indices int32.
 """
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class Buffer(Protocol):
-    """Device memory. Given back to the device's pool when the last reference goes."""
+    """Device memory, which returns to the device's pool with its last reference."""
 
     shape: tuple[int, ...]
     nbytes: int
 
     def rows(self, begin: int, end: int) -> Self:
-        """Rows [begin, end), the same memory: to be made once and kept, as it costs up to 100 us on CUDA."""
+        """Rows [begin, end) in the same memory. Keep the view: making it takes up to 100 us on CUDA."""
 
     def view(self, begin: int, shape: Sequence[int]) -> Self:
-        """The elements from `begin` on, counted row by row, in another shape: the same memory. Keep it too."""
+        """The elements from `begin` on, counted row by row, in another shape and the same memory. Keep the view."""
 
 
 def check_view(of: tuple[int, ...], begin: int, shape: tuple[int, ...]) -> None:
-    """A ValueError where a view does not lie within what it is of."""
+    """Raise a ValueError if a view does not lie within its buffer."""
     if begin < 0 or begin + prod(shape) > prod(of):
         raise ValueError(f"elements {begin} to {begin + prod(shape)} of {prod(of)}")
 
 
 B = TypeVar("B", bound=Buffer)
-"""The buffers of one device: of no use to another."""
+"""The buffers of one device, which another cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Counts:
     h2d_bytes: int
     d2h_bytes: int
     launches: int
-    """A replayed graph is one, whatever kernels it holds; what is only captured is none."""
+    """A replayed graph counts as one, whatever kernels it holds; captured kernels do not count."""
     allocations: int
     crossings: int
     busy_ns: int | None
-    """Time in which the queue was occupied, where the device itself can tell; else None."""
+    """Time in which the queue was occupied; None: the device does not know it."""
 
 
 class Device(Protocol[B]):
@@ -85,9 +85,9 @@ class Device(Protocol[B]):
         """Copy `array` to `buffer`, from row `row` on, without blocking; a pinned array must not change meanwhile."""
 
     def prefetch_into(self, buffer: B, array: np.ndarray) -> None:
-        """`upload_into` of a pinned array beside what is in the queue, where it can; what is put in later waits.
+        """Do `upload_into` with a pinned array, in parallel to the queue where possible; later commands wait for it.
 
-        Nothing in the queue may use `buffer` any more.
+        No command in the queue may use `buffer` any more.
         """
 
     def pinned(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
@@ -100,10 +100,10 @@ class Device(Protocol[B]):
         """Copy `buffer`, from its row `row` on, to `array`; blocks (a sync)."""
 
     def fetch_into(self, array: np.ndarray, buffer: B) -> Any:
-        """Copy the head of `buffer` to the pinned `array` without blocking; a ticket to `wait` for."""
+        """Copy the head of `buffer` to the pinned `array` without blocking; return a ticket to `wait` for."""
 
     def mark(self) -> Any:
-        """A ticket for all that is in the queue now."""
+        """A ticket for all commands that are in the queue now."""
 
     def wait(self, ticket: Any) -> None:
         """Block until the ticket's work is done (a sync); later work continues."""
@@ -119,16 +119,16 @@ class Device(Protocol[B]):
         """
 
     def capture(self, function: Callable[[], object]) -> Any:
-        """Record what `function` launches, without running it: a graph, to be put in whole by `replay`.
+        """Record what `function` launches, without running it; the graph is launched as a whole by `replay`.
 
-        Its arguments, sizes and buffers are those of now for ever. The function must have run once before, so that its
-        kernels are compiled and have their memory, and it may only launch and multiply. Waits for the queue (a sync).
+        Its arguments, sizes and buffers never change. The function must have run once before, so that its kernels are
+        compiled and have their memory, and it may only launch and multiply. Waits for the queue (a sync).
 
-        :raises TrainerError: the device has no graphs, or the function did something else.
+        :raises TrainerError: the device has no graphs, or the function does something else.
         """
 
     def replay(self, graph: Any) -> None:
-        """Put a captured graph into the queue: one launch."""
+        """Launch a captured graph."""
 
     def synchronize(self) -> None:
         """Block until the queue is empty."""

@@ -1,4 +1,4 @@
-"""What every device reports to the recorder: its counters at each step, and where a call came from."""
+"""Reports the counters of a device to the recorder at each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DeviceRecorder:
     def __init__(self, active: marks.Recorder, counts: Callable[[], Counts]) -> None:
         self._active = active
         self.site = active.site
-        """Number of the line that a frame is at. A call takes the time first: finding the site is a part of it."""
+        """Number of the line that a frame is at. A call takes the time first: finding the site is part of it."""
         self.name = active.names.intern
         """Number of a name in the recorder's table."""
         self._counts = counts

@@ -1,7 +1,7 @@
-"""Kernels, one a file: a body for the host device, and its launch on CUDA.
+"""Kernels, one per file: a body for the host device, and its launch on CUDA.
 
-Scalar recurrences are written once (`elementwise`) and compiled for both devices; loops, reductions and
-tilings are each device's own.
+Scalar recurrences are written once (`elementwise`) and compiled for both devices; each device has its own loops,
+reductions and tilings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reference_trainer.jit import cfunc
 class Kernel:
     """A named piece of device work.
 
-    :param name: what reports call it.
+    :param name: its name in reports.
     :param host: body for the host device, `host(command)`; reads its arguments with `kernels.arguments`.
     :param cuda: `cuda(device, *arguments)`: launches it on the current stream, with the same arguments.
     :param fastmath: LLVM's fast-math flags that the host body may use.

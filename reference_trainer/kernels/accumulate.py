@@ -1,4 +1,4 @@
-"""Metrics of several chunks, summed up on the device until the host asks for them."""
+"""Sums the metrics of several chunks on the device until the host needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reference_trainer.kernels.on_cuda import on_cuda
 
 
 def host(command):
-    """totals (2,) = sums of loss and of accuracy over tokens, begun anew where `first` is not 0.
+    """Add loss and accuracy, times the tokens, to totals (2,), which start from 0 where `first` is not 0.
 
     Arguments: totals, results (3,) of `modulate`, T, first.
     """
@@ -23,7 +23,7 @@ def host(command):
 
 @on_cuda("void(float32[::1], float32[::1], int64, int64)")
 def add_up(totals, results, tokens, first):
-    """One thread."""
+    """Do it by one thread."""
     for i in range(2):
         before = np.float32(0) if first else totals[i]
         totals[i] = before + results[i] * np.float32(tokens)

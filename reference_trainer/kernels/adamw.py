@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,27 +18,21 @@ from reference_trainer.kernels.elementwise import (
     share_of_gradient,
     without_power,
 )
-from reference_trainer.kernels.on_cuda import compiled_as, on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-rate_at: Any = None  # likewise
-share_of: Any = None
-one_minus: Any = None
-updated: Any = None
+from reference_trainer.kernels.on_cuda import device_function, device_helper, gpu, on_cuda, threads_for
 
 _MOST_BLOCKS = 4096  # so that what each thread computes of the step alone is shared by many parameters
 
 STEP, RATE, BETA1, BETA2, EPS, WEIGHT_DECAY, WARMUP, TOTAL, LEAST_SHARE, LARGEST_NORM, LAST_RATE, NORM = range(12)
-"""What the elements of step_state are. STEP, LAST_RATE and NORM are written by the kernel, the others by its user."""
+"""Indices into step_state. The kernel writes STEP, LAST_RATE and NORM, its user the others."""
 
 _ONE = np.float32(1)
 
 
 def host(command):
-    """One step: (params, m, v) by AdamW from grads * min(1, LARGEST_NORM / (norm + 1e-6)), which are not changed.
+    """Update (params, m, v) by AdamW from grads * min(1, LARGEST_NORM / (norm + 1e-6)); grads do not change.
 
-    The first P_decay parameters decay by (1 - rate * WEIGHT_DECAY) before. The norm and the learning rate are left in
-    step_state. A norm that is no number makes all parameters so, as in torch.
+    The first P_decay parameters decay by (1 - rate * WEIGHT_DECAY) before. Norm and learning rate are written to
+    step_state. A norm that is NaN makes all parameters NaN, as in torch.
 
     Arguments: params (P,), grads (P,), m (P,), v (P,), norm (1,), step_state (12,), P, P_decay.
     """
@@ -64,23 +57,24 @@ def host(command):
             p[i], m1[i], m2[i] = adam_step(p[i], clip * g[i], m1[i], m2[i], beta1, beta2, eps, moved, decay, spread)
 
 
-@on_cuda("void(float32[::1], float32[::1])", rate_at=learning_rate)
+rate_at = device_helper(learning_rate)
+share_of = device_function(share_of_gradient)
+one_minus = device_function(without_power)
+updated = device_function(adam_update)
+
+
+@on_cuda("void(float32[::1], float32[::1])")
 def open_step(state, norm):
-    """One thread counts the step and sets its rate, before all the others read them."""
+    """Count the step and set its rate by one thread, before all others read them."""
     step = state[STEP] + np.float32(1)
     state[STEP] = step
     state[LAST_RATE] = rate_at(step, state[RATE], state[WARMUP], state[TOTAL], state[LEAST_SHARE])
     state[NORM] = norm[0]
 
 
-@on_cuda(
-    "void(float32[::1], float32[::1], float32[::1], float32[::1], float32[::1], int64, int64)",
-    share_of=compiled_as(share_of_gradient),
-    one_minus=compiled_as(without_power),
-    updated=compiled_as(adam_update),
-)
+@on_cuda("void(float32[::1], float32[::1], float32[::1], float32[::1], float32[::1], int64, int64)")
 def update(params, grads, m, v, state, size, decayed):
-    """A thread every so many parameters: 16 bytes read and 12 written for each."""
+    """Update the parameters, each thread at a stride of the grid: 16 bytes are read and 12 written for each."""
     step, rate = state[STEP], state[LAST_RATE]
     clip = share_of(state[NORM], state[LARGEST_NORM])
     moved = rate / one_minus(state[BETA1], step)

@@ -1,4 +1,4 @@
-"""How the body of a host kernel reads the arguments of its command."""
+"""Functions by which the body of a host kernel reads the arguments of its command."""
 
 from __future__ import annotations
 

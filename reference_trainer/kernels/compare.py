@@ -1,4 +1,4 @@
-"""One token's reward, worked out where the prediction is: no host needs to see it."""
+"""Computes the reward of one token on the device, so that the host does not need the prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from reference_trainer.kernels.on_cuda import on_cuda
 
 
 def host(command):
-    """correct (1,) += predictions[row] == ids[t + 1]. Arguments: correct, predictions (_,), ids (_,), row, t."""
+    """Compute correct (1,) += predictions[row] == ids[t + 1].
+
+    Arguments: correct, predictions (_,), ids (_,), row, t.
+    """
     row, t = number(command, 3), number(command, 4)
     correct = vector(command, 0, 1)
     correct[0] += indices(command, 1, row + 1)[row] == indices(command, 2, t + 2)[t + 1]
@@ -18,7 +21,7 @@ def host(command):
 
 @on_cuda("void(float32[::1], int32[::1], int32[::1], int64, int64)")
 def compare_one(correct, predictions, ids, row, t):
-    """One thread."""
+    """Do it by one thread."""
     if predictions[row] == ids[t + 1]:
         correct[0] += np.float32(1)
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
-from reference_trainer.kernels.argmax import block_argmax
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
-from reference_trainer.kernels.block_sum import block_sum
 from reference_trainer.kernels.elementwise import exp, exponential
-from reference_trainer.kernels.on_cuda import compiled_as, on_cuda, threads_for
-from reference_trainer.kernels.reductions import add_to, maxnum
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-argmax: Any = None  # likewise
-total_of: Any = None
-power: Any = None
+from reference_trainer.kernels.on_cuda import device_function, device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import add_to, block_argmax, block_sum, maxnum
 
 _STRIP = 64  # rows that a CUDA thread adds up of a column: 3,000 tokens are 47 strips, enough for all multiprocessors
 
@@ -26,7 +18,7 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 def host(command):
-    """Of the tokens [begin, begin + rows) of a chunk of T: losses, predictions, and the gradient of the mean loss.
+    """Compute losses, predictions and the gradient of the mean loss for tokens [begin, begin + rows) of a chunk of T.
 
     With z = logits + bias and p = softmax(z), for a token whose successor is n: losses = -log p[n], predictions =
     argmax z (the first of equal ones), logits <- (p - onehot(n)) / T. dbias = the sum of these over the tokens of this
@@ -74,16 +66,16 @@ def host(command):
             dbias[v] += gradient
 
 
-@on_cuda(
-    "void(float32[:, ::1], float32[::1], float32[::1], int32[::1], int32[::1], int64, int64, int64)",
-    argmax=block_argmax,
-    total_of=block_sum,
-    power=compiled_as(exp),
-)
-def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vocabulary):
-    """A block a token: its logits are read from memory once, and twice more from the cache; exp is done twice.
+argmax = device_helper(block_argmax)
+total_of = device_helper(block_sum)
+power = device_function(exp)
 
-    To keep the exponentials instead would cost a write and a read of the row.
+
+@on_cuda("void(float32[:, ::1], float32[::1], float32[::1], int32[::1], int32[::1], int64, int64, int64)")
+def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vocabulary):
+    """Process a token per block: its logits are read from memory once, and twice from the cache; exp is computed twice.
+
+    Storing the exponentials would cost a write and a read of the row.
     """
     r = gpu.blockIdx.x
     row = logits[r]
@@ -108,7 +100,7 @@ def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vo
 
 @on_cuda("void(float32[::1], float32[:, ::1], int64, int64)")
 def add_strips(parts, gradients, rows, vocabulary):
-    """Sums of the columns over each strip of rows; neighbouring threads read neighbouring columns."""
+    """Sum the columns over each strip of rows; neighbouring threads read neighbouring columns."""
     groups = (vocabulary + gpu.blockDim.x - 1) // gpu.blockDim.x
     strip = gpu.blockIdx.x // groups
     v = (gpu.blockIdx.x - strip * groups) * gpu.blockDim.x + gpu.threadIdx.x
@@ -122,7 +114,7 @@ def add_strips(parts, gradients, rows, vocabulary):
 
 @on_cuda("void(float32[::1], float32[::1], int64, int64, int64)")
 def add_to_dbias(dbias, parts, strips, vocabulary, begin):
-    """dbias from all strips in order, and from the tiles before."""
+    """Sum dbias over all strips in order, and add that of earlier tiles."""
     v = gpu.grid(1)
     if v < vocabulary:
         total = np.float32(0)
@@ -132,9 +124,9 @@ def add_to_dbias(dbias, parts, strips, vocabulary, begin):
 
 
 def cuda(device, logits, bias, dbias, losses, predictions, ids, begin, rows, tokens, vocabulary):
-    """Three launches. dbias is summed in a fixed order, by strips of rows.
+    """Launch three kernels. dbias is summed in a fixed order, by strips of rows.
 
-    Atomics would give other bits each time, and a run that is resumed must give the same ones.
+    Atomics would give other bits each time, and a resumed run must give the same ones.
     """
     threads = threads_for(vocabulary)
     arguments = logits, bias, losses, predictions, ids, begin, tokens, vocabulary

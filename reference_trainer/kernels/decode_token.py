@@ -1,22 +1,17 @@
-"""Logits and argmax for one token: the decoder of the token-by-token loop."""
+"""Computes logits and argmax of one token: the decoder of the token-by-token loop."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
-from reference_trainer.kernels.argmax import argmax_of_sum, block_argmax
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
-from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-argmax: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import argmax_of_sum, block_argmax
 
 
 def host(command):
-    """One of predictions (_,) = argmax(one row of readouts (_, D) @ weight + bias); the first of equal logits wins.
+    """Compute one of predictions (_,) = argmax(one row of readouts (_, D) @ weight + bias), the first of equal ones.
 
     Arguments: predictions, readouts, weight (D, V), bias (V,), logits (V,) as scratch, D, V, which prediction, which
     row of readouts.
@@ -36,12 +31,12 @@ def host(command):
     predictions[row] = argmax_of_sum(logits, bias)
 
 
-@on_cuda(
-    "void(int32[::1], float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64)",
-    argmax=block_argmax,
-)
+argmax = device_helper(block_argmax)
+
+
+@on_cuda("void(int32[::1], float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64)")
 def decode_in_one_block(predictions, readouts, weight, bias, logits, width, vocabulary, row, readout_row):
-    """Product and argmax by one block; neighbouring threads read neighbouring columns of the weight."""
+    """Compute product and argmax by one block; neighbouring threads read neighbouring columns of the weight."""
     readout = readouts[readout_row]
     for v in range(gpu.threadIdx.x, vocabulary, gpu.blockDim.x):
         total = np.float32(0)
@@ -54,9 +49,9 @@ def decode_in_one_block(predictions, readouts, weight, bias, logits, width, voca
         predictions[row] = first
 
 
-@on_cuda("void(int32[::1], float32[::1], float32[::1], int64, int64)", argmax=block_argmax)
+@on_cuda("void(int32[::1], float32[::1], float32[::1], int64, int64)")
 def choose(predictions, logits, bias, vocabulary, row):
-    """The argmax alone, by one block."""
+    """Compute only the argmax, by one block."""
     first = argmax(logits, bias, vocabulary)
     if gpu.threadIdx.x == 0:
         predictions[row] = first

@@ -1,18 +1,14 @@
-"""Embedding of a whole chunk: gathers one row of the table per token."""
+"""Embeds a whole chunk: gathers one row of the table per token."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
+from reference_trainer.kernels.on_cuda import gpu, on_cuda, threads_for
 
 
 def host(command):
-    """x (T, D) = table[ids]. Arguments: x, table (V, D), ids (T,), T, D, V."""
+    """Compute x (T, D) = table[ids]. Arguments: x, table (V, D), ids (T,), T, D, V."""
     tokens, width = number(command, 3), number(command, 4)
     x = matrix(command, 0, tokens, width)
     table = matrix(command, 1, number(command, 5), width)
@@ -25,7 +21,7 @@ def host(command):
 
 @on_cuda("void(float32[:, ::1], float32[:, ::1], int32[::1], int64)")
 def embed_rows(x, table, ids, width):
-    """A block a token, its threads along the row."""
+    """Copy the row of one token per block."""
     t = gpu.blockIdx.x
     row = ids[t]
     for j in range(gpu.threadIdx.x, width, gpu.blockDim.x):

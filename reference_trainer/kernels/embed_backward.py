@@ -1,18 +1,13 @@
-"""Gradient of the embedding table: the rows of a chunk's gradient, added up by token."""
+"""Computes the gradient of the embedding table: the sum of a chunk's gradient rows by token."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number
-from reference_trainer.kernels.block_sum import block_sum
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-total_of: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import block_sum
 
 _TILE = 16  # rows whose loads are in flight together
 _THREADS = 128
@@ -21,7 +16,7 @@ _ZERO = np.float32(0)
 
 
 def host(command):
-    """dtable (V, D) = for each token v the sum of grad[t] over ids[t] = v, in the order of time; else 0.
+    """Compute dtable (V, D): for each token v the sum of grad[t] over ids[t] = v, in the order of time.
 
     Arguments: dtable, grad (T, D), ids (T,), T, D, V.
     """
@@ -38,11 +33,14 @@ def host(command):
             row[j] += grad[t, j]
 
 
-@on_cuda("void(int32[::1], float32[:, ::1], int32[::1], int64, int64, int64)", total_of=block_sum)
-def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
-    """order[p] = the t that is p-th by (ids[t], t), order[T + p] = how many of that token come from there on.
+total_of = device_helper(block_sum)
 
-    A block a t counts those before it, which is exact in fp32 up to 2^24; T^2 comparisons in all, 9 million for 3,000
+
+@on_cuda("void(int32[::1], float32[:, ::1], int32[::1], int64, int64, int64)")
+def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
+    """Set order[p] = the t that is p-th by (ids[t], t), order[T + p] = how many of that token follow from p on.
+
+    A block per t counts those before it, which is exact in fp32 up to 2^24; T^2 comparisons in all, 9 million for 3,000
     tokens. It also sets its share of dtable to 0.
     """
     t = gpu.blockIdx.x
@@ -67,7 +65,7 @@ def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
 
 @on_cuda("void(float32[:, ::1], float32[:, ::1], int32[::1], int32[::1], int64, int64)")
 def add_rows(dtable, grad, ids, order, tokens, width):
-    """A token's rows are added up in order of time by the threads of its first one, a thread a channel."""
+    """Sum a token's rows in order of time by the threads of its first occurrence, one thread per channel."""
     groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
     row = gpu.blockIdx.x // groups
     j = (gpu.blockIdx.x - row * groups) * gpu.blockDim.x + gpu.threadIdx.x
@@ -89,10 +87,10 @@ def add_rows(dtable, grad, ids, order, tokens, width):
 
 
 def cuda(device, dtable, grad, ids, tokens, width, vocabulary):
-    """Two launches: the tokens are sorted, then each row of dtable is summed by one thread a channel.
+    """Launch two kernels: one sorts the tokens, one sums each row of dtable with one thread per channel.
 
-    Atomics would do it in two as well (zeros, then T x D additions), but in another order each time, and so with other
-    last bits: a run that is resumed must give the same ones. Here they are those of the host device.
+    Atomics would also need two (zeros, then T x D additions), but would add in another order each time and give other
+    last bits, while a resumed run must give the same ones. These are the bits of the host device.
     """
     order = device.scratch(2 * tokens, "int32")
     device.start(sort_by_token, tokens, threads_for(tokens, _THREADS), order, dtable, ids, tokens, width, vocabulary)

@@ -1,4 +1,4 @@
-"""The empty kernel: what a call pattern costs when the device does nothing."""
+"""The empty kernel, by which the cost of a call pattern alone is measured."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from reference_trainer.kernels.on_cuda import on_cuda
 
 
 def host(command):
-    """Does nothing."""
+    """Do nothing."""
 
 
 @on_cuda("void()")
 def nothing():
-    """Does nothing."""
+    """Do nothing."""
 
 
 def cuda(device, *arguments):

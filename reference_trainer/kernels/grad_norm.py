@@ -1,19 +1,15 @@
-"""The norm of all gradients, by which they are clipped."""
+"""Computes the norm of all gradients, by which they are clipped."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import number, vector
-from reference_trainer.kernels.block_sum import block_sum
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-total_of: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import block_sum
 
 _ZERO = np.float32(0)
 _BLOCK = 1024  # squares summed in fp32 before the sum goes into one in fp64
@@ -22,7 +18,7 @@ _MOST_BLOCKS = 1024  # 8 blocks on each of 132 multiprocessors are 1,056; a powe
 
 
 def host(command):
-    """norm (1,) = sqrt(sum of grads^2). Arguments: norm, grads (P,), P."""
+    """Compute norm (1,) = sqrt(sum of grads^2). Arguments: norm, grads (P,), P."""
     size = number(command, 2)
     norm = vector(command, 0, 1)
     grads = vector(command, 1, size)
@@ -36,9 +32,12 @@ def host(command):
     norm[0] = math.sqrt(total)
 
 
-@on_cuda("void(float32[::1], float32[::1], int64)", total_of=block_sum)
+total_of = device_helper(block_sum)
+
+
+@on_cuda("void(float32[::1], float32[::1], int64)")
 def add_squares(parts, grads, size):
-    """The sum of squares of each block's share of the gradients."""
+    """Sum the squares of each block's share of the gradients."""
     threads = gpu.blockDim.x * gpu.gridDim.x
     sums = gpu.local.array(_LANES, np.float32)
     for vector_lane in range(_LANES):
@@ -57,9 +56,9 @@ def add_squares(parts, grads, size):
         parts[gpu.blockIdx.x] = total
 
 
-@on_cuda("void(float32[::1], float32[::1], int64)", total_of=block_sum)
+@on_cuda("void(float32[::1], float32[::1], int64)")
 def root_of_sum(norm, parts, blocks):
-    """One block: the root of the sum of all parts."""
+    """Compute the root of the sum of all parts by one block."""
     partial = np.float32(0)
     for i in range(gpu.threadIdx.x, blocks, gpu.blockDim.x):
         partial += parts[i]
@@ -69,7 +68,7 @@ def root_of_sum(norm, parts, blocks):
 
 
 def cuda(device, norm, grads, size):
-    """Two stages in a fixed order, no atomics: the same gradients give the same bits, and so the same run.
+    """Sum in two stages in a fixed order, without atomics: the same gradients give the same bits, and so the same run.
 
     A sum in fp32 of n numbers is off by up to n/2 roundings; here by those of a thread's lane, 300 of 3e8 gradients,
     and 20 of the trees.

@@ -1,26 +1,20 @@
-"""The end of a chunk that was learned from: what the host will read of it."""
+"""Ends a chunk of learning: computes what the host reads of it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.adamw import LAST_RATE, NORM
 from reference_trainer.kernels.arguments import indices, number, vector
-from reference_trainer.kernels.block_sum import block_sum
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-from reference_trainer.kernels.reductions import add_to
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-total_of: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import add_to, block_sum
 
 _ZERO = np.float32(0)
 
 
 def host(command):
-    """results (4,) = mean loss, accuracy, learning rate and norm of the gradient before it was clipped.
+    """Compute results (4,) = mean loss, accuracy, learning rate and norm of the gradient before it was clipped.
 
     Arguments: results, losses (T,), predictions (T,), ids (T + 1,), step_state (12,) of `adamw`, T.
     """
@@ -41,9 +35,12 @@ def host(command):
     results[3] = state[NORM]
 
 
-@on_cuda("void(float32[::1], float32[::1], int32[::1], int32[::1], float32[::1], int64)", total_of=block_sum)
+total_of = device_helper(block_sum)
+
+
+@on_cuda("void(float32[::1], float32[::1], int32[::1], int32[::1], float32[::1], int64)")
 def close_learned(results, losses, predictions, ids, state, tokens):
-    """One block."""
+    """Do it by one block."""
     loss = np.float32(0)
     right = np.float32(0)
     for t in range(gpu.threadIdx.x, tokens, gpu.blockDim.x):

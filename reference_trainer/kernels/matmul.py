@@ -1,4 +1,4 @@
-"""Matrix product of the host device, by the BLAS that SciPy ships (through Numba's own binding); CUDA has torch's."""
+"""Multiplies matrices: on the host device by the BLAS that SciPy ships (through Numba's binding), on CUDA by torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TRANSPOSE_A, TRANSPOSE_B, ACCUMULATE = 1, 2, 4
 # kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc: pointers as addresses
 _gemm = types.ExternalFunction("numba_xxgemm", types.intc(*[types.char] * 3, *[types.intp] * 3, *[types.intp] * 8))
 _ONES = {4: 0x3F800000, 8: 0x3FF0000000000000}
-"""1.0 as the bits of a float of so many bytes: BLAS takes the address of its factors."""
+"""1.0 as the bits of a float of this many bytes: BLAS takes the addresses of its factors."""
 _ALPHA, _BETA = ARGUMENTS + 8 * 8, ARGUMENTS + 8 * 9
 _N, _T = ord("n"), ord("t")
 
 
 def host(command):
-    """out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
+    """Compute out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
 
     Arguments: out, a, b, M, K, N, flags, kind ('s' or 'd'), 1.0, 1.0 or 0.0.
     """

@@ -1,4 +1,4 @@
-"""The end of a chunk: loss and accuracy, and the neuromodulator of the next chunk."""
+"""Ends a chunk: computes its loss and accuracy, and the neuromodulator of the next chunk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GAIN = np.float32(0.1)
 
 
 def host(command):
-    """results (3,) = 0/1 loss, accuracy, modulator; modulator (1,) is moved on, correct (1,) set to 0.
+    """Compute results (3,) = 0/1 loss, accuracy, modulator; update modulator (1,) and set correct (1,) to 0.
 
     Arguments: results, correct (sum of rewards), modulator, T.
     """
@@ -28,7 +28,7 @@ def host(command):
 
 @on_cuda("void(float32[::1], float32[::1], float32[::1], int64)")
 def close_chunk(results, correct, modulator, tokens):
-    """One thread."""
+    """Do it by one thread."""
     reward = correct[0] / np.float32(tokens)
     moved = DECAY * modulator[0] + _GAIN * reward
     modulator[0] = moved

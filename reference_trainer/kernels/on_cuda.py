@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 SHARED_THREADS = 256
 """Largest number of threads of a block that reduces in shared memory; a power of two."""
@@ -15,30 +16,52 @@ break even has not been measured on a GPU; tests/benchmarks/bench_gpu.py times b
 """
 
 
-class CudaFunction:
-    """One CUDA kernel: the body in Python, its signature, and what is compiled with it.
+gpu: Any = None
+"""Stands for numba.cuda in modules with kernels; `CudaFunction.bind` replaces it there.
 
-    The names `gpu` (numba.cuda) and those of `helpers` are put into the globals of the body's module before it is
-    compiled: Numba and its simulator look for the module there, and importing it at the top would cost every host run
-    0.4 s. A module declares them as None.
+Numba and its simulator look for the module in the globals of a kernel, and importing it would cost every run on the
+host device 0.4 s.
+"""
+
+
+class _Helper:
+    """A device function that is not compiled yet; `CudaFunction.bind` replaces it in the module of its kernels."""
+
+    def __init__(self, make: Callable[[Callable], Callable]) -> None:
+        self.make = make
+
+
+def device_helper(make: Callable[[Callable], Callable]) -> Any:
+    """Declare a device function of the kernels of a module.
+
+    :param make: makes it with Numba's decorator for device functions.
     """
+    return _Helper(make)
 
-    def __init__(
-        self, body: Callable[..., None], signature: str, helpers: dict[str, Callable[[Callable], Callable]]
-    ) -> None:
+
+def device_function(function: Callable) -> Any:
+    """Declare a device function that is a Python function as it stands."""
+    return _Helper(lambda compiled: compiled(function))
+
+
+class CudaFunction:
+    """One CUDA kernel: the body in Python and its signature."""
+
+    def __init__(self, body: Callable[..., None], signature: str) -> None:
         self.body = body
         self.signature = signature
-        self._helpers = helpers
 
     def bind(self) -> Callable[..., None]:
-        """The body, ready to be compiled."""
+        """The body, ready to be compiled: `gpu` and the device functions that it uses are put into its globals."""
         from numba import cuda
 
         names = self.body.__globals__
         names["gpu"] = cuda
-        for name, make in self._helpers.items():
-            make.__globals__["gpu"] = cuda
-            names[name] = make(cuda.jit(device=True))
+        for name in self.body.__code__.co_names:
+            helper = names.get(name)
+            if isinstance(helper, _Helper):
+                helper.make.__globals__["gpu"] = cuda
+                names[name] = helper.make(cuda.jit(device=True))
         return self.body
 
     @cached_property
@@ -50,26 +73,16 @@ class CudaFunction:
         return cuda.jit(self.signature)(body)
 
 
-def on_cuda(signature: str, **helpers: Callable[[Callable], Callable]) -> Callable[[Callable[..., None]], CudaFunction]:
+def on_cuda(signature: str) -> Callable[[Callable[..., None]], CudaFunction]:
     """Make a CUDA kernel of a function.
 
     :param signature: Numba's, such as "void(float32[:,::1], int64)".
-    :param helpers: name -> function that makes a device function from Numba's decorator for these.
     """
-    return lambda body: CudaFunction(body, signature, helpers)
-
-
-def compiled_as(function: Callable) -> Callable[[Callable[[Callable], Callable]], Callable]:
-    """A helper of `on_cuda` that is the function itself, as it stands."""
-
-    def make(compiled: Callable[[Callable], Callable]) -> Callable:
-        return compiled(function)
-
-    return make
+    return lambda body: CudaFunction(body, signature)
 
 
 def threads_for(items: int, limit: int = SHARED_THREADS) -> int:
-    """Threads of a block for so many items: the next power of two, at most `most`."""
+    """Threads of a block for so many items: the next power of two, at most `limit`."""
     threads = 1
     while threads < min(items, limit):
         threads *= 2

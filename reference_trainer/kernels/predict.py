@@ -1,20 +1,15 @@
-"""Predictions of a chunk out of its logits, for a host that compares them by itself."""
+"""Computes the predictions of a chunk from its logits, for a host that compares them itself."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from reference_trainer.kernels import Kernel
-from reference_trainer.kernels.argmax import argmax_of_sum, block_argmax
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-argmax: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import argmax_of_sum, block_argmax
 
 
 def host(command):
-    """predictions (T,) = argmax(logits + bias), the first of equal ones.
+    """Compute predictions (T,) = argmax(logits + bias), the first of equal ones.
 
     Arguments: predictions, logits (T, V), bias (V,), T, V.
     """
@@ -26,9 +21,12 @@ def host(command):
         predictions[t] = argmax_of_sum(logits[t], bias)
 
 
-@on_cuda("void(int32[::1], float32[:, ::1], float32[::1], int64)", argmax=block_argmax)
+argmax = device_helper(block_argmax)
+
+
+@on_cuda("void(int32[::1], float32[:, ::1], float32[::1], int64)")
 def predict_rows(predictions, logits, bias, vocabulary):
-    """A block a token."""
+    """Do one token per block."""
     t = gpu.blockIdx.x
     first = argmax(logits[t], bias, vocabulary)
     if gpu.threadIdx.x == 0:

@@ -1,25 +1,20 @@
-"""All layers and the readout for one token: the recurrent step of the token-by-token loop."""
+"""Computes all layers and the readout of one token: the recurrent step of the token-by-token loop."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number, vector
 from reference_trainer.kernels.elementwise import leaky_integrator, leaky_step
-from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-step: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, device_helper, gpu, on_cuda, threads_for
 
 _MOST_THREADS = 512  # of the one block; more would each have fewer than 128 registers
 _LEAKY_THREADS = 128
 
 
 def host(command):
-    """One row of readouts (_, D) for one row of embeddings x (_, D), which is overwritten.
+    """Compute one row of readouts (_, D) from one row of embeddings x (_, D), which is overwritten.
 
     Arguments: readouts, x, weights (layers * D, 2D), bias (layers, 2D), readout_weight (D, D),
     state (layers, D), modulator (1,), projected (2D,) as scratch, D, layers, row of readouts, row of x.
@@ -52,15 +47,17 @@ def host(command):
             readout[j] += xk * readout_weight[k, j]
 
 
+step = device_helper(leaky_integrator)
+
+
 @on_cuda(
     "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
-    " float32[::1], float32[::1], int64, int64, int64, int64)",
-    step=leaky_integrator,
+    " float32[::1], float32[::1], int64, int64, int64, int64)"
 )
 def step_in_one_block(
     readouts, xs, weights, bias, readout_weight, state, modulator, projected, width, layers, readout_row, x_row
 ):
-    """Everything by one block; neighbouring threads read neighbouring columns of the weights."""
+    """Compute everything by one block; neighbouring threads read neighbouring columns of the weights."""
     readout = readouts[readout_row]
     x = xs[x_row]
     thread = gpu.threadIdx.x
@@ -84,12 +81,9 @@ def step_in_one_block(
         readout[j] = total
 
 
-@on_cuda(
-    "void(float32[:, ::1], float32[::1], float32[:, ::1], float32[:, ::1], float32[::1], int64, int64, int64)",
-    step=leaky_integrator,
-)
+@on_cuda("void(float32[:, ::1], float32[::1], float32[:, ::1], float32[:, ::1], float32[::1], int64, int64, int64)")
 def leak(xs, projected, bias, state, modulator, width, layer, x_row):
-    """One layer after its product, a thread a channel."""
+    """Compute one layer after its product, one thread per channel."""
     x = xs[x_row]
     j = gpu.grid(1)
     if j < width:

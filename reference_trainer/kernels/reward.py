@@ -1,4 +1,4 @@
-"""Adds one token's reward to the sum that the neuromodulator is moved by."""
+"""Adds the reward of one token to the sum that updates the neuromodulator."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from reference_trainer.kernels.on_cuda import on_cuda
 
 
 def host(command):
-    """correct (1,) += reward (1,). Arguments: correct, reward."""
+    """Compute correct (1,) += reward (1,). Arguments: correct, reward."""
     correct = vector(command, 0, 1)
     correct[0] += vector(command, 1, 1)[0]
 
 
 @on_cuda("void(float32[::1], float32[::1])")
 def add_reward(correct, reward):
-    """One thread."""
+    """Do it by one thread."""
     correct[0] += reward[0]
 
 

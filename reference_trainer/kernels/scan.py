@@ -1,27 +1,20 @@
-"""One leaky-integrator layer over a whole chunk: gates, linear recurrence over time, residual."""
+"""Computes one leaky-integrator layer over a whole chunk: gates, linear recurrence over time, residual."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number, vector
 from reference_trainer.kernels.elementwise import leaky_integrator, leaky_step, retention
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
 from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_before, time_blocks
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-step: Any = None  # likewise
-keep_of: Any = None
-before: Any = None
 
 _WARP = 32  # threads of a CUDA block of a serial scan: one warp, so that the channels spread over all multiprocessors
 
 
 def host(command):
-    """h_t = a_t h_{t-1} + (1 - a_t) v_t and x_t += h_t, in place.
+    """Compute h_t = a_t h_{t-1} + (1 - a_t) v_t and x_t += h_t, in place.
 
     Arguments: x (T, D), projected (T, 2D) = x @ [W_gate | W_value] before bias, bias (layers, 2D),
     state (layers, D) carried from chunk to chunk, modulator (1,) added to the gate's bias, T, D, layer, layers.
@@ -40,13 +33,17 @@ def host(command):
             x[t, j] += h
 
 
+keep_of = device_helper(retention)
+step = device_helper(leaky_integrator)
+before = device_helper(fold_before)
+
+
 @on_cuda(
     "void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[::1],"
-    " int64, int64, int64, int64, int64, int64, int64)",
-    keep_of=retention,
+    " int64, int64, int64, int64, int64, int64, int64)"
 )
 def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, layer, length, blocks, modulated, saving):
-    """(A, B) of each block of time, in `ends` as `fold_before` has it; a thread a block and channel."""
+    """Compute (A, B) of each block of time, in `ends` as in `fold_before`; one thread per block and channel."""
     groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
     block = gpu.blockIdx.x // groups
     j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
@@ -86,9 +83,7 @@ def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, lay
 
 @on_cuda(
     "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
-    " float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64, int64, int64, int64)",
-    step=leaky_integrator,
-    before=fold_before,
+    " float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64, int64, int64, int64)"
 )
 def scan_block(
     y,
@@ -108,7 +103,7 @@ def scan_block(
     modulated,
     saving,
 ):
-    """One block of time of one channel a thread, from the state before it; with one block, of a whole channel.
+    """Compute one block of time of one channel per thread, from the state before it; one block is the whole channel.
 
     y may be x. Only with `saving` are `saved` and `hidden` written, only with `modulated` is `modulator` read.
     """
@@ -153,7 +148,11 @@ def scan_block(
 
 
 def launch_scan(device, y, x, projected, bias, state, saved, hidden, modulator, tokens, width, layer):
-    """The scan in blocks of time where that is quicker; `modulator` None: none, `hidden` None: nothing is kept."""
+    """Launch the scan, in blocks of time where that is faster.
+
+    :param modulator: None: there is none.
+    :param hidden: None: neither it nor `saved` is written.
+    """
     blocks, length = time_blocks(tokens, width)
     threads = threads_for(width, GROUP if blocks > 1 else _WARP)
     grid = blocks * -(-width // threads)

@@ -1,27 +1,21 @@
-"""Gradient of a leaky-integrator layer over a chunk, backward in time: of what its product gave, and of its bias."""
+"""Computes the gradient of a leaky-integrator layer over a chunk, backward in time: of its projection and its bias."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number
 from reference_trainer.kernels.elementwise import keep_share, retention
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
 from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_behind, time_blocks
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-keep_of: Any = None  # likewise
-behind: Any = None
 
 _WARP = 32  # threads of a CUDA block of a serial pass: one warp, so that the channels spread over all multiprocessors
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 def host(command):
-    """dL/dprojected and dL/dbias from grad_t = dL/dy_t, for h_t = a_t h_{t-1} + (1 - a_t) v_t and y_t = x_t + h_t.
+    """Compute dL/dprojected and dL/dbias from grad_t = dL/dy_t; h_t = a_t h_{t-1} + (1 - a_t) v_t and y_t = x_t + h_t.
 
     dL/dh_t = grad_t + a_{t+1} dL/dh_{t+1}, zero beyond the end of the chunk; the gate gets
     dL/dh_t (h_{t-1} - v_t) a_t (1 - a_t), the value dL/dh_t (1 - a_t), and the bias their sums over t.
@@ -59,12 +53,13 @@ def host(command):
             dbias[j] += dprojected[t, j]
 
 
-@on_cuda(
-    "void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64, int64, int64)",
-    keep_of=retention,
-)
+keep_of = device_helper(retention)
+behind = device_helper(fold_behind)
+
+
+@on_cuda("void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64, int64, int64)")
 def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blocks):
-    """(A, B) of each block of time for c <- a_t (grad_t + c), from its end on; a thread a block and channel."""
+    """Compute (A, B) of each block of time for c <- a_t (grad_t + c), backward; one thread per block and channel."""
     groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
     block = gpu.blockIdx.x // groups
     j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
@@ -96,12 +91,10 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
 
 @on_cuda(
     "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
-    " float32[:, ::1], float32[::1], int64, int64, int64, int64, int64)",
-    keep_of=retention,
-    behind=fold_behind,
+    " float32[:, ::1], float32[::1], int64, int64, int64, int64, int64)"
 )
 def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends, tokens, width, layer, length, blocks):
-    """One block of time of one channel a thread; the block's part of dbias goes to `ends`, with one block to dbias."""
+    """Compute one block of time of one channel per thread; its part of dbias goes to `ends`, or to dbias."""
     groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
     block = gpu.blockIdx.x // groups
     j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
@@ -157,7 +150,7 @@ def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends
 
 @on_cuda("void(float32[:, ::1], float32[::1], int64, int64, int64)")
 def add_blocks(dbias, ends, width, layer, blocks):
-    """dbias from the parts of the blocks, added up in order of time: the same bits each time."""
+    """Sum dbias over the blocks in order of time: the same bits each time."""
     j = gpu.grid(1)
     if j < 2 * width:
         total = np.float32(0)

@@ -1,4 +1,4 @@
-"""One leaky-integrator layer over a whole chunk, forward, keeping what its backward pass reads."""
+"""Computes one leaky-integrator layer over a whole chunk and keeps what its backward pass reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reference_trainer.kernels.scan import launch_scan
 
 
 def host(command):
-    """h_t = a_t h_{t-1} + (1 - a_t) v_t and y_t = x_t + h_t; x stays.
+    """Compute h_t = a_t h_{t-1} + (1 - a_t) v_t and y_t = x_t + h_t; x does not change.
 
     Arguments: y (T, D), x (T, D), projected (T, 2D) = x @ [W_gate | W_value] before bias, bias (layers, 2D),
     state (layers, D) carried from chunk to chunk, saved_state (layers, D) = the state before this chunk,

@@ -1,22 +1,17 @@
-"""Predictions and the number of right ones, reduced where the logits are."""
+"""Computes predictions and the number of correct ones on the device."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from reference_trainer.kernels import Kernel
-from reference_trainer.kernels.argmax import argmax_of_sum, block_argmax
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
-from reference_trainer.kernels.on_cuda import on_cuda, threads_for
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
-argmax: Any = None  # likewise
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.reductions import argmax_of_sum, block_argmax
 
 
 def host(command):
-    """predictions (T,) = argmax(logits + bias), and correct (1,) += how many equal ids[t + 1].
+    """Compute predictions (T,) = argmax(logits + bias), and add the number that equal ids[t + 1] to correct (1,).
 
     Arguments: predictions, correct, logits (T, V), bias (V,), ids (T + 1,), T, V. The first of equal logits wins.
     """
@@ -34,12 +29,12 @@ def host(command):
     correct[0] += right
 
 
-@on_cuda(
-    "void(int32[::1], float32[::1], float32[:, ::1], float32[::1], int32[::1], int64)",
-    argmax=block_argmax,
-)
+argmax = device_helper(block_argmax)
+
+
+@on_cuda("void(int32[::1], float32[::1], float32[:, ::1], float32[::1], int32[::1], int64)")
 def score_rows(predictions, correct, logits, bias, ids, vocabulary):
-    """A block a token. Adding ones in fp32 is exact in any order, up to 2^24 of them."""
+    """Do one token per block. Adding ones in fp32 is exact in any order, up to 2^24 of them."""
     t = gpu.blockIdx.x
     first = argmax(logits[t], bias, vocabulary)
     if gpu.threadIdx.x == 0:

@@ -1,4 +1,4 @@
-"""A recurrence over time, cut into blocks of it that a GPU works on side by side.
+"""Cuts a recurrence over time into blocks that a GPU computes in parallel.
 
 Per channel h_t = a_t h_{t-1} + u_t is serial in time, so that one thread a channel is all that can work: 256 channels
 are 8 warps for the 132 multiprocessors of an H200. But a block of time maps the state before it to the state behind it
@@ -17,11 +17,7 @@ second-level cache holds: blocks times channels are about THREADS.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-
-gpu: Any = None  # numba.cuda, put here by on_cuda
 
 TILE = 16
 """Time steps whose loads are in flight together; up to 4 registers each."""
@@ -38,7 +34,7 @@ GROUP = 64
 
 
 def time_blocks(tokens: int, width: int) -> tuple[int, int]:
-    """Into how many blocks of time a chunk is cut, and how long they are (the last may be shorter); 1: serial."""
+    """The number of blocks of time of a chunk (1: serial), and their length; the last may be shorter."""
     wanted = 1 if width >= SERIAL_WIDTH else min(-(-THREADS // width), tokens // SHORTEST)
     if wanted <= 1:
         return 1, tokens
@@ -47,7 +43,7 @@ def time_blocks(tokens: int, width: int) -> tuple[int, int]:
 
 
 def fold_before(compiled):
-    """before(ends, block, blocks, width, channel): the state that a block begins with, compiled by `compiled`.
+    """before(ends, block, blocks, width, channel): the initial state of a block, compiled by `compiled`.
 
     `ends` holds B of each block (blocks, width), then A likewise, then the state (width,) before the first block, which
     B of the first block has in it.

@@ -175,12 +175,7 @@ def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device
     return _students(streams, [0] * len(jobs), 1, _dim(jobs), init_scale, device_data, device)
 
 
-def guesses(job: Job, first: int, count: int, *, device_data: bool, device: torch.device) -> Students:
-    """Draw students `first`, `first` + 1, ... of guess and check, (count, d) in fp32."""
-    return guesses_of([job], first, count, device_data=device_data, device=device)
-
-
-def guesses_of(
+def guesses(
     jobs: Sequence[Job], first: Sequence[int] | int, count: int, *, device_data: bool, device: torch.device
 ) -> Students:
     """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32: first all of the first job.

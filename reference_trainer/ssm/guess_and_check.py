@@ -68,7 +68,7 @@ def _alone(task: Task) -> Fit:
     for number in range(settings.max_guesses):
         with marks.region("data"):
             device_data = task.plan.device_data
-            student = draws.guesses_of(task.jobs, number, 1, device_data=device_data, device=task.device)
+            student = draws.guesses(task.jobs, number, 1, device_data=device_data, device=task.device)
         with marks.region("forward"):
             outputs = respond(student, data.inputs, way, outputs_only=True)
             losses = training_losses(outputs, data.targets)
@@ -130,7 +130,7 @@ class _Search:
         jobs = [task.jobs[row] for row in self._open]
         with marks.region("data"):
             device_data = task.plan.device_data
-            students = draws.guesses_of(jobs, first, count, device_data=device_data, device=task.device)
+            students = draws.guesses(jobs, first, count, device_data=device_data, device=task.device)
         with marks.region("forward"):
             inputs = task.data.inputs[self._open]  # one row per job, used by all of its guesses
             outputs = respond(students, inputs, self._way, outputs_only=True).view(len(jobs), count, -1)

@@ -19,7 +19,7 @@ each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 def drawn(shape: tuple[int, int, int, int], device: torch.device) -> Students:
     job = Job(GNC, 2, shape[3], 5)
-    return draws.guesses(job, 2**40, shape[0], device_data=True, device=device)
+    return draws.guesses([job], 2**40, shape[0], device_data=True, device=device)
 
 
 def inputs(shape: tuple[int, int, int, int], device: torch.device) -> torch.Tensor:

@@ -49,7 +49,7 @@ def log(x):
 
 
 def box_muller(compiled):
-    """pair(u, v): two normals of two numbers of (0, 1), compiled by `compiled`."""
+    """pair(u, v): two normals from two numbers of (0, 1), compiled by `compiled`."""
     logarithm, sine = compiled(log), compiled(quarter_sine)
 
     @compiled

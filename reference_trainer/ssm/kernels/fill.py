@@ -1,31 +1,22 @@
-"""Memory filled with random numbers by their place: rows of normals, and the parameters of students.
+"""Fills memory with random numbers by their position: rows of normals, and the parameters of students.
 
-Element i of a row is made of word i of its stream, a normal of words i and i ^ 1. A student of d channels takes three
-rows of whole blocks, one each for a, b and c: student n of a stream begins at block 3 n ceil(d / 4).
+Element i of a row is made from word i of its stream, a normal from words i and i ^ 1. A student of d channels takes
+three rows of whole blocks, one each for a, b and c: student n of a stream begins at block 3 n ceil(d / 4).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from reference_trainer.jit import njit
-from reference_trainer.kernels.on_cuda import compiled_as, on_cuda
+from reference_trainer.kernels.on_cuda import device_function, device_helper, gpu, on_cuda
 from reference_trainer.ssm.kernels.box_muller import box_muller, fraction, fraction_on_host, pair_on_host
 from reference_trainer.ssm.kernels.philox import block_on_host, leading_bits, philox
 
-gpu: Any = None  # numba.cuda, put here by on_cuda
-block_of: Any = None  # likewise
-pair: Any = None
-uniform: Any = None
-bits_of: Any = None
-store: Any = None
-
 WORDS = 4
-"""Of a block."""
+"""Words of a block."""
 TILE = 1024
-"""Words that are made before they are turned into numbers: that loop becomes vector code, and 4 KiB stay cached."""
+"""Words that are drawn before they are converted to numbers: that loop becomes vector code, and 4 KiB stay cached."""
 THREADS = 128
 _bits_on_host = njit(leading_bits)
 
@@ -76,7 +67,7 @@ def _fill_normals(row, bits, key, first, scale):
 
 @njit(cache=True, nogil=True)
 def host_normals(out, keys):
-    """out (R, n) float32: row r is the beginning of the stream of keys[r]; keys (R, 2) uint64."""
+    """Fill out (R, n) float32: row r with the beginning of the stream of keys[r]; keys (R, 2) uint64."""
     bits = np.empty(TILE, np.int32)
     for row in range(len(out)):
         _fill_normals(out[row], bits, keys[row], 0, np.float32(1))
@@ -108,7 +99,7 @@ def host_students(a, b, c, keys, firsts, count, low, width, b_scale, c_scale):
 
 
 def store_block(out, row, number, n0, n1, n2, n3):
-    """Block `number` of a row, as far as the row goes."""
+    """Store block `number` of a row as far as the row goes."""
     column = WORDS * number
     columns = out.shape[1]
     out[row, column] = n0
@@ -120,19 +111,16 @@ def store_block(out, row, number, n0, n1, n2, n3):
         out[row, column + 3] = n3
 
 
-def _helpers() -> dict[str, Any]:
-    return {
-        "block_of": philox,
-        "pair": box_muller,
-        "uniform": compiled_as(fraction),
-        "bits_of": compiled_as(leading_bits),
-        "store": compiled_as(store_block),
-    }
+block_of = device_helper(philox)
+pair = device_helper(box_muller)
+uniform = device_function(fraction)
+bits_of = device_function(leading_bits)
+store = device_function(store_block)
 
 
-@on_cuda("void(float32[:, ::1], int64[:, ::1], int64, int64)", **_helpers())
+@on_cuda("void(float32[:, ::1], int64[:, ::1], int64, int64)")
 def fill_normals(out, keys, rows, blocks):
-    """As host_normals; a thread a block of words. The bits of keys are those of unsigned numbers."""
+    """Do the work of host_normals with one thread per block of words; the keys have the bits of unsigned numbers."""
     thread = gpu.grid(1)
     row = thread // blocks
     if row >= rows:
@@ -146,11 +134,10 @@ def fill_normals(out, keys, rows, blocks):
 
 @on_cuda(
     "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], int64[:, ::1], int64[::1],"
-    " int64, int64, int64, float32, float32, float32, float32)",
-    **_helpers(),
+    " int64, int64, int64, float32, float32, float32, float32)"
 )
 def fill_students(a, b, c, keys, firsts, rows, blocks, count, low, width, b_scale, c_scale):
-    """As host_students; a thread a block of words."""
+    """Do the work of host_students with one thread per block of words."""
     thread = gpu.grid(1)
     row = thread // (3 * blocks)
     if row >= rows:

@@ -1,4 +1,4 @@
-"""Kernels of numba-cuda, launched on torch tensors; and CPU tensors as arrays for compiled functions of the host."""
+"""Launches kernels of numba-cuda on torch tensors, and passes CPU tensors to compiled functions of the host."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 _TYPES: Final = {torch.float32: "<f4", torch.int64: "<i8"}
-"""Of kernels' arrays, as the CUDA array interface names them."""
+"""The types of a kernel's arrays in the CUDA array interface."""
 
 
 def on_host(device: torch.device) -> bool:
-    """Whether the compiled functions of the host do the work of that device."""
+    """Whether compiled functions of the host do the work of this device."""
     return device.type == "cpu"
 
 
 def available() -> bool:
-    """Whether there is what compiles kernels for a GPU."""
+    """Whether kernels for a GPU can be compiled."""
     return find_spec("numba_cuda") is not None
 
 
@@ -58,9 +58,9 @@ def _array(tensor: torch.Tensor) -> Any:
 
 @lru_cache(maxsize=4096)
 def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any:
-    """Memory as Numba's kernels take it. It owns nothing: whoever launches has the tensor.
+    """An array for Numba's kernels that does not own its memory: the caller of `launch` keeps the tensor.
 
-    To make one takes longer than to launch a kernel, and torch gives out the same places again and again.
+    Making one takes longer than launching a kernel, and torch reuses the same addresses.
     """
     from numba.cuda.api import from_cuda_array_interface
 
@@ -71,7 +71,7 @@ def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any
 def _stream(handle: int) -> Any:
     from numba import cuda
 
-    # a student is a small thing, and the choice between the ways has seen what a small launch costs
+    # students are small, and the choice between the ways has measured what a small launch costs
     warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
     return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
 
@@ -79,8 +79,8 @@ def _stream(handle: int) -> Any:
 def arrays(*tensors: torch.Tensor) -> Iterator[np.ndarray]:
     """Views of CPU tensors that need no gradient.
 
-    By the base class: `Tensor.numpy` is what a recording counts as a read that would wait for a GPU, and on a GPU
-    nothing comes this way.
+    A recording counts `Tensor.numpy` as a read that would wait on a GPU, but on a GPU this function is not called.
+    Hence the method of the base class.
     """
     from torch._C import TensorBase
 

@@ -1,8 +1,8 @@
-"""Random numbers that are a function of their place: Philox4x64-10.
+"""Random numbers that are a function of their position: Philox4x64-10.
 
 A block of four words is ten rounds of multiplication over (counter, key), with no state (Salmon et al., Parallel Random
-Numbers: As Easy as 1, 2, 3, SC 2011), so that any part of a stream is made anywhere, in any order, with the same bits.
-Words are those of numpy.random.Philox, which counts up before its first block: its block n has counter n + 1.
+Numbers: As Easy as 1, 2, 3, SC 2011), so any part of a stream can be made anywhere, in any order, with the same bits.
+The words are those of numpy.random.Philox, which counts up before its first block: its block n has counter n + 1.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def _wide_product(typingctx, a, b):
 
 
 def native(compiled):
-    """Products as the host's processor has them."""
+    """product(a, b): (high, low) 64 bits by the host's processor."""
     return _wide_product
 
 
 def of_halves(compiled):
-    """product(a, b): (high, low) 64 bits from products of 32, which is also how a GPU does it."""
+    """product(a, b): (high, low) 64 bits from products of 32 bits, as a GPU computes them."""
 
     @compiled
     def product(a, b):
@@ -75,7 +75,7 @@ def philox(compiled, products=of_halves):
 
 
 def leading_bits(word):
-    """The 23 bits of a word that a number is made of."""
+    """The 23 bits of a word from which a number is made."""
     return np.int32(word >> _DROPPED)
 
 

@@ -1,7 +1,7 @@
-"""The impulse response of diagonal state-space students by the recurrence over time, and its gradient, a kernel each.
+"""The impulse response of diagonal state-space students by the recurrence over time, and its gradient: a kernel each.
 
-A student is linear in what goes in: the response k to an impulse says all, and what comes out at the end of any other
-sequence is y = sum_t x_{T-1-t} k_t. So the recurrence runs once a student, whatever the number of sequences:
+A student is linear in its input, so the response k to an impulse determines it: its output at the end of any sequence
+is y = sum_t x_{T-1-t} k_t. So the recurrence runs once per student, whatever the number of sequences:
 
     h_t = a h_{t-1} from h_0 = c b, and k_t = sum over the channels of h_t
 
@@ -11,30 +11,25 @@ c b sum_t w_t a^t: a polynomial in a. Horner's scheme, a recurrence backward in 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from reference_trainer.jit import njit
 from reference_trainer.kernels.elementwise import advance_on_host, linear_step
-from reference_trainer.kernels.on_cuda import compiled_as, on_cuda
+from reference_trainer.kernels.on_cuda import device_function, gpu, on_cuda
 from reference_trainer.kernels.reductions import add_to
 
-gpu: Any = None  # numba.cuda, put here by on_cuda
-advance: Any = None  # likewise
-
 TILE = 16
-"""Time steps of a CUDA block: as in the language model's scan, a thread has that many in its registers."""
+"""Time steps of a CUDA block: as in the language model's scan, a thread keeps that many in its registers."""
 THREADS = 128
 _GONE = np.float32(1e-30)
-"""A state below it is 0: processors take some 100 cycles for each number that is too small for its exponent's range."""
+"""A state below this is set to 0: processors take some 100 cycles for each denormal number."""
 _TERMS = TILE * THREADS
 _PARTS = THREADS // TILE  # threads that add up one time step of a block
 
 
 @njit(fastmath={"contract"})
 def _respond(response, h, a, b, c):
-    """k of one student; h (d,) is scratch."""
+    """Compute k of one student; h (d,) is scratch."""
     for j in range(len(a)):
         h[j] = b[j] * c[j]
     for t in range(len(response)):
@@ -48,7 +43,7 @@ def _respond(response, h, a, b, c):
 
 @njit(fastmath={"contract"})
 def _apply_response(response, sequence):
-    """y of one sequence."""
+    """Compute y of one sequence."""
     total = response.dtype.type(0)
     for t in range(len(response)):
         total = add_to(total, sequence[len(response) - 1 - t] * response[t])
@@ -57,14 +52,14 @@ def _apply_response(response, sequence):
 
 @njit(fastmath={"contract"})
 def _add_turned(weights, sequence, share):
-    """Add a sequence, its latest value first, times what L changes with its y."""
+    """Add a sequence, its latest value first, times dL/dy."""
     for t in range(len(weights)):
         weights[t] += share * sequence[len(weights) - 1 - t]
 
 
 @njit(fastmath={"contract"})
 def _descend(da, db, dc, slope, a, b, c, weights):
-    """Gradients of one student by Horner's scheme; slope (d,) is scratch, and the value is kept in dc."""
+    """Compute the gradient of one student by Horner's scheme; slope (d,) is scratch, and dc holds the value."""
     for j in range(len(a)):
         dc[j] = 0
         slope[j] = 0
@@ -82,7 +77,7 @@ def _descend(da, db, dc, slope, a, b, c, weights):
 
 @njit(cache=True, nogil=True)
 def host_responses(responses, outputs, a, b, c, inputs):
-    """responses (S, T) and outputs (S, N) of students a, b, c (S, d), all of one type.
+    """Compute responses (S, T) and outputs (S, N) of students a, b, c (S, d), all of one type.
 
     inputs (J, N, T): the first S / J students are given the first sequences, and so on.
     """
@@ -96,7 +91,7 @@ def host_responses(responses, outputs, a, b, c, inputs):
 
 @njit(cache=True, nogil=True)
 def host_gradients(da, db, dc, a, b, c, inputs, dresponses, doutputs):
-    """dL/da, dL/db, dL/dc (S, d) from dL/dresponses (S, T) and dL/doutputs (S, N)."""
+    """Compute dL/da, dL/db, dL/dc (S, d) from dL/dresponses (S, T) and dL/doutputs (S, N)."""
     count = len(a) // len(inputs)
     weights = np.empty_like(dresponses[0])
     slope = np.empty_like(a[0])
@@ -109,7 +104,7 @@ def host_gradients(da, db, dc, a, b, c, inputs, dresponses, doutputs):
 
 @njit(cache=True, nogil=True)
 def host_losses(losses, outputs, gradient, parameters, inputs, targets):
-    """Mean squared errors (S,) of outputs (S, N) from targets (S, N), and their gradient (3, S, d): all at once.
+    """Compute mean squared errors (S,) of outputs (S, N) from targets (S, N), and their gradient (3, S, d), at once.
 
     parameters (3, S, d) are a, b and c; inputs (J, N, T) as in host_responses.
     """
@@ -133,9 +128,12 @@ def host_losses(losses, outputs, gradient, parameters, inputs, targets):
         _descend(gradient[0, s], gradient[1, s], gradient[2, s], scratch, a, b, c, weights)
 
 
+advance = device_function(linear_step)
+
+
 @on_cuda("void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64)")
 def response_block(responses, a, b, c, channels, length, tiles):
-    """A tile of time of one student a CUDA block, its channels over the threads.
+    """Compute a tile of time of one student per CUDA block, with the channels distributed over the threads.
 
     The state before a tile needs no other tile: a is the same at all times, so it is c b a^t.
     """
@@ -177,11 +175,10 @@ def response_block(responses, a, b, c, channels, length, tiles):
 
 @on_cuda(
     "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],"
-    " float32[:, ::1], int64, int64, int64)",
-    advance=compiled_as(linear_step),
+    " float32[:, ::1], int64, int64, int64)"
 )
 def response_gradients(da, db, dc, a, b, c, weights, students, channels, length):
-    """A channel of a student a thread; weights (S, T) are w_t of the module's text, the same for a whole warp."""
+    """Compute the gradient of one channel per thread; weights (S, T) are w_t of the module's docstring."""
     thread = gpu.grid(1)
     s = thread // channels
     if s >= students:

@@ -19,7 +19,7 @@ _KINDS = {"q": "<i8", "i": "<i4", "d": "<f8"}
 
 @dataclass(frozen=True)
 class Recording:
-    """What one process recorded."""
+    """The records of one process."""
 
     calls: np.ndarray
     activities: np.ndarray

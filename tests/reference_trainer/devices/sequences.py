@@ -1,4 +1,4 @@
-"""Things to ask of any device, with what must come back."""
+"""Sequences of calls to any device, with their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reference_trainer.kernels.matmul import ACCUMULATE, TRANSPOSE_A, TRANSPOSE_
 
 
 def round_trips(device: Device) -> None:
-    """What goes up comes down: each dtype, shape and way."""
+    """Upload and download arrays of each dtype, shape and way."""
     random = np.random.default_rng(0)
     for shape in ((1,), (3, 5), (2, 3, 4), (16384,), (16385,), (300, 700)):  # 16,384 fp32 are 64 KiB: the last staged
         for dtype in ("float32", "int32"):
@@ -111,7 +111,7 @@ def products_of_all_kinds(device: Device) -> None:
 
 
 def prefetched_marked_and_fetched(device: Device) -> None:
-    """What is computed from prefetched memory comes back, two rounds in flight; and a wait for all until now."""
+    """Compute with prefetched memory, two rounds in flight, and wait for a mark."""
     numbers, results = ([device.pinned((2, 2)) for _ in range(2)] for _ in range(2))
     inputs, tickets = [device.empty((2, 2)) for _ in range(2)], list[Any]()
     total, two = device.zeros((2, 2)), device.upload(np.eye(2, dtype=np.float32) * 2)
@@ -132,11 +132,11 @@ EVERYTHING = [
     *(round_trips, rows_and_heads, views, views_keep_their_memory, pinned_copies, copies_at_a_row),
     *(products_of_all_kinds, prefetched_marked_and_fetched),
 ]
-"""All of them, but for `counted`."""
+"""All sequences except `counted`."""
 
 
 def counted(device: Device) -> tuple[Counts, Counts]:
-    """One of each call; (found, expected), busy_ns as found."""
+    """Make one of each call; return (found, expected), with busy_ns as found."""
     small, large, pinned = np.zeros(100, np.float32), np.zeros(100_000, np.float32), device.pinned((10,))
     pinned[:] = 1
     before = device.counts()

@@ -212,7 +212,7 @@ class OrderedStream:
 
 
 def test_the_queue_waits_for_what_is_prefetched_and_the_copy_for_nothing() -> None:
-    """But for its first one into a buffer, whose memory may come from a pool and still be in use in the queue."""
+    """The first copy into a buffer waits: its memory may come from a pool and still be in use in the queue."""
     device, order = CudaDevice(_torch_device="cpu"), Order()
     buffer, pinned = device.empty((3,)), device.pinned((3,))
     device._stream, device._on_stream = order.stream("queue"), order.on
@@ -231,7 +231,7 @@ def test_the_queue_waits_for_what_is_prefetched_and_the_copy_for_nothing() -> No
 
 
 def one_adder(device: CudaDevice, total: CudaBuffer) -> Callable[[], None]:
-    """What adds the unit matrix to total (2, 2) with two launches, through a buffer of its own."""
+    """A function that adds the unit matrix to total (2, 2) by two launches, through a buffer of its own."""
     middle, item = device.empty((2, 2)), device.upload(np.eye(2, dtype=np.float32))
 
     def add_one() -> None:
@@ -242,7 +242,7 @@ def one_adder(device: CudaDevice, total: CudaBuffer) -> Callable[[], None]:
 
 
 def test_a_graph_runs_when_it_is_replayed(device: CudaDevice) -> None:
-    """Not when it is captured, and then as one launch, with its buffers kept though nobody else has them."""
+    """It does not run when it is captured; a replay is one launch, and the graph keeps its buffers."""
     total = device.zeros((2, 2))
     add_one = one_adder(device, total)
     add_one()
@@ -267,14 +267,14 @@ def test_a_graph_runs_when_it_is_replayed(device: CudaDevice) -> None:
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
-        (lambda device, buffer, pinned: device.empty((5,)), "memory is taken"),
-        (lambda device, buffer, pinned: device.scratch(5), "memory is taken"),
-        (lambda device, buffer, pinned: device.zeros((5,)), "memory is taken"),
-        (lambda device, buffer, pinned: device.upload_into(buffer, pinned), "an upload is asked for"),
-        (lambda device, buffer, pinned: device.prefetch_into(buffer, pinned), "an upload is asked for"),
-        (lambda device, buffer, pinned: device.download(buffer), "a download is asked for"),
-        (lambda device, buffer, pinned: device.fetch_into(pinned, buffer), "a download is asked for"),
-        (lambda device, buffer, pinned: device.mark(), "a mark is asked for"),
+        (lambda device, buffer, pinned: device.empty((5,)), "memory is requested"),
+        (lambda device, buffer, pinned: device.scratch(5), "memory is requested"),
+        (lambda device, buffer, pinned: device.zeros((5,)), "memory is requested"),
+        (lambda device, buffer, pinned: device.upload_into(buffer, pinned), "an upload is requested"),
+        (lambda device, buffer, pinned: device.prefetch_into(buffer, pinned), "an upload is requested"),
+        (lambda device, buffer, pinned: device.download(buffer), "a download is requested"),
+        (lambda device, buffer, pinned: device.fetch_into(pinned, buffer), "a download is requested"),
+        (lambda device, buffer, pinned: device.mark(), "a mark is requested"),
         (lambda device, buffer, pinned: device.wait(None), "the host waits"),
         (lambda device, buffer, pinned: device.synchronize(), "the host waits"),
         (lambda device, buffer, pinned: device.replay(None), "a graph is replayed"),
@@ -282,7 +282,7 @@ def test_a_graph_runs_when_it_is_replayed(device: CudaDevice) -> None:
     ],
 )
 def test_a_graph_holds_launches_alone(device: CudaDevice, ask: Callable, what: str) -> None:
-    """What would wait or take memory is refused in a line, and the device goes on as it was."""
+    """Waiting and taking memory are refused in one line, and the device continues."""
     buffer, pinned = device.zeros((3, 3)), device.pinned((3, 3))
     before = device.counts()
     with pytest.raises(TrainerError, match=f"^{what} while a graph is captured: do it before"):
@@ -293,7 +293,7 @@ def test_a_graph_holds_launches_alone(device: CudaDevice, ask: Callable, what: s
 
 
 def test_scratch_memory_is_taken_once(device: CudaDevice) -> None:
-    """It grows to the largest that was asked for; what a graph may still use is kept."""
+    """It grows to the largest requested size; memory that a graph may use is kept."""
     small = device.scratch(5)
     before = device.counts().allocations
     assert device.scratch(3) is device.scratch(8) is small

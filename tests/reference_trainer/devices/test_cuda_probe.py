@@ -1,4 +1,4 @@
-"""Where CUDA is missing: one line that says what, and what to install."""
+"""Without CUDA, one line tells the reason and what to install."""
 
 from __future__ import annotations
 

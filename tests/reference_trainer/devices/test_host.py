@@ -192,7 +192,7 @@ def test_light_records_no_calls(tmp_path: Path) -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    """It costs a second or more: the host device does without."""
+    """It would take a second or more, and the host device does not need it."""
     script = (
         "import sys; from reference_trainer.devices import open_device; from reference_trainer.lm import loop;"
         "open_device('host').close(); print([name for name in ('torch', 'numba.cuda') if name in sys.modules])"

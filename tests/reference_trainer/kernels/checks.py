@@ -1,6 +1,6 @@
-"""What each kernel must compute, on any device: run with random numbers, compared with NumPy in float64.
+"""Checks of each kernel on any device: run with random numbers, compared with NumPy in float64.
 
-The host device, the CUDA kernels in Numba's simulator, and a real GPU are all held to these.
+They are run on the host device, in Numba's simulator of CUDA, and on a real GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reference_trainer.kernels import (
 )
 
 TOLERANCE = 1e-5
-"""Of results of order 1: fp32 has 1.2e-7, and sums of some hundred products lose a factor of ten or two."""
+"""Tolerance of results of order 1: fp32 has 1.2e-7, and sums of some hundred products lose a factor of 10 or 20."""
 TOLERANCE_IN_DOUBLE = 1e-12
 """The same for a device of fp64: the mathematics alone."""
 

@@ -1,4 +1,4 @@
-"""What the kernels of learning must compute beside the loss: the scan's gradient, the gradients' norm, AdamW.
+"""Checks of the kernels of learning other than the loss: the scan's gradient, the gradients' norm, AdamW.
 
 As in `checks`, against NumPy in float64, in the reals of the device: on a host device of fp64 to its precision.
 """
@@ -79,7 +79,7 @@ def scan_backward_is_the_gradient(device: Device, random: np.random.Generator, t
 
 
 def norm_is_the_length(device: Device, random: np.random.Generator, size: int, scale: int) -> None:
-    """Of numbers around 10^(scale - 6); what lies behind them is not summed."""
+    """Sum numbers around 10^(scale - 6), and none behind them."""
     grads = normal(device, random, size + 3) * device.real.type(10.0 ** (scale - 6))
     norm = device.upload(np.full(1, -1, device.real))
     device.launch(grad_norm.KERNEL, norm, device.upload(grads), size)

@@ -1,4 +1,4 @@
-"""What the kernels of learning must compute, on any device: like `checks`, against NumPy in float64."""
+"""Checks of the loss, the embedding's gradient and the metrics of learning on any device, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reference_trainer.kernels import adamw, cross_entropy, embed_backward, lear
 from tests.reference_trainer.kernels.checks import Check, close, equal, normal
 
 GUARD = 7.0
-"""What lies behind the rows of a kernel, and must still lie there after it."""
+"""The values behind the rows of a kernel, which must not change."""
 
 
 def cross_entropy_by_tiles(device: Device, random: np.random.Generator, tokens: int, vocabulary: int) -> None:

@@ -1,4 +1,4 @@
-"""What a captured graph of kernels must do on a CUDA device: the same as its launches one by one."""
+"""Checks that a captured graph of kernels does the same as its launches one by one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Unwritten(CudaDevice):
 
 
 class Barrier:
-    """Where the threads of a CUDA block meet; those that have returned are not waited for."""
+    """A barrier for the threads of a CUDA block, which does not wait for those that have returned."""
 
     def __init__(self, threads: int) -> None:
         self._changed = threading.Condition()
@@ -69,7 +69,7 @@ class Barrier:
 
 
 def run_block(manager: Any, position: tuple[int, ...], *arguments: Any) -> None:
-    """All threads of a block to their end; the first error of theirs is raised."""
+    """Run all threads of a block to their end; raise the first error."""
     points = list(np.ndindex(*manager._block_dim))
     barrier, errors = Barrier(len(points)), []
 
@@ -112,7 +112,7 @@ def hasten() -> None:
 
 
 def unwritten(shape: int, dtype: type) -> np.ndarray:
-    """What a kernel must not read: NaN, or -1. Of memory as it comes nobody knows, and it is often 0."""
+    """Memory of NaN or -1, which a kernel must not read; fresh memory is often 0 and would hide it."""
     array = np.empty(shape, dtype)
     array.view(np.uint8)[:] = 0xFF
     return array

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, 
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, str]:
-    """Of every check its error, empty where it passed."""
+    """The error of every check; empty: it passed."""
     return errors_of("tests.reference_trainer.kernels.simulate")
 
 

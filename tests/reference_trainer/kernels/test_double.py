@@ -45,7 +45,7 @@ def test_scan_backward_is_autograds(double: HostDevice, tokens: int, width: int)
 
 
 def rate_at(step: int) -> float:
-    """What the learning rate of a step, from 1, is by the kernel's own account."""
+    """The learning rate of a step, from 1, by its definition."""
     return checks_backward.rate_at(np.array(FACTS), step)
 
 

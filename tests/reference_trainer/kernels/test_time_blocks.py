@@ -1,4 +1,4 @@
-"""How a chunk is cut into blocks of time."""
+"""A chunk is cut into blocks of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference_trainer.kernels.time_blocks import SERIAL_WIDTH, SHORTEST, THREAD
 @pytest.mark.parametrize("tokens", [1, 31, 63, 64, 65, 1000, 3000, 100_003])
 @pytest.mark.parametrize("width", [1, 32, 100, 4096, SERIAL_WIDTH - 1, SERIAL_WIDTH, 20_000])
 def test_blocks_cover_the_chunk(tokens: int, width: int) -> None:
-    """All of it and no block in vain; enough threads, but not for the price of blocks shorter than they are worth."""
+    """Blocks cover the chunk, none is empty, and there are enough threads unless blocks would be too short."""
     blocks, length = time_blocks.time_blocks(tokens, width)
     assert (blocks - 1) * length < tokens <= blocks * length
     if blocks == 1:

@@ -19,11 +19,11 @@ from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.ssm.fake_ray import FakeRay, Killed
 
 BAD_RANK = 13
-"""Of jobs with which something happens."""
+"""The rank of jobs with which something happens."""
 
 
 def outcome(job: Job, device: str = "cpu") -> Outcome:
-    """What a job always gives."""
+    """The outcome of a job, which is always the same."""
     loss = 1 / (job.rank + 10 * job.dim + 1000 * job.seed)
     passes = {"epochs": 7} if job.method == GD else {"guesses": 9}
     return Outcome(job, Fit(loss, 2 * loss, job.seed % 2 == 0, **passes), 0.25, 1000 * job.dim, device, job.dim)
@@ -34,19 +34,19 @@ def work(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> 
 
 
 def is_first_work(settings: Settings) -> bool:
-    """Workers begin with jobs that are cut short: nothing happens with those."""
+    """Whether the job is part of the warm-up of a worker, in which nothing happens."""
     return settings.epochs < Settings().epochs
 
 
 def note(folder: Path, name: str, line: str) -> int:
-    """Append a line to a file of the folder; how many there are now."""
+    """Append a line to a file of the folder; return its number of lines."""
     with open(folder / name, "a") as file:
         file.write(f"{line}\n")
     return (folder / name).read_text().count("\n")
 
 
 def counted(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """Says which jobs it did."""
+    """Note which jobs were done."""
     if not is_first_work(settings):
         for job in jobs:
             note(folder, "calls", job.name)
@@ -56,7 +56,7 @@ def counted(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan,
 def failing(
     folder: Path, times: int, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str
 ) -> list[Outcome]:
-    """A group with a bad job fails so many times."""
+    """Fail this many times if the group has a bad job."""
     bad = [job for job in jobs if job.rank == BAD_RANK]
     if bad and not is_first_work(settings) and note(folder, bad[0].name, "failed") <= times:
         raise ValueError(f"no luck with\n{bad[0].name}")
@@ -66,7 +66,7 @@ def failing(
 def deadly(
     folder: Path, times: int, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str
 ) -> list[Outcome]:
-    """Kills its process as often with a bad job, of the first seed."""
+    """Kill the process this many times if the group has a bad job of the first seed."""
     bad = [job for job in jobs if job.rank == BAD_RANK and job.seed == 0]
     if bad and not is_first_work(settings) and note(folder, bad[0].name, str(os.getpid())) <= times:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,7 +74,7 @@ def deadly(
 
 
 def endless(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """Never ends with a bad job."""
+    """Never return if the group has a bad job."""
     if any(job.rank == BAD_RANK for job in jobs) and not is_first_work(settings):
         note(folder, "endless", str(os.getpid()))
         while True:
@@ -83,7 +83,7 @@ def endless(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan,
 
 
 def held(folder: Path, node: str, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """On that node of a cluster the third job never ends."""
+    """Never return from the third job on this node of a cluster."""
     import ray
 
     here = ray.get_runtime_context().get_node_id() == node
@@ -101,7 +101,7 @@ def always_failing(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device
 
 
 def refusing(folder: Path, jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """From the third on no job has room for its reports."""
+    """Only the first two jobs have room for their reports."""
     if not is_first_work(settings) and note(folder, "refusing", jobs[0].name) > 2:
         raise TrainerError("--log x: No space left on device")
     return work(jobs, settings, plan, device)
@@ -112,7 +112,7 @@ def unprepared(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: st
 
 
 def gone(process: int) -> bool:
-    """Within some seconds; a process that is dead and not reaped yet is gone as well."""
+    """Whether a process ends within 30 seconds; one that is dead but not reaped has ended."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:

@@ -1,4 +1,4 @@
-"""The forward pass and its gradients in NumPy and fp64, from their definitions: what every way is held against."""
+"""The forward pass and its gradients in NumPy and fp64, from their definitions: the reference of every way."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from reference_trainer.ssm.problem import GNC, Job, Students
 
 CPU = torch.device("cpu")
 NAMES = ("outputs", "responses", "da", "db", "dc")
-"""Of what `reference` and `found` give."""
+"""Names of the results of `reference` and `found`."""
 
 
 def case(shape: tuple[int, int, int, int], *, sets: int | None = None, dtype: torch.dtype = torch.float32) -> tuple:
     """Students that require a gradient, and inputs (sets, N, T) in fp64, which is what they are as found."""
     count, measurements, length, dim = shape
-    drawn = draws.guesses(Job(GNC, 1, dim, 1), 0, count, device_data=True, device=CPU)
+    drawn = draws.guesses([Job(GNC, 1, dim, 1)], 0, count, device_data=True, device=CPU)
     students = Students(*(values.to(dtype).requires_grad_() for values in (drawn.a, drawn.b, drawn.c)))
     size = sets or count, measurements, length
     return students, torch.from_numpy(np.random.default_rng(1).standard_normal(size))
 
 
 def reference(students: Students, inputs: torch.Tensor) -> tuple[np.ndarray, ...]:
-    """By running the model step by step, in fp64: outputs, responses, and the gradients of 3 sums of them.
+    """Run the model step by step in fp64: outputs, responses, and the gradient of a sum of them.
 
     With L = sum y^2 / 2 + sum_t (t + 1) k_t: dL/dy = y and dL/dk_t = t + 1.
     """

@@ -1,6 +1,6 @@
-"""Both methods in NumPy and fp64, a student at a time, from their definitions: what the trainer is held against.
+"""Both methods in NumPy and fp64, a student at a time, from their definitions: the reference of the trainer.
 
-Gradients are by hand, optimizers after their papers. Only the drawn numbers are the trainer's own (its host draws).
+Gradients are derived by hand, optimizers follow their papers. Only the random numbers are those of the trainer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray
 
 
 def reference(job: Job, settings: Settings) -> Fit:
-    """What becomes of the job's student."""
+    """Fit the student of the job."""
     data = measure([job], settings, device_data=False, device=CPU)
     case = Case(*(values[0].double().numpy() for values in (data.inputs, data.targets, data.responses)))
     return descend(case, job, settings) if job.method == GD else check(case, job, settings)
@@ -97,7 +97,7 @@ def check(case: Case, job: Job, settings: Settings) -> Fit:
     """The first guess that is good enough, else the best."""
     best, remaining = inf, None
     for number in range(settings.max_guesses):
-        student = _student(guesses(job, number, 1, device_data=False, device=CPU))
+        student = _student(guesses([job], number, 1, device_data=False, device=CPU))
         loss = case.loss(*student)
         if loss < best:
             best, remaining = loss, student

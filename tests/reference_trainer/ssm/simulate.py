@@ -21,7 +21,7 @@ JOBS = [Job(GNC, 2, 7, seed) for seed in (3, 2**62)]
 
 @contextmanager
 def as_on_a_gpu() -> Iterator[None]:
-    """The launches of a GPU, on tensors of the CPU."""
+    """Launch as on a GPU, on tensors of the CPU."""
     usual, launch.on_host = launch.on_host, lambda device: False
     try:
         yield
@@ -30,7 +30,7 @@ def as_on_a_gpu() -> Iterator[None]:
 
 
 def agree(work: Callable[[], tuple[torch.Tensor, ...]], tolerance: float) -> None:
-    """What the CUDA kernels give, against what the host's do."""
+    """Compare the results of the CUDA kernels with those of the host."""
     expected = work()
     with as_on_a_gpu():
         arguments = work()
@@ -46,7 +46,7 @@ def normals(columns: int) -> tuple[torch.Tensor, ...]:
 
 def students(dim: int) -> tuple[torch.Tensor, ...]:
     jobs = [job._replace(dim=dim) for job in JOBS]
-    drawn = draws.guesses_of(jobs, [5, 2**33], 3, device_data=True, device=CPU)
+    drawn = draws.guesses(jobs, [5, 2**33], 3, device_data=True, device=CPU)
     return drawn.a, drawn.b, drawn.c
 
 
@@ -62,7 +62,7 @@ def epoch() -> tuple[torch.Tensor, ...]:
 
 
 def diverged() -> tuple[torch.Tensor, ...]:
-    """a beyond 1 and below 0, and at time 0 alone."""
+    """Use a above 1, below 0 and at 0."""
     a = torch.tensor([[-0.9, 0.0, 1.1]])
     out = forward.respond(Students(a, torch.ones(1, 3), torch.ones(1, 3)), torch.ones(1, 1, 35), forward.SCAN)
     return tuple(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import resource
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,6 @@ from tests.reference_trainer.ssm import fake_jobs
 
 def main(folder: Path, work: str, *arguments: str) -> int:
     values = {name: ast.literal_eval(value) for name, _, value in (item.partition("=") for item in arguments)}
-    if room := values.pop("room", None):  # as of a disk that is full then: a part is written, then an error comes
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     settings = Settings(results=folder / "results", device="cpu", **values)
     done = partial(getattr(fake_jobs, work), folder)
     return guarded(lambda: min(1, len(sweep(settings, progress=print, work=done).failures)))

@@ -36,7 +36,7 @@ def test_compiles(function: CudaFunction, architecture: tuple[int, int]) -> None
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, str]:
-    """Of every check in the simulator its error, empty where it passed."""
+    """The error of every check in the simulator; empty: it passed."""
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("numba-cuda is not installed")
     return errors_of("tests.reference_trainer.ssm.simulate")

@@ -43,7 +43,7 @@ def test_against_the_definition(device_data: bool) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_host_and_device_agree(rank: int) -> None:
-    """Of fifty teachers the one of the smallest response too."""
+    """Fifty teachers include one with a small response."""
     jobs = [Job(GD, rank, 8, seed) for seed in range(50)]
     host, device = (made(jobs, device_data=device_data) for device_data in (False, True))
     assert {values.dtype for values in (host.inputs, host.targets, host.responses)} == {torch.float64}
@@ -66,7 +66,7 @@ def test_a_job_has_the_same_data_alone(device_data: bool) -> None:
 
 @both
 def test_a_longer_sequence_has_a_longer_response(device_data: bool) -> None:
-    """Of the same teacher: the shape of its response does not depend on how long one looks."""
+    """The shape of the response does not depend on its length."""
     short, long = (
         measure(JOBS, Settings(sequence_length=length), device_data=device_data, device=CPU).responses.double()
         for length in (8, 16)

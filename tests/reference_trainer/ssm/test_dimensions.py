@@ -65,7 +65,7 @@ def test_growth_is_of_the_same_teacher() -> None:
 
 
 def test_growth_is_of_students_that_fitted_at_both_ends() -> None:
-    """Of nine teachers seed 0 fits nowhere, and seed 1 not at the largest dimension; both generalise badly there."""
+    """Seed 0 of nine fits nowhere and seed 1 not at the largest dimension, where both generalise badly."""
     created = rows()
     for row in created:
         if row["seed"] < 2 and row["dim"] == DIMS[-1]:

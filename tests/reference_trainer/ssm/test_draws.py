@@ -30,11 +30,11 @@ def same(found: Students, expected: Students, tolerance: float = 0) -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 64, 1027])
-def test_guesses_of_host_and_device_agree(dim: int) -> None:
+def test_guesses_host_and_device_agree(dim: int) -> None:
     """Rows of any length, one that is drawn in two tiles among them."""
     jobs = [job._replace(dim=dim) for job in JOBS]
     host, device = (
-        draws.guesses_of(jobs, [5, 0, 1000], 3, device_data=device_data, device=CPU) for device_data in (False, True)
+        draws.guesses(jobs, [5, 0, 1000], 3, device_data=device_data, device=CPU) for device_data in (False, True)
     )
     assert all(values.dtype == torch.float32 for values in [*parts(host).values(), *parts(device).values()])
     assert host.a.shape == device.c.shape == (9, dim)
@@ -50,11 +50,11 @@ def test_initial_of_host_and_device_agree() -> None:
 @both
 def test_a_guess_is_the_same_however_it_is_drawn(device_data: bool) -> None:
     """One after the other, in batches, and those of several jobs together: to the bit."""
-    together = draws.guesses_of(JOBS, [2, 0, 7], 5, device_data=device_data, device=CPU)
+    together = draws.guesses(JOBS, [2, 0, 7], 5, device_data=device_data, device=CPU)
     for row, (job, first) in enumerate(zip(JOBS, (2, 0, 7), strict=True)):
         of_job = Students(*(values[5 * row : 5 * row + 5] for values in parts(together).values()))
-        same(draws.guesses(job, first, 5, device_data=device_data, device=CPU), of_job)
-        alone = [draws.guesses(job, first + n, 1, device_data=device_data, device=CPU) for n in range(5)]
+        same(draws.guesses([job], first, 5, device_data=device_data, device=CPU), of_job)
+        alone = [draws.guesses([job], first + n, 1, device_data=device_data, device=CPU) for n in range(5)]
         same(Students(*(torch.cat([getattr(item, name) for item in alone]) for name in "abc")), of_job)
 
 
@@ -68,7 +68,7 @@ def test_a_student_to_begin_with_is_the_same_alone(device_data: bool) -> None:
 
 @both
 def test_one_first_number_stands_for_all(device_data: bool) -> None:
-    item, each = (draws.guesses_of(JOBS, first, 2, device_data=device_data, device=CPU) for first in (4, [4, 4, 4]))
+    item, each = (draws.guesses(JOBS, first, 2, device_data=device_data, device=CPU) for first in (4, [4, 4, 4]))
     same(item, each)
 
 
@@ -99,7 +99,7 @@ def test_what_does_not_fit_a_key_is_refused(job: Job) -> None:
 def test_distribution(device_data: bool) -> None:
     """Moments of 60,000 numbers each within five standard errors."""
     dim = 100
-    students = draws.guesses(Job(GNC, 1, dim, 5), 0, 600, device_data=device_data, device=CPU)
+    students = draws.guesses([Job(GNC, 1, dim, 5)], 0, 600, device_data=device_data, device=CPU)
     a, b, c = (values.double().numpy().ravel() for values in parts(students).values())
     error = 5 / math.sqrt(len(a))
     low, high = draws.A_LOW, draws.A_HIGH
@@ -115,8 +115,8 @@ def test_distribution(device_data: bool) -> None:
 
 
 def test_guesses_have_responses_of_norm_1() -> None:
-    """In the mean of the square, over the whole response."""
-    students = draws.guesses(Job(GNC, 1, 16, 2), 0, 4000, device_data=True, device=CPU)
+    """The mean square of the infinite response is 1."""
+    students = draws.guesses([Job(GNC, 1, 16, 2)], 0, 4000, device_data=True, device=CPU)
     a, b, c = (values.double() for values in parts(students).values())
     gains, products = b * c, a[:, :, None] * a[:, None]
     squares = (gains[:, :, None] * gains[:, None] / (1 - products)).sum((1, 2))  # sum_t k_t^2

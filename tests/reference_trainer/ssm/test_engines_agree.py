@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
 }
 RELATIVE, ABSOLUTE = 2e-3, 2e-5
-"""Of losses after up to 40 updates in fp32, that began with the same numbers to the rounding of fp32."""
+"""Tolerances of losses after up to 40 updates in fp32 from initial values that agree to the rounding of fp32."""
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"fixes": (name,), "engine": "inline"} for name in fixes()},
     "fixed, inline": {"variant": "fixed", "engine": "inline"},
@@ -67,8 +67,8 @@ def test_outcomes_are_those_of_as_found(
     same(done(tmp_path_factory, **WAYS[way]), as_found)
 
 
-def test_the_sweep_asks_for_something(as_found: dict[Job, Outcome]) -> None:
-    """Both methods succeed with some students and not with all, or nothing could differ."""
+def test_the_cases_are_not_trivial(as_found: dict[Job, Outcome]) -> None:
+    """Both methods take various numbers of epochs and guesses."""
     fits = [outcome.fit for outcome in as_found.values()]
     for count in ("epochs", "guesses"):
         numbers = [getattr(fit, count) for fit in fits if getattr(fit, count)]

@@ -42,7 +42,7 @@ def test_the_fastest_is_measured_once_for_sizes_of_the_same_power_of_two(clock: 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool) -> None:
-    """Of all ways but the one as found, in turns, and of nothing that another draws from."""
+    """All ways except the one as found are measured in turns, without drawing from a random generator."""
     monkeypatch.setattr(fastest, "_chosen", {})
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
     requested = []
@@ -80,7 +80,7 @@ def test_ways_that_do_not_agree_are_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Products:
-    """What torch says of products on a GPU, where there is none."""
+    """Stands for torch.backends.cuda.matmul."""
 
     allow_tf32 = True
 

@@ -19,7 +19,7 @@ every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 @every_way
 @every_shape
 def test_against_float64(shape: tuple[int, int, int, int], way: str) -> None:
-    """In fp32 within 1e-5 of the largest value of a kind: sums of T d terms that cancel."""
+    """Values in fp32 agree within 1e-5 of the largest of a kind: they are sums of T d terms that cancel."""
     students, inputs = case(shape)
     for name, values, expected in zip(NAMES, found(students, inputs, way), reference(students, inputs), strict=True):
         assert values.shape == expected.shape
@@ -101,7 +101,7 @@ def test_outputs_only(way: str) -> None:
 
 
 def test_types() -> None:
-    """As found they mix, and the wider one comes out; else all is of the students' type."""
+    """The loop mixes types and returns the wider one; the other ways use the type of the students."""
     students, inputs = case((2, 3, 9, 4))
     assert forward.respond(students, inputs, forward.LOOP, outputs_only=True).dtype == torch.float64
     for way in CURED:
@@ -143,7 +143,7 @@ def test_inputs_that_are_views(way: str) -> None:
 
 
 def test_as_found_outputs_are_read_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And responses at all times."""
+    """Responses are read out at all times."""
     reads = []
     read = forward._read_out
     monkeypatch.setattr(forward, "_read_out", lambda *arguments: [reads.append(1), read(*arguments)][1])

@@ -1,4 +1,4 @@
-"""What workers do before their first group: among them the memory of a device is divided."""
+"""The memory of a device is divided among its workers."""
 
 from __future__ import annotations
 

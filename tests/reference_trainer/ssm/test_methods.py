@@ -47,7 +47,7 @@ SMALL = Settings(
 
 
 def plans() -> list[Plan]:
-    """As found, every cure alone, every pair, all."""
+    """The plans with no fix, one, two and all fixes."""
     chosen = ((), *combinations(CURES, 1), *combinations(CURES, 2), tuple(CURES))
     return [replace(Plan(), **{name: CURES[name] for name in names}) for names in chosen]
 
@@ -60,7 +60,7 @@ def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
 
 
 def fits(method: str, plan: Plan, settings: Settings = SMALL, device: str = "cpu") -> list[Fit]:
-    """Of all seeds of a combination, in groups as the sweep would make them."""
+    """Fit all seeds of a combination, in groups as the sweep makes them."""
     requested = jobs(method, settings)
     groups = [requested] if plan.batched_seeds else [(job,) for job in requested]
     return [outcome.fit for group in groups for outcome in do_jobs(group, settings, plan, device)]
@@ -177,15 +177,15 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, ex
     """Out of memory costs time and changes no result."""
     from reference_trainer.ssm import draws
 
-    usual, refused = draws.guesses_of, []
+    usual, refused = draws.guesses, []
 
-    def guesses_of(jobs, first, count, **options):
+    def guesses(jobs, first, count, **options):
         if len(jobs) * count > 100:
             refused.append(count)
             raise MemoryError
         return usual(jobs, first, count, **options)
 
-    monkeypatch.setattr(draws, "guesses_of", guesses_of)
+    monkeypatch.setattr(draws, "guesses", guesses)
     same(fits(GNC, ALL), expected[GNC])
     assert refused
 

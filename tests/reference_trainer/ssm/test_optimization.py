@@ -59,7 +59,7 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_table_fits_a_terminal() -> None:
-    """Of 80 columns, with nothing cut off."""
+    """A terminal of 80 columns cuts nothing off."""
     from rich.console import Console
 
     rows = [
@@ -94,7 +94,7 @@ def test_median_and_its_interval() -> None:
 
 
 def test_interval_covers_the_median() -> None:
-    """Of skewed numbers too: in 95 of 100 cases at least."""
+    """The interval covers the median of skewed numbers in at least 95% of the cases."""
     import numpy as np
 
     random = np.random.default_rng(1)
@@ -119,7 +119,7 @@ def test_memory_of_a_side() -> None:
 
 
 def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was chosen before is not tried in the process that is measured."""
+    """The process that is measured does not try ways that were chosen before."""
     from reference_trainer.ssm import fastest
 
     requested: list[int] = []

@@ -1,4 +1,4 @@
-"""Devices get work by what is free and what a worker was seen to take; what is not known is not guessed."""
+"""Devices get work by their free memory and what a first worker takes; unknown values are not guessed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
-    """As if these were in the machine."""
+    """Pretend that the machine has these GPUs."""
     there: list[Device] = []
     monkeypatch.setattr(cuda_probe, "unavailable", lambda: "")
     monkeypatch.setattr(placement, "_gpus", lambda name: [item.name for item in there if name in (item.name, "cuda")])

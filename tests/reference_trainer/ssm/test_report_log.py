@@ -1,4 +1,4 @@
-"""Reports of fits: what a file that takes no more is answered with."""
+"""Reports of fits into a file that cannot take them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_a_full_disk_is_one_line() -> None:
         log.report([JOB], [1], {"loss": torch.ones(1)})
 
 
-def test_a_line_that_is_taken_in_part_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a disk does that is nearly full."""
+def test_a_line_that_is_written_in_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nearly full disk writes a part of a line."""
     write = os.write
     path = tmp_path / "log"
     with ReportLog(path, every=1, quiet=False) as log, monkeypatch.context() as patched:

@@ -99,11 +99,11 @@ def test_a_failed_job_is_to_be_done_again_until_it_is(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_anywhere_is_gone_on_from(tmp_path: Path) -> None:
-    """As by kill -9 in the middle of a write, at every byte."""
+    """As by kill -9 in the middle of a write, at every seventh byte and around the end of each line."""
     path = tmp_path / "results"
     content = written(path)
     ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
-    for size in range(ends[3] + 1):
+    for size in sorted({0, *range(1, ends[3], 7), *(end + near for end in ends[:4] for near in (-2, -1, 0, 1))}):
         path.write_bytes(content[:size])
         complete = sum(end <= size for end in ends)
         at_end = size + 1 in ends  # only the end of the line is missing

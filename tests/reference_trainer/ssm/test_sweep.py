@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,12 @@ import pytest
 from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm import group_work
+from reference_trainer.ssm import group_work, result_file
 from reference_trainer.ssm.group_work import first_work, groups
 from reference_trainer.ssm.plan import Plan, plan
 from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings
-from reference_trainer.ssm.statistics import Statistics
 from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
 from tests.reference_trainer.processes import started
@@ -48,7 +46,7 @@ def small(**changed: Any) -> Settings:
 
 
 def outcomes(settings: Settings) -> dict[Job, Any]:
-    """In the file of results."""
+    """The outcomes in the results file."""
     file = ResultFile(settings.results, settings)
     file.close()
     return file.done
@@ -76,6 +74,8 @@ def test_all_ways_give_the_same_outcomes(way: str, tmp_path: Path) -> None:
     assert 0 <= result.devices["cpu"].busy <= 1
     assert result.total_s == result.start_s + result.wall_s > 0
     assert [cell.jobs for cell in result.cells] == [3] * 8
+    last = json.loads((tmp_path / "results").read_text().splitlines()[-1])
+    assert last["statistics"] == json.loads(json.dumps(result.as_json()))
 
 
 def test_groups_and_their_order() -> None:
@@ -135,7 +135,7 @@ def test_a_combination_whose_job_is_given_up_is_a_step_all_the_same(
 
 
 def test_what_differs_in_the_work_differs_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By these a comparison refuses sides that do other work; the ways of doing it are no such facts."""
+    """A comparison refuses sides whose facts about their work differ; how it is done is no such fact."""
     facts: list[dict[str, Any]] = []
     monkeypatch.setattr(marks, "describe", lambda **arguments: facts.append(arguments))
     monkeypatch.setattr(group_work, "apply", lambda *_, **__: None)  # a CPU has no such products
@@ -230,49 +230,40 @@ def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> 
     assert outcomes(grown) == expected(grown)
 
 
-def test_statistics_are_kept_with_the_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["as found", "flat"])
+def test_workers_that_cannot_work_are_one_line(way: str) -> None:
+    with pytest.raises(TrainerError, match="the workers cannot be used: ImportError: no such library"):
+        sweep(small(**WAYS[way]), work=fake_jobs.unprepared)
+
+
+def test_a_second_sweep_into_the_same_results_is_refused(tmp_path: Path) -> None:
     settings = small(results=tmp_path / "results")
-    result = sweep(settings, work=fake_jobs.work)
-    last = json.loads((tmp_path / "results").read_text().splitlines()[-1])
-    assert last["statistics"] == json.loads(json.dumps(result.as_json()))
-
-
-def test_workers_that_cannot_work_are_one_line() -> None:
-    for way in ("as found", "flat"):
-        with pytest.raises(TrainerError, match="the workers cannot be used: ImportError: no such library"):
-            sweep(small(**WAYS[way]), work=fake_jobs.unprepared)
-
-
-def test_settings_of_performance_that_mean_nothing_here() -> None:
-    with pytest.raises(TrainerError, match="performance setting precision means nothing here: "):
-        sweep(small(), PerformanceConfig(precision="bf16"), work=fake_jobs.work)
-
-
-def test_a_second_sweep_into_the_same_results(tmp_path: Path) -> None:
-    settings = small(results=tmp_path / "results")
-    first = ResultFile(settings.results, settings)
-    with pytest.raises(TrainerError, match="another sweep writes into it"):
+    with closing(ResultFile(settings.results, settings)), pytest.raises(TrainerError, match="another sweep writes"):
         sweep(settings, work=partial(fake_jobs.counted, tmp_path))
-    first.close()
-    assert calls(tmp_path) == [], "seen before anything is done"
+    assert calls(tmp_path) == []
+
+
+def test_a_disk_that_fills_up_loses_nothing_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, write = small(results=tmp_path / "results", **POOL), os.write
+
+    def nearly_full(file: int, data: bytes) -> int:
+        if (room := 2000 - os.fstat(file).st_size) <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[:room])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(result_file.os, "write", nearly_full)
+        message = "No space left on device; its content is complete; free some space and start again"
+        with pytest.raises(TrainerError, match=message):
+            sweep(settings, work=fake_jobs.work)
+    before = outcomes(settings)
+    assert 2 <= len(before) < 24
+    result = sweep(settings, work=fake_jobs.work)
+    assert (result.kept, result.done) == (len(before), 24)
+    assert outcomes(settings) == expected(settings)
 
 
 # ---------------------------------------------------------------- ended from outside
-
-
-PROGRAM: dict[str, Any] = {"num_seeds": 8, "student_dims": (8,), "gnc": False}
-
-
-def program(folder: Path, work: str, *options: str, **how: Any) -> subprocess.Popen[str]:
-    here = (*(f"{name}={value!r}" for name, value in PROGRAM.items()), f"teacher_ranks={(1, BAD_RANK)}", "workers=2")
-    argv = ("-m", "tests.reference_trainer.ssm.sweeping", folder, work, *here, *options)
-    return started(*argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, **how)
-
-
-def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    while not so_far():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -285,51 +276,41 @@ def wait_until(so_far: Callable[[], bool], process: subprocess.Popen[str]) -> No
     ],
 )
 def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: signal.Signals, flat: bool) -> None:
-    """Two workers are in a job without an end, or the sweep itself is; all others before it are done."""
-    process = program(tmp_path, "endless", f"fixes={('flat-sweep',) if flat else ()!r}")
-    stuck = 2 if flat else 1
-
-    def all_stuck() -> bool:
-        with suppress(OSError):
-            return len((tmp_path / "endless").read_text().split()) == stuck
-        return False
-
-    wait_until(all_stuck, process)
-    process.send_signal(end)
-    _, err = process.communicate(timeout=60)
-    workers = [int(word) for word in (tmp_path / "endless").read_text().split()]
-    assert all(map(gone, workers)), "no worker is left"
-    if end == signal.SIGKILL:
-        assert process.returncode == -9
+    """Two workers, or the sweep itself, are in a job without an end; all jobs before it are done."""
+    jobs = {"num_seeds": 8, "student_dims": (8,), "gnc": False}
+    options = {**jobs, "teacher_ranks": (1, BAD_RANK), "workers": 2, "fixes": ("flat-sweep",) if flat else ()}
+    arguments = (f"{name}={value!r}" for name, value in options.items())
+    argv = ("-m", "tests.reference_trainer.ssm.sweeping", str(tmp_path), "endless", *arguments)
+    process = started(*argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, process_group=0)
+    endless = tmp_path / "endless"
+    while not endless.exists() or len(endless.read_text().split()) < (2 if flat else 1):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    if end == signal.SIGINT:
+        os.killpg(process.pid, end)  # Ctrl-C on a terminal reaches the workers, too
     else:
-        assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
+        process.send_signal(end)
+    _, err = process.communicate(timeout=60)
+    assert all(map(gone, map(int, endless.read_text().split()))), "a worker is left"
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
+    assert process.returncode == codes[end]
+    if end != signal.SIGKILL:
         message = f"interrupted: 8 of 16 jobs are in {tmp_path}/results, the same command continues from there\n"
         assert err == message
     done = calls(tmp_path)
-    settings = small(results=tmp_path / "results", **PROGRAM)
-    before = outcomes(settings)
-    assert {job.name for job in before} == set(done)
+    settings = small(results=tmp_path / "results", **jobs)
+    assert {job.name for job in outcomes(settings)} == set(done)
     assert len(done) == 8
-    result: Statistics = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
+    result = sweep(settings, work=partial(fake_jobs.counted, tmp_path))
     assert (result.kept, result.done) == (8, 16)
-    assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs()), "each once"
+    assert sorted(calls(tmp_path)) == sorted(job.name for job in settings.jobs()), "each job is done once"
     assert outcomes(settings) == expected(settings)
-
-
-def test_ctrl_c_on_a_terminal_reaches_the_workers_too_and_is_one_line(tmp_path: Path) -> None:
-    """The signal goes to the whole group of processes."""
-    process = program(tmp_path, "endless", "fixes=('flat-sweep',)", process_group=0)
-    wait_until((tmp_path / "endless").exists, process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert re.fullmatch(r"interrupted: \d+ of 16 jobs are in .*/results, the same command continues from there\n", err)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [1, 1.5, 2, 3, 4, 5])
 def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) -> None:
-    """It reaches the server too from which they are forked, while that loads its libraries."""
+    """It also reaches the server that forks workers, while that loads its libraries."""
     command = ("-m", "reference_trainer.ssm", "--variant", "fixed", "--device", "cpu", "--num-seeds", "2000")
     process = started(*command, process_group=0, stdout=subprocess.DEVNULL)
     time.sleep(seconds)
@@ -337,16 +318,3 @@ def test_ctrl_c_on_a_terminal_while_workers_start_is_one_line(seconds: float) ->
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (130, 1), err
     assert err.startswith("interrupted after ")
-
-
-def test_a_disk_that_is_full_in_the_middle(tmp_path: Path) -> None:
-    process = program(tmp_path, "counted", "room=2000", "fixes=('flat-sweep',)")
-    _, err = process.communicate(timeout=120)
-    message = f"--results {tmp_path}/results: File too large; its content is complete; free some space and start again"
-    assert (process.returncode, err) == (2, f"error: {message}\n")
-    settings = small(results=tmp_path / "results", **PROGRAM)
-    before = outcomes(settings)
-    assert 2 <= len(before) < 16
-    result = sweep(settings, work=fake_jobs.work)
-    assert (result.kept, result.done) == (len(before), 16)
-    assert outcomes(settings) == expected(settings)
