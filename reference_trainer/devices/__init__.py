@@ -17,17 +17,24 @@ def kind_of(name: str) -> tuple[str, str]:
     """
     if name not in NAMES:
         raise TrainerError(f"unknown device {name!r}: choose one of {', '.join(NAMES)}")
-    if name == "host":
-        return "host", ""
-    from reference_trainer.devices import cuda, cuda_probe
+    return ("host", "") if name == "host" else cuda_or("host", name)
 
-    missing = cuda.unavailable()
+
+def cuda_or(fallback: str, name: str) -> tuple[str, str]:
+    """The kind of device, cuda or the fallback, and a note for the report on why a GPU is not used.
+
+    :param name: auto: the fallback is used if CUDA cannot be.
+    :raises TrainerError: CUDA cannot be used, and the name is another.
+    """
+    from reference_trainer.devices import cuda_probe
+
+    missing = cuda_probe.unavailable()
     if not missing:
         return "cuda", ""
-    if name == "cuda":
-        raise TrainerError(f"device cuda: {missing}")
+    if name != "auto":
+        raise TrainerError(f"device {name}: {missing}")
     no_driver = missing.startswith(cuda_probe.NO_DRIVER)
-    return "host", "" if no_driver else f"there is a GPU, but CUDA was not taken: {missing}"
+    return fallback, "" if no_driver else f"there is a GPU, but CUDA cannot be used: {missing}"
 
 
 def open_device(name: str, *, blocking_wait: bool = False, empty_kernels: bool = False) -> Device:

@@ -113,11 +113,11 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     values.update((name, path_of(arguments, name)) for name in _PATHS)
     settings = Settings(**values, **of_engine)
     _, plan = chosen(settings)
-    if not plan.flat and {**of_engine, "engine": of_engine.get("engine", "inline")} != {"engine": "inline"}:
-        name = next(name for name in of_engine if (name, of_engine[name]) != ("engine", "inline"))
+    unused = [flag(name) for name, value in of_engine.items() if (name, value) != ("engine", "inline")]
+    if unused and not plan.flat:
         raise TrainerError(
-            f"{flag(name)} has no effect without the fix 'flat-sweep', because jobs then run one after another: "
-            f"add it to --fixes, or leave {flag(name)} out"
+            f"{unused[0]} has no effect without the fix 'flat-sweep', because jobs then run one after another: "
+            f"add it to --fixes, or leave {unused[0]} out"
         )
     if settings.address is not None and settings.engine != "ray":
         raise TrainerError(f"--address has no effect with engine {settings.engine}: add --engine ray, or leave it out")

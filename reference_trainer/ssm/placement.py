@@ -63,15 +63,9 @@ def kind_of(name: str) -> tuple[str, str]:
         raise TrainerError(f"unknown device {name!r}: choose one of auto, cpu, cuda, cuda:0, cuda:1, ...")
     if name == CPU:
         return CPU, ""
-    from reference_trainer.devices import cuda_probe
+    from reference_trainer.devices import cuda_or
 
-    missing = cuda_probe.unavailable()
-    if not missing:
-        return CUDA, ""
-    if name != AUTO:
-        raise TrainerError(f"device {name}: {missing}")
-    no_driver = missing.startswith(cuda_probe.NO_DRIVER)
-    return CPU, "" if no_driver else f"there is a GPU, but CUDA cannot be used: {missing}"
+    return cuda_or(CPU, name)
 
 
 def find_free_devices(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:

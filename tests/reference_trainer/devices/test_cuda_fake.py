@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock, Mock, call
 
 import numpy as np
 import pytest
@@ -90,54 +90,31 @@ def test_vector_by_a_block_of_a_matrix(device: CudaDevice) -> None:
 # ---------------------------------------------------------------- the staging ring
 
 
-@dataclass
-class Event:
-    """Done when the test says so, or when it is waited for."""
-
-    done: bool = False
-    waits: int = 0
-
-    def query(self) -> bool:
-        return self.done
-
-    def synchronize(self) -> None:
-        self.waits += 1
-        self.done = True
-
-
-@dataclass
-class Stream:
-    """Hands out events and remembers them."""
-
-    recorded: list[Event] = field(default_factory=list)
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.done = False
-        self.recorded.append(event)
-        return event
-
-
 def test_staging_is_reused_only_when_an_event_says_so() -> None:
-    stream = Stream()
-    ring = torch.zeros(16 * STAGED_MOST, dtype=torch.uint8)
-    staging = Staging(ring, stream)
+    events: list[Mock] = []
+
+    def record_event(event: Mock | None) -> Mock:
+        events.append(event or Mock())
+        events[-1].query.return_value = False
+        return events[-1]
+
+    staging = Staging(torch.zeros(16 * STAGED_MOST, dtype=torch.uint8), Mock(record_event=record_event))
     complete = np.ones(STAGED_MOST, np.uint8)
     for _ in range(16):
         staging.stage(complete)
-    assert len(stream.recorded) == 15, "an event for each segment that was left"
-    assert not any(event.waits for event in stream.recorded), "nothing had to be waited for in the first round"
+    assert len(events) == 15, "an event for each segment that was left"
+    assert not any(event.synchronize.called for event in events), "there is nothing to wait for in the first round"
     staging.stage(complete)
-    assert stream.recorded[0].waits == 1, "the first segment was used again without a look at its event"
-    stream.recorded[1].done = True
+    assert events[0].synchronize.call_count == 1, "the first segment is used again without a look at its event"
+    events[1].query.return_value = True
     staging.stage(complete)
-    assert stream.recorded[1].waits == 0, "waited for a segment that was free"
+    assert not events[1].synchronize.called, "waits for a segment that is free"
 
 
 def test_staged_bytes_do_not_overlap() -> None:
     """Regions of odd sizes, in flight at once: within a round of the ring none covers another."""
     ring = torch.zeros(16 * STAGED_MOST, dtype=torch.uint8)
-    staging = Staging(ring, Stream())
+    staging = Staging(ring, Mock())
     sizes = np.random.default_rng(0).integers(1, STAGED_MOST // 3, 60)
     regions = []
     for number, size in enumerate(sizes):
@@ -154,77 +131,44 @@ def test_staged_bytes_do_not_overlap() -> None:
 # ---------------------------------------------------------------- waiting
 
 
-class SlowEvent:
-    """Stands for torch.cuda.Event: counts how it is used."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def record(self, stream: object) -> None:
-        self.calls.append("record")
-
-    def synchronize(self) -> None:
-        self.calls.append("synchronize")
-
-
 def test_a_blocking_wait_sleeps_on_an_event() -> None:
     device = CudaDevice(_torch_device="cpu", blocking_wait=True)
-    device._event = event = SlowEvent()
+    device._event = event = Mock()
     buffer = device.upload(np.zeros(4, np.float32))
-    for wait in (lambda: device.download(buffer), lambda: device.download_into(device.pinned((4,)), buffer)):
-        event.calls.clear()
+    waits = (
+        device.synchronize,
+        lambda: device.download(buffer),
+        lambda: device.download_into(device.pinned((4,)), buffer),
+    )
+    for wait in waits:
+        event.reset_mock()
         wait()
-        assert event.calls == ["record", "synchronize"]
-    event.calls.clear()
-    device.synchronize()
-    assert event.calls == ["record", "synchronize"]
+        assert event.mock_calls == [call.record(device._stream), call.synchronize()]
 
 
 # ---------------------------------------------------------------- the copy stream
 
 
-class Order:
-    """Stands for the streams: writes down who waits for whom, and on which of them a copy was put."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-
-    def stream(self, name: str) -> OrderedStream:
-        return OrderedStream(name, self.log)
-
-    @contextmanager
-    def on(self, stream: OrderedStream) -> Iterator[None]:
-        self.log.append(f"on {stream.name}")
-        yield
-        self.log.append(f"off {stream.name}")
-
-
-@dataclass
-class OrderedStream:
-    name: str
-    log: list[str]
-
-    def wait_stream(self, another: OrderedStream) -> None:
-        self.log.append(f"{self.name} waits for {another.name}")
-
-    def synchronize(self) -> None:
-        """Nothing is in flight."""
-
-
 def test_the_queue_waits_for_what_is_prefetched_and_the_copy_for_nothing() -> None:
     """The first copy into a buffer waits: its memory may come from a pool and still be in use in the queue."""
-    device, order = CudaDevice(_torch_device="cpu"), Order()
+    device, order = CudaDevice(_torch_device="cpu"), MagicMock()
     buffer, pinned = device.empty((3,)), device.pinned((3,))
-    device._stream, device._on_stream = order.stream("queue"), order.on
-    device._new_stream = lambda: order.stream("copies")
-    copy = ["on copies", "off copies", "queue waits for copies"]
+    device._stream, device._new_stream, device._on_stream = order.queue, lambda: order.copies, order.on
+
+    def waits() -> list[str]:
+        names = [name for name, *_ in order.mock_calls]
+        order.reset_mock()
+        return names
+
+    copy = ["on", "on().__enter__", "on().__exit__", "queue.wait_stream"]
     device.prefetch_into(buffer, pinned)
-    assert order.log == ["copies waits for queue", *copy]
-    order.log.clear()
+    order.copies.wait_stream.assert_called_once_with(order.queue)
+    order.queue.wait_stream.assert_called_once_with(order.copies)
+    assert waits() == ["copies.wait_stream", *copy]
     device.prefetch_into(buffer, pinned)
-    assert order.log == copy
+    assert waits() == copy
     device.prefetch_into(device.empty((3,)), pinned)
-    assert order.log[3:] == ["copies waits for queue", *copy]
+    assert waits() == ["copies.wait_stream", *copy]
 
 
 # ---------------------------------------------------------------- graphs
@@ -309,10 +253,9 @@ def test_scratch_memory_is_taken_once(device: CudaDevice) -> None:
 
 
 def test_layouts_and_kinds_are_those_of_the_tables() -> None:
-    call = tables.CallKind
     assert tables.packer("calls").format == cuda_records.CALL.format
-    assert (cuda_records.LAUNCH_CALL, cuda_records.H2D_CALL, cuda_records.D2H_CALL) == (call.LAUNCH, call.H2D, call.D2H)
-    assert (cuda_records.ALLOC_CALL, cuda_records.SYNC_CALL) == (call.ALLOC, call.SYNC)
+    for name in ("LAUNCH", "H2D", "D2H", "ALLOC", "SYNC"):
+        assert getattr(cuda_records, f"{name}_CALL") == tables.CallKind[name]
 
 
 @pytest.mark.parametrize(

@@ -128,21 +128,22 @@ def test_closing_twice_is_closing_once() -> None:
 
 
 def test_layouts_and_kinds_are_those_of_the_tables() -> None:
-    call, activity = tables.CallKind, tables.ActivityKind
-    assert (queue.LAUNCH_CALL, queue.H2D_CALL, queue.D2H_CALL) == (call.LAUNCH, call.H2D, call.D2H)
-    assert (queue.ALLOC_CALL, queue.SYNC_CALL) == (call.ALLOC, call.SYNC)
+    activity = tables.ActivityKind
+    for name in ("LAUNCH", "H2D", "D2H", "ALLOC", "SYNC"):
+        assert getattr(queue, f"{name}_CALL") == tables.CallKind[name]
     assert (queue.KERNEL, queue.H2D_COPY, queue.D2H_COPY) == (activity.KERNEL, activity.H2D, activity.D2H)
     assert tables.packer("calls").size == queue.CALL_BYTES
     assert tables.packer("activities").size == queue.ACTIVITY_BYTES
 
 
+@pytest.mark.slow
 def test_a_busy_host_does_not_slow_the_worker() -> None:
     """The worker never takes the GIL. Pairs are interleaved and the median taken: other load hits both sides alike."""
     result = ratios(rounds=9, kernels=1000)
     assert statistics.median(result) <= LARGEST_RATIO, f"ratios {[round(ratio, 2) for ratio in result]}"
 
 
-@pytest.mark.parametrize("options", ["", "blocking_wait=True"])
+@pytest.mark.parametrize("options", ["", pytest.param("blocking_wait=True", marks=pytest.mark.slow)])
 def test_records(tmp_path: Path, options: str) -> None:
     """Records of 200 steps: they agree with the counters, and calls and activities join."""
     script = sequences.RECORDED.format(module="host", name="HostDevice", options=options, steps=200)

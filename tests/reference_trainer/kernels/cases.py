@@ -9,9 +9,7 @@ from types import ModuleType
 
 from reference_trainer.kernels import decode_token, recurrent_step, time_blocks
 from tests.reference_trainer.kernels import checks, checks_backward, checks_learning
-from tests.reference_trainer.kernels.checks import Check
-
-Case = tuple[Check, int, int]
+from tests.reference_trainer.kernels.checks import Case, Check
 
 FEW: list[Case] = [*checks.FEW, *checks_backward.FEW, *checks_learning.FEW]
 MANY: list[Case] = [*checks.MANY, *checks_backward.MANY, *checks_learning.MANY]

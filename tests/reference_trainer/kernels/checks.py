@@ -180,32 +180,30 @@ def accumulate_begins_anew(device: Device, random: np.random.Generator, tokens: 
 
 
 Check = Callable[[Device, np.random.Generator, int, int], None]
+Case = tuple[Check, int, int]
 
-FEW: list[tuple[Check, int, int]] = [
-    (embed_gathers, 1, 1),
-    (embed_gathers, 3, 5),
-    (scan_carries_its_state, 1, 1),
-    (scan_carries_its_state, 35, 3),
-    (scan_carries_its_state, 2, 40),
-    (score_counts, 1, 1),
-    (score_counts, 9, 11),
-    (score_counts, 2, 300),
-    (decode_takes_the_first, 1, 1),
-    (decode_takes_the_first, 3, 11),
-    (decode_takes_the_first, 4, 300),
-    (step_carries_its_state, 1, 1),
-    (step_carries_its_state, 3, 5),
-    (modulate_closes_a_chunk, 7, 3),
-    (reward_adds, 3, 1),
-    (compare_counts, 2, 3),
-    (predict_takes_the_first, 1, 1),
-    (predict_takes_the_first, 3, 300),
-    (accumulate_begins_anew, 7, 3),
-    (matmul_multiplies, 3, 4),
-]
+
+def table(*rows: tuple) -> list[Case]:
+    """The cases of rows that consist of a check and its sizes."""
+    return [(check, *size) for check, *sizes in rows for size in sizes]
+
+
+FEW = table(
+    (embed_gathers, (1, 1), (3, 5)),
+    (scan_carries_its_state, (1, 1), (35, 3), (2, 40)),
+    (score_counts, (1, 1), (9, 11), (2, 300)),
+    (decode_takes_the_first, (1, 1), (3, 11), (4, 300)),
+    (step_carries_its_state, (1, 1), (3, 5)),
+    (modulate_closes_a_chunk, (7, 3)),
+    (reward_adds, (3, 1)),
+    (compare_counts, (2, 3)),
+    (predict_takes_the_first, (1, 1), (3, 300)),
+    (accumulate_begins_anew, (7, 3)),
+    (matmul_multiplies, (3, 4)),
+)
 """Small enough for the simulator, where every CUDA thread is one of Python."""
 
-MANY: list[tuple[Check, int, int]] = [
+MANY: list[Case] = [
     *FEW,
     *((embed_gathers, tokens, width) for tokens in (2, 100) for width in (31, 64, 257)),
     *((scan_carries_its_state, tokens, width) for tokens in (15, 16, 17, 100) for width in (1, 2, 31, 64, 130)),
@@ -217,11 +215,11 @@ MANY: list[tuple[Check, int, int]] = [
 ]
 
 
-def name(case: tuple[Check, int, int]) -> str:
+def name(case: Case) -> str:
     return f"{case[0].__name__}-{case[1]}x{case[2]}"
 
 
-def run(device: Device, case: tuple[Check, int, int]) -> None:
+def run(device: Device, case: Case) -> None:
     """Do one check; the random numbers depend on its sizes only."""
     check, first, second = case
     check(device, np.random.default_rng((first, second)), first, second)

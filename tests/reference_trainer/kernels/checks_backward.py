@@ -11,7 +11,7 @@ import numpy as np
 
 from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import adamw, grad_norm, scan_backward, scan_learn
-from tests.reference_trainer.kernels.checks import Check, close, equal, leaky
+from tests.reference_trainer.kernels.checks import Case, close, equal, leaky, table
 
 LAYERS, LAYER = 3, 1
 
@@ -137,22 +137,16 @@ def adamw_takes_no_number_for_a_number(device: Device, random: np.random.Generat
     assert np.isnan(result).all(), result
 
 
-FEW: list[tuple[Check, int, int]] = [
-    (scan_keeps_what_it_did, 1, 1),
-    (scan_keeps_what_it_did, 35, 3),
-    (scan_keeps_what_it_did, 2, 40),
-    (scan_backward_is_the_gradient, 1, 1),
-    (scan_backward_is_the_gradient, 35, 3),
-    (scan_backward_is_the_gradient, 2, 40),
-    (norm_is_the_length, 1, 6),
-    (norm_is_the_length, 300, 0),
-    (adamw_steps, 1, 0),
-    (adamw_steps, 9, 4),
-    (adamw_takes_no_number_for_a_number, 3, 1),
-]
+FEW = table(
+    (scan_keeps_what_it_did, (1, 1), (35, 3), (2, 40)),
+    (scan_backward_is_the_gradient, (1, 1), (35, 3), (2, 40)),
+    (norm_is_the_length, (1, 6), (300, 0)),
+    (adamw_steps, (1, 0), (9, 4)),
+    (adamw_takes_no_number_for_a_number, (3, 1)),
+)
 """Small enough for the simulator."""
 
-MANY: list[tuple[Check, int, int]] = [
+MANY: list[Case] = [
     *FEW,
     *((scan_keeps_what_it_did, tokens, width) for tokens in (15, 16, 17, 100) for width in (1, 2, 31, 64, 130)),
     *((scan_backward_is_the_gradient, tokens, width) for tokens in (2, 17, 100) for width in (1, 2, 31, 64, 130)),

@@ -6,7 +6,7 @@ import numpy as np
 
 from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import adamw, cross_entropy, embed_backward, learned
-from tests.reference_trainer.kernels.checks import Check, close, equal, normal
+from tests.reference_trainer.kernels.checks import Case, close, equal, normal, table
 
 GUARD = 7.0
 """The values behind the rows of a kernel, which must not change."""
@@ -86,20 +86,15 @@ def learned_sums_up(device: Device, random: np.random.Generator, tokens: int, ri
     close("results", device.download(results), np.array(expected))
 
 
-FEW: list[tuple[Check, int, int]] = [
-    (cross_entropy_by_tiles, 1, 1),
-    (cross_entropy_by_tiles, 5, 11),
-    (cross_entropy_by_tiles, 2, 300),
-    (cross_entropy_takes_the_first, 9, 11),
-    (cross_entropy_takes_the_first, 2, 300),
-    (embed_backward_adds, 1, 1),
-    (embed_backward_adds, 9, 5),
-    (learned_sums_up, 1, 1),
-    (learned_sums_up, 300, 123),
-]
+FEW = table(
+    (cross_entropy_by_tiles, (1, 1), (5, 11), (2, 300)),
+    (cross_entropy_takes_the_first, (9, 11), (2, 300)),
+    (embed_backward_adds, (1, 1), (9, 5)),
+    (learned_sums_up, (1, 1), (300, 123)),
+)
 """Small enough for the simulator."""
 
-MANY: list[tuple[Check, int, int]] = [
+MANY: list[Case] = [
     *FEW,
     *((cross_entropy_by_tiles, tokens, vocabulary) for tokens in (2, 33) for vocabulary in (2, 8, 31, 256, 1000)),
     *((cross_entropy_takes_the_first, 33, vocabulary) for vocabulary in (2, 8, 31, 256, 1000)),

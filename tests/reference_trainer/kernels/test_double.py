@@ -1,4 +1,4 @@
-"""The kernels of learning in fp64 against torch: its autograd, its AdamW, its clipping."""
+"""The kernels of learning in fp64 against torch: its autograd, its AdamW, its clipping, its schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reference_trainer.devices.host import HostDevice
-from reference_trainer.kernels import adamw, grad_norm, scan_backward
+from reference_trainer.kernels import adamw, cross_entropy, grad_norm, scan_backward
 from tests.reference_trainer.kernels import checks, checks_backward
 
 STEPS = 20
@@ -30,7 +30,7 @@ def layer(projected: torch.Tensor, bias: torch.Tensor, state: torch.Tensor) -> t
     return torch.stack(states)
 
 
-@pytest.mark.parametrize(("tokens", "width"), [(1, 1), (23, 5)])
+@pytest.mark.parametrize(("tokens", "width"), [(1, 1), (1, 3), (23, 5)])
 def test_scan_backward_is_autograds(double: HostDevice, tokens: int, width: int) -> None:
     generator = torch.Generator().manual_seed(tokens)
     shapes = (tokens, 2 * width), (1, 2 * width), (1, width), (tokens, width)
@@ -42,6 +42,22 @@ def test_scan_backward_is_autograds(double: HostDevice, tokens: int, width: int)
     double.launch(scan_backward.KERNEL, dprojected, *inputs, dbias, tokens, width, 0, 1)
     for name, buffer, gradient in zip(("dprojected", "dbias"), (dprojected, dbias), expected, strict=True):
         checks.close(name, double.download(buffer), gradient.numpy())
+
+
+@pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 1), (1, 5), (6, 5), (3, 33)])
+def test_cross_entropy_is_torchs(double: HostDevice, tokens: int, vocabulary: int) -> None:
+    random = np.random.default_rng((tokens, vocabulary))
+    logits, bias = (torch.from_numpy(random.standard_normal(shape)) for shape in ((tokens, vocabulary), vocabulary))
+    ids = random.integers(0, vocabulary, tokens + 1).astype(np.int32)
+    buffers = double.upload(logits.numpy()), double.upload(bias.numpy()), double.empty((vocabulary,))
+    losses, predictions = double.empty((tokens,)), double.empty((tokens,), "int32")
+    sizes = 0, tokens, tokens, vocabulary
+    double.launch(cross_entropy.KERNEL, *buffers, losses, predictions, double.upload(ids), *sizes)
+    following = torch.from_numpy(ids[1:]).long()
+    expected = torch.nn.functional.cross_entropy(logits.requires_grad_() + bias.requires_grad_(), following)
+    checks.close("losses", double.download(losses).mean(keepdims=True), expected.detach().numpy()[None])
+    for buffer, gradient in zip(buffers[::2], torch.autograd.grad(expected, (logits, bias)), strict=True):
+        checks.close("gradient", double.download(buffer), gradient.numpy())
 
 
 def rate_at(step: int) -> float:

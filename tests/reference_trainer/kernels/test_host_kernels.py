@@ -1,13 +1,13 @@
-"""The kernels of the host device against NumPy in float64; those of the loss are in `test_host_learning`."""
+"""The kernels of the host device against NumPy in float64."""
 
 from __future__ import annotations
 
 import pytest
 
 from reference_trainer.devices.host import HostDevice
-from tests.reference_trainer.kernels import checks, checks_backward
+from tests.reference_trainer.kernels import cases, checks
 
 
-@pytest.mark.parametrize("case", [*checks.MANY, *checks_backward.MANY], ids=checks.name)
+@pytest.mark.parametrize("case", cases.MANY, ids=checks.name)
 def test_against_float64(device: HostDevice, case: tuple[checks.Check, int, int]) -> None:
     checks.run(device, case)

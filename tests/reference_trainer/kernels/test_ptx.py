@@ -7,46 +7,40 @@ import pkgutil
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 from reference_trainer import kernels
 from reference_trainer.kernels.on_cuda import CudaFunction
+from reference_trainer.ssm import kernels as ssm_kernels
 
 ARCHITECTURES = [pytest.param((8, 0), marks=pytest.mark.slow), (9, 0)]  # A100; H100 and H200
 
 
-def cuda_functions(package: ModuleType) -> Iterator[CudaFunction]:
-    for module in pkgutil.iter_modules(package.__path__):
-        values = vars(importlib.import_module(f"{package.__name__}.{module.name}")).values()
-        yield from (value for value in list(values) if isinstance(value, CudaFunction))
+MODULES = [
+    importlib.import_module(f"{package.__name__}.{module.name}")
+    for package in (kernels, ssm_kernels)
+    for module in pkgutil.iter_modules(package.__path__)
+]
+FUNCTIONS = sorted(
+    (value for module in MODULES for value in vars(module).values() if isinstance(value, CudaFunction)),
+    key=lambda function: function.body.__name__,
+)
 
 
-FUNCTIONS = sorted(cuda_functions(kernels), key=lambda function: function.body.__name__)
-
-
-def missing() -> str:
-    """Why nothing can be compiled here; empty when it can."""
-    if importlib.util.find_spec("numba_cuda") is None:
-        return "numba-cuda is not installed"
+@pytest.fixture(scope="module", autouse=True)
+def _compiler() -> None:
+    pytest.importorskip("numba_cuda")
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     for library in ("nvvm", "nvrtc"):
         try:
             load_nvidia_dynamic_lib(library)
         except RuntimeError:
-            return f"lib{library} is not found: pip install nvidia-nvvm nvidia-cuda-nvrtc"
-    return ""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiler() -> None:
-    if reason := missing():
-        pytest.skip(reason)
+            pytest.skip(f"lib{library} is not found: pip install nvidia-nvvm nvidia-cuda-nvrtc")
 
 
 @cache
@@ -64,16 +58,13 @@ def compiled(function: CudaFunction, architecture: tuple[int, int]) -> str:
     return text
 
 
-def has_kernel(module: str) -> bool:
-    return hasattr(importlib.import_module(f"{kernels.__name__}.{module}"), "KERNEL")
-
-
 def test_all_kernels_are_found() -> None:
     names = {function.body.__name__ for function in FUNCTIONS}
-    modules = {function.body.__module__.rpartition(".")[2] for function in FUNCTIONS}
     assert {"scan_block", "score_rows", "step_in_one_block", "leak", "decode_in_one_block", "choose"} <= names
-    launched = {module.name for module in pkgutil.iter_modules(kernels.__path__) if has_kernel(module.name)}
-    assert launched - modules <= {"matmul", "scan_learn"}, "kernels without a CUDA function; these two have others'"
+    assert {"fill_normals", "fill_students", "response_block", "response_gradients"} <= names
+    launched = {module.__name__ for module in MODULES if hasattr(module, "KERNEL")}
+    without = launched - {function.body.__module__ for function in FUNCTIONS}
+    assert {name.rpartition(".")[2] for name in without} <= {"matmul", "scan_learn"}, "these two launch others"
 
 
 each_kernel = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.body.__name__)

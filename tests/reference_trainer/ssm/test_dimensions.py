@@ -77,11 +77,16 @@ def test_growth_is_of_students_that_fitted_at_both_ends() -> None:
     assert growth([{**row, "fitted": False} for row in created], GNC, 1) is None
 
 
-def test_report(outcomes: Path, tmp_path: Path) -> None:
+def test_report(outcomes: Path) -> None:
     result = json.loads(json.dumps(document(outcomes, "the command")))
     text = "\n".join(markdown(result, "figure.svg"))
     assert "| guess and check | 2 | 64 | 9 | 8 | 0.01 (0.01 to 0.01) | 0.56 (0.48 to 0.64) | 100 (100 to 100) |" in text
     assert "- guess and check, rank 1: 4.00 (4.00 to 4.00), 8 of 9 teachers" in text
+
+
+@pytest.mark.slow
+def test_figure(outcomes: Path, tmp_path: Path) -> None:
+    result = document(outcomes, "the command")
     drawn = [tmp_path / f"{name}.svg" for name in ("one", "two")]
     for path in drawn:
         draw(result, path)

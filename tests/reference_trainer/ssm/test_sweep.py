@@ -73,6 +73,7 @@ def test_all_ways_give_the_same_outcomes(way: str, tmp_path: Path) -> None:
     assert result.workers == (2 if "pool" in WAYS[way].values() else 1)
     assert 0 <= result.devices["cpu"].busy <= 1
     assert result.total_s == result.start_s + result.wall_s > 0
+    assert result.total_jobs_per_s == pytest.approx(24 / result.total_s)
     assert [cell.jobs for cell in result.cells] == [3] * 8
     last = json.loads((tmp_path / "results").read_text().splitlines()[-1])
     assert last["statistics"] == json.loads(json.dumps(result.as_json()))
@@ -270,9 +271,8 @@ def test_a_disk_that_fills_up_loses_nothing_that_is_written(tmp_path: Path, monk
     ("flat", "end"),
     [
         (True, signal.SIGINT),
-        (False, signal.SIGKILL),
         *(pytest.param(True, end, marks=pytest.mark.slow) for end in (signal.SIGTERM, signal.SIGKILL)),
-        *(pytest.param(False, end, marks=pytest.mark.slow) for end in (signal.SIGINT, signal.SIGTERM)),
+        *(pytest.param(False, end, marks=pytest.mark.slow) for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
     ],
 )
 def test_a_sweep_that_was_ended_goes_on_from_its_results(tmp_path: Path, end: signal.Signals, flat: bool) -> None:
