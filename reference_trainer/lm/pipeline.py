@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ class Pipeline:
         slots = range(IN_FLIGHT if plan.zero_copy else 0)
         self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
         self._fetched = [device.pinned((3,)) for _ in slots]
-        self._pooled_ids = work.pooled((capacity + 1,), "int32") if self._needs_ids else None
+        self._copy_ids = work.uploader((capacity + 1,), "int32") if self._needs_ids else None
         self._ids = [device.empty((capacity + 1,), "int32") for _ in range(IN_FLIGHT if plan.prefetch else 0)]
         self._graphs: dict[int, Any] = {}
         self._launched: set[int] = set()
@@ -145,21 +147,15 @@ class Pipeline:
         self._device.launch(modulate.KERNEL, self._results, work.correct, work.modulator, work.tokens)
 
     def _upload_ids(self, ids: np.ndarray) -> Any:
-        work, device = self._work, self._device
-        if not self._staged and self._pooled_ids is None:
-            return device.upload(ids)
-        if not self._staged:
-            device.upload_into(self._pooled_ids, ids)
-            return self._pooled_ids
-        slot = self._submitted % IN_FLIGHT
-        staged = self._staged[slot][: len(ids)]
-        staged[:] = ids
-        if self._ids:
-            device.prefetch_into(self._ids[slot], staged)
-            return self._ids[slot]
-        buffer = self._pooled_ids or device.empty((work.capacity + 1,), "int32")
-        device.upload_into(buffer, staged)
-        return buffer
+        assert self._copy_ids is not None
+        slot, source = self._submitted % IN_FLIGHT, ids
+        if self._staged:
+            source = self._staged[slot][: len(ids)]
+            source[:] = ids
+        if not self._ids:
+            return self._copy_ids(source)
+        self._device.prefetch_into(self._ids[slot], source)
+        return self._ids[slot]
 
     def _fetch(self, tokens: int) -> _InFlight:
         """Request the chunk's metrics; with quiet-logging, those of the last QUIET_CHUNKS chunks at once."""
@@ -186,16 +182,11 @@ def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:
 def _segments(work: Work, stages: Sequence[Stage]) -> list[Callable[[], None]]:
     """Functions that run a chunk in sequence; consecutive stages that go token by token share one loop."""
     segments: list[Callable[[], None]] = []
-    together: list[Stage] = []
-    for stage in (*stages, None):
-        if stage is not None and not stage.batched:
-            together.append(stage)
-            continue
-        if together:
-            segments.append(_token_loop(work, tuple(together)))
-            together = []
-        if stage is not None:
-            segments.append(_whole(stage))
+    for batched, group in groupby(stages, key=attrgetter("batched")):
+        if batched:
+            segments += map(_whole, group)
+        else:
+            segments.append(_token_loop(work, tuple(group)))
     return segments
 
 

@@ -102,7 +102,7 @@ FIXES: Final = (
     Fix(
         name="pooled",
         does="Allocate device memory once.",
-        code="stages.Work.pooled and its callers",
+        code="stages.Work.memory, stages.Work.uploader",
         removes="device allocations in every step",
         rule="allocation-churn",
         changes={"pooled": True},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,23 +13,8 @@ from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
 
 
-class Stage(Protocol):
-    """One stage, done the way that the plan says."""
-
-    batched: bool
-
-    def begin(self) -> None:
-        """Before the first token of a chunk."""
-
-    def token(self, t: int) -> None:
-        """Do token `t` (where not batched)."""
-
-    def chunk(self) -> None:
-        """Do all tokens (where batched)."""
-
-
 class Work:
-    """The desk that the stages work at; what one stage leaves here, the next one takes up."""
+    """The weights, and what one stage leaves for the next."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Weights, capacity: int, plan: Plan) -> None:
         self.device = device
@@ -63,9 +49,51 @@ class Work:
         """Predicted ids that the host knows."""
 
     def upload(self, array: np.ndarray) -> Any:
-        """Real numbers to the device."""
+        """Copy real numbers to the device."""
         return self.device.upload(np.ascontiguousarray(array, self.device.real))
 
-    def pooled(self, shape: Sequence[int], dtype: str | None = None) -> Any:
-        """Device memory to be used in every chunk where the plan pools; else None: allocate when it is needed."""
-        return self.device.empty(shape, dtype) if self.plan.pooled else None
+    def memory(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[], Any]:
+        """A function that returns device memory: the same at each call where the plan pools, else freshly allocated."""
+        if not self.plan.pooled:
+            return partial(self.device.empty, shape, dtype)  # no frame of its own: the site is the caller's line
+        pooled = self.device.empty(shape, dtype)
+        return lambda: pooled
+
+    def uploader(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[np.ndarray], Any]:
+        """A function that copies an array of at most this shape to device memory, which it allocates unless pooled."""
+        if not self.plan.pooled:
+            return self.device.upload
+        pooled = self.device.empty(shape, dtype)
+
+        def upload(array: np.ndarray) -> Any:
+            self.device.upload_into(pooled, array)
+            return pooled
+
+        return upload
+
+    def host_memory(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[], np.ndarray]:
+        """A function that returns an array on the host: pinned and always the same with zero-copy, else a fresh one."""
+        if not self.plan.zero_copy:
+            return lambda: np.empty(shape, dtype or self.device.real)
+        pinned = self.device.pinned(shape, dtype)
+        return lambda: pinned
+
+
+class Stage:
+    """One stage, token by token or for the whole chunk, as the plan says."""
+
+    batched = False
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def begin(self) -> None:
+        """Prepare a chunk."""
+
+    def token(self, t: int) -> None:
+        """Process token `t` (where not batched)."""
+        raise NotImplementedError
+
+    def chunk(self) -> None:
+        """Process all tokens (where batched)."""
+        raise NotImplementedError

@@ -5,24 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from reference_trainer.kernels import decode_token, predict, score
-from reference_trainer.lm.stages import Work
+from reference_trainer.lm.stages import Stage, Work
 
 
-class DecodeTokens:
+class DecodeTokens(Stage):
     """As found: the readout comes (back) to the device, and a launch a token finds the prediction."""
 
-    batched = False
-
     def __init__(self, work: Work) -> None:
+        super().__init__(work)
         plan, config = work.plan, work.config
-        self._work = work
         self._visited = not plan.asynchronous
-        self._rows = plan.recurrence == "chunk"
+        self._in_rows = plan.recurrence == "chunk"
         self._fetches = not plan.asynchronous and plan.loss == "host"
-        self._kept = not self._fetches  # on the device, for the end of the chunk
-        self._shape = (work.capacity if self._kept else 1,)
-        self._again = work.pooled((1, config.width)) if self._visited else None
-        self._prediction = work.pooled(self._shape, "int32")
+        """Each prediction goes to the host; else they stay on the device until the end of the chunk."""
+        self._upload = work.uploader((1, config.width)) if self._visited else None
+        self._memory = work.memory((1 if self._fetches else work.capacity,), "int32")
         logits = work.device.zeros((config.vocabulary,))
         self._rest = (work.decoder, work.decoder_bias, logits, config.width, config.vocabulary)
         self._pinned = work.device.pinned((1,), "int32") if self._fetches and plan.zero_copy else None
@@ -31,25 +28,20 @@ class DecodeTokens:
     def begin(self) -> None:
         work = self._work
         work.predicted = []
-        work.prediction = self._prediction
-        if self._kept and self._prediction is None:
-            work.prediction = work.device.empty(self._shape, "int32")
+        if not self._fetches:
+            work.prediction = self._memory()
         self._all = work.visitor  # of a batched recurrence: all readouts are here already
 
     def token(self, t: int) -> None:
         work = self._work
-        readout, readout_row = work.readout, t if self._rows else 0
-        if self._visited:
-            visitor = self._all[t : t + 1] if self._rows else work.visitor
-            readout, readout_row = self._again, 0
-            if readout is None:
-                readout = work.device.upload(visitor)  # ... and goes back
-            else:
-                work.device.upload_into(readout, visitor)
-        if self._kept:
+        readout, readout_row = work.readout, t if self._in_rows else 0
+        if self._upload:
+            readout = self._upload(self._all[t : t + 1] if self._in_rows else work.visitor)  # ... and goes back
+            readout_row = 0
+        if self._fetches:
+            work.prediction = self._memory()
+        else:
             work.prediction_row = t
-        elif self._prediction is None:
-            work.prediction = work.device.empty(self._shape, "int32")
         rows = (work.prediction_row, readout_row)
         work.device.launch(decode_token.KERNEL, work.prediction, readout, *self._rest, *rows)
         if not self._fetches:
@@ -61,44 +53,26 @@ class DecodeTokens:
             prediction = int(self._pinned[0])
         work.predicted.append(prediction)  # type: ignore[union-attr]
 
-    def chunk(self) -> None:
-        raise NotImplementedError
 
-
-class DecodeChunk:
+class DecodeChunk(Stage):
     """With its fix: one product for all logits, one kernel for all predictions."""
 
     batched = True
 
     def __init__(self, work: Work) -> None:
-        self._work = work
-        self._visited = not work.plan.asynchronous
+        super().__init__(work)
         self._counts = work.plan.loss == "device"
-        self._size = (work.capacity, work.config.vocabulary)
-        self._pooled = work.pooled(self._size), work.pooled((work.capacity,), "int32")
-        self._again = work.pooled((work.capacity, work.config.width)) if self._visited else None
-
-    def begin(self) -> None:
-        work = self._work
-        logits, prediction = self._pooled
-        self._logits = logits or work.device.empty(self._size)
-        work.prediction = prediction or work.device.empty((work.capacity,), "int32")
-
-    def token(self, t: int) -> None:
-        raise NotImplementedError
+        self._logits = work.memory((work.capacity, work.config.vocabulary))
+        self._prediction = work.memory((work.capacity,), "int32")
+        self._upload = None if work.plan.asynchronous else work.uploader((work.capacity, work.config.width))
 
     def chunk(self) -> None:
-        work, config, device = self._work, self._work.config, self._work.device
-        readouts = work.readout
-        if self._visited and self._again is None:
-            readouts = device.upload(work.visitor)
-        elif self._visited:
-            readouts = self._again
-            device.upload_into(readouts, work.visitor)
-        device.matmul(self._logits, readouts, work.decoder, work.tokens)
-        sizes = (work.tokens, config.vocabulary)
+        work, device, sizes = self._work, self._work.device, (self._work.tokens, self._work.config.vocabulary)
+        logits, work.prediction = self._logits(), self._prediction()
+        readouts = self._upload(work.visitor) if self._upload else work.readout
+        device.matmul(logits, readouts, work.decoder, work.tokens)
         if self._counts:
-            arguments = (work.prediction, work.correct, self._logits, work.decoder_bias, work.ids_on_device)
+            arguments = (work.prediction, work.correct, logits, work.decoder_bias, work.ids_on_device)
             device.launch(score.KERNEL, *arguments, *sizes)
         else:
-            device.launch(predict.KERNEL, work.prediction, self._logits, work.decoder_bias, *sizes)
+            device.launch(predict.KERNEL, work.prediction, logits, work.decoder_bias, *sizes)

@@ -6,18 +6,16 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.kernels import compare, reward
-from reference_trainer.lm.stages import Work
+from reference_trainer.lm.stages import Stage, Work
 
 
-class LossTokens:
+class LossTokens(Stage):
     """As found: the host compares each prediction, and the reward goes to the device."""
 
-    batched = False
-
     def __init__(self, work: Work) -> None:
-        self._work = work
+        super().__init__(work)
         self._targets: list[int] = []
-        self._earned = work.pooled((1,))
+        self._upload = work.uploader((1,))
         self._rewards: list[np.ndarray] = []
         if work.plan.zero_copy:
             pinned = work.device.pinned((2,))
@@ -28,74 +26,51 @@ class LossTokens:
         self._targets = self._work.ids[1:].tolist()
 
     def right(self) -> int:
-        """How many predictions of the chunk were right."""
+        """The number of right predictions of the chunk."""
+        predicted = self._work.predicted
         with marks.region("loss"):
-            return self._count()
-
-    def _count(self) -> int:
-        return sum(prediction == target for prediction, target in zip(self._work.predicted, self._targets, strict=True))
+            return sum(prediction == target for prediction, target in zip(predicted, self._targets, strict=True))
 
     def token(self, t: int) -> None:
         work = self._work
         right = work.predicted[t] == self._targets[t]
         earned = self._rewards[right] if self._rewards else np.array([1.0 if right else 0.0], work.device.real)
-        if self._earned is None:
-            work.device.launch(reward.KERNEL, work.correct, work.device.upload(earned))
-        else:
-            work.device.upload_into(self._earned, earned)
-            work.device.launch(reward.KERNEL, work.correct, self._earned)
-
-    def chunk(self) -> None:
-        raise NotImplementedError
+        work.device.launch(reward.KERNEL, work.correct, self._upload(earned))
 
 
-class LossChunk:
+class LossChunk(Stage):
     """Predictions of the whole chunk come to the host in one copy, and the sum of their rewards goes back."""
 
     batched = True
 
     def __init__(self, work: Work) -> None:
-        self._work = work
-        self._pinned = work.device.pinned((work.capacity,), "int32") if work.plan.zero_copy else None
-        self._earned = work.pooled((1,))
-
-    def begin(self) -> None:
+        super().__init__(work)
+        self._predicted = work.host_memory((work.capacity,), "int32")
+        self._upload = work.uploader((1,))
         self._right = 0
 
     def right(self) -> int:
-        """How many predictions of the chunk were right."""
+        """The number of right predictions of the chunk."""
         return self._right
-
-    def token(self, t: int) -> None:
-        raise NotImplementedError
 
     def chunk(self) -> None:
         work = self._work
-        predicted = np.empty(work.tokens, np.int32) if self._pinned is None else self._pinned[: work.tokens]
+        work.predicted = predicted = self._predicted()[: work.tokens]
         work.device.download_into(predicted, work.prediction)
-        work.predicted = predicted
         self._right = int(np.count_nonzero(predicted == work.ids[1:]))
-        earned = np.array([self._right], work.device.real)
-        buffer = self._earned
-        if buffer is None:
-            buffer = work.device.upload(earned)
-        else:
-            work.device.upload_into(buffer, earned)
-        work.device.launch(reward.KERNEL, work.correct, buffer)
+        earned = self._upload(np.array([self._right], work.device.real))
+        work.device.launch(reward.KERNEL, work.correct, earned)
 
 
-class LossOnDevice:
+class LossOnDevice(Stage):
     """With its fix: every prediction is compared where it is; a batched decoder has done that already."""
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        super().__init__(work)
         self.batched = work.plan.decode == "chunk"
 
-    def begin(self) -> None:
-        """Nothing to prepare."""
-
     def right(self) -> None:
-        """The host does not know."""
+        """The host does not know the number of right predictions."""
 
     def token(self, t: int) -> None:
         work = self._work
@@ -103,4 +78,4 @@ class LossOnDevice:
         work.device.launch(compare.KERNEL, work.correct, work.prediction, work.ids_on_device, *rows)
 
     def chunk(self) -> None:
-        """The decoder's kernel counts."""
+        """Do nothing: the decoder's kernel counts."""

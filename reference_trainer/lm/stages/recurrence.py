@@ -5,31 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from reference_trainer.kernels import recurrent_step, scan
-from reference_trainer.lm.stages import Work
+from reference_trainer.lm.stages import Stage, Work
 
 
-class RecurrenceTokens:
+class RecurrenceTokens(Stage):
     """As found: a launch a token, after which the readout visits the host (unless the plan is asynchronous)."""
 
-    batched = False
-
     def __init__(self, work: Work) -> None:
+        super().__init__(work)
         plan, config, device = work.plan, work.config, work.device
-        self._work = work
         self._visits = not plan.asynchronous
         self._for_all = plan.decode == "chunk"
-        self._rows_of_x = plan.embed == "chunk"
-        self._projected = device.zeros((2 * config.width,))
+        self._x_in_rows = plan.embed == "chunk"
         self._in_rows = self._for_all and not self._visits
-        self._shape = (work.capacity if self._in_rows else 1, config.width)
-        self._readout = work.pooled(self._shape)
+        self._memory = work.memory((work.capacity if self._in_rows else 1, config.width))
         self._rest = (
             work.all_layers,
             work.bias,
             work.readout_weight,
             work.state,
             work.modulator,
-            self._projected,
+            device.zeros((2 * config.width,)),
             config.width,
             config.layers,
         )
@@ -40,17 +36,15 @@ class RecurrenceTokens:
         self._vectors: list[np.ndarray] = []
 
     def begin(self) -> None:
-        work = self._work
         self._vectors = []
-        work.readout = self._readout
-        if self._in_rows and self._readout is None:
-            work.readout = work.device.empty(self._shape)
+        if self._in_rows:
+            self._work.readout = self._memory()
 
     def token(self, t: int) -> None:
         work = self._work
-        if self._readout is None and not self._in_rows:
-            work.readout = work.device.empty(self._shape)
-        rows = (t if self._in_rows else 0, t if self._rows_of_x else 0)
+        if not self._in_rows:
+            work.readout = self._memory()
+        rows = (t if self._in_rows else 0, t if self._x_in_rows else 0)
         work.device.launch(recurrent_step.KERNEL, work.readout, work.x, *self._rest, *rows)
         if not self._visits:
             return
@@ -70,40 +64,30 @@ class RecurrenceTokens:
         if t == work.tokens - 1:
             work.visitor = self._matrix[: work.tokens] if self._pinned else np.concatenate(self._vectors)
 
-    def chunk(self) -> None:
-        raise NotImplementedError
 
-
-class RecurrenceChunk:
-    """With its fix: the products of all tokens at once, and time inside one kernel a layer."""
+class RecurrenceChunk(Stage):
+    """With its fix: the products of all tokens at once, and the loop over time inside one kernel a layer."""
 
     batched = True
 
     def __init__(self, work: Work) -> None:
-        plan = work.plan
-        self._work = work
-        self._visits = not plan.asynchronous
-        self._sizes = (work.capacity, 2 * work.config.width), (work.capacity, work.config.width)
-        self._pinned = work.device.pinned(self._sizes[1]) if self._visits and plan.zero_copy else None
-        self._pooled = tuple(work.pooled(size) for size in self._sizes)
-
-    def begin(self) -> None:
-        projected, readout = self._pooled
-        self._projected = projected or self._work.device.empty(self._sizes[0])
-        self._work.readout = readout or self._work.device.empty(self._sizes[1])
-
-    def token(self, t: int) -> None:
-        raise NotImplementedError
+        super().__init__(work)
+        width = work.config.width
+        self._projected = work.memory((work.capacity, 2 * width))
+        self._readout = work.memory((work.capacity, width))
+        self._visits = not work.plan.asynchronous
+        if self._visits:
+            self._visitor = work.host_memory((work.capacity, width))
 
     def chunk(self) -> None:
         work, config, device = self._work, self._work.config, self._work.device
+        projected, work.readout = self._projected(), self._readout()
         for layer, weight in enumerate(work.layers):
-            device.matmul(self._projected, work.x, weight, work.tokens)
+            device.matmul(projected, work.x, weight, work.tokens)
             carried = (work.bias, work.state, work.modulator)
             sizes = (work.tokens, config.width, layer, config.layers)
-            device.launch(scan.KERNEL, work.x, self._projected, *carried, *sizes)
+            device.launch(scan.KERNEL, work.x, projected, *carried, *sizes)
         device.matmul(work.readout, work.x, work.readout_weight, work.tokens)
         if self._visits:  # one sync for all readouts, where as found there was one for each
-            shape = (work.tokens, config.width)
-            work.visitor = np.empty(shape, device.real) if self._pinned is None else self._pinned[: work.tokens]
+            work.visitor = self._visitor()[: work.tokens]
             device.download_into(work.visitor, work.readout)
