@@ -55,6 +55,7 @@ class Learning:
 
     :param say: gets a line now and then.
     :ivar first: number of steps before this run, if it was resumed.
+    :ivar snapshots: writes the checkpoints; None: there are none.
     """
 
     def __init__(
@@ -79,9 +80,12 @@ class Learning:
         self._buffers = self.model.everything()
         begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
-        self._snapshots: Snapshots | None = None
+        self.snapshots: Snapshots | None = None
         if begun:
-            self._check({name: array.shape for name, array in begun.arrays.items()})
+            expected = {name: tuple(buffer.shape) for name, buffer in self._buffers.items()}
+            expected[HISTORY] = (self.first, len(COLUMNS))
+            if {name: array.shape for name, array in begun.arrays.items()} != expected:
+                raise TrainerError(f"{settings.checkpoint}: the checkpoint is not of this program: begin anew")
             self._begin = dict(begun.arrays)
             history.restore(self._begin.pop(HISTORY))
             say(f"going on after step {begun.step}, from {settings.checkpoint}")
@@ -91,12 +95,7 @@ class Learning:
             self._begin = {name: device.download(buffer) for name, buffer in self._buffers.items()}
         if checkpoints:
             every = settings.checkpoint_every or CHECKPOINT_EVERY
-            self._snapshots = Snapshots(device, checkpoints, self._buffers, history.head, every=every, say=say)
-
-    def _check(self, found: dict[str, tuple[int, ...]]) -> None:
-        expected = {name: tuple(buffer.shape) for name, buffer in self._buffers.items()}
-        if found != {**expected, HISTORY: (self.first, len(COLUMNS))}:
-            raise TrainerError(f"{self._job.settings.checkpoint}: the checkpoint is not of this program: begin anew")
+            self.snapshots = Snapshots(device, checkpoints, self._buffers, history.head, every=every, say=say)
 
     def facts(self) -> dict[str, Any]:
         """Facts for the profiler."""
@@ -108,7 +107,7 @@ class Learning:
             "training_chunks": self._split.training,
             "heldout_chunks": len(self.goal.held_out),
             "evaluate_every": self._every,
-            "checkpoint_every": self._snapshots.every if self._snapshots else None,
+            "checkpoint_every": self.snapshots.every if self.snapshots else None,
             "optimizer": asdict(self._optimizer),
             "resumed_after": self.first,
         }
@@ -125,7 +124,7 @@ class Learning:
         self._begin.clear()
 
     def pauses(self, step: int) -> bool:
-        """Whether held-out text is looked at after `step` steps: no further chunk may be in flight then."""
+        """Whether held-out text is evaluated after `step` steps: no further chunk may be in flight then."""
         return self._every > 0 and step % self._every == 0
 
     def evaluate(self) -> dict[str, float]:
@@ -138,34 +137,12 @@ class Learning:
 
     def reached(self) -> dict[str, Any]:
         """The model's results and those of the baselines, which are also recorded as facts."""
-        found, baseline = self.evaluate(), self.goal.baseline
-        marks.describe(**found)
-        beaten = {"bigram_loss": baseline.loss, "bigram_accuracy": baseline.accuracy}
-        return {**found, **beaten, "uniform_loss": self.goal.uniform_loss}
-
-    def submitted(self, step: int) -> None:
-        """Step `step` is in the queue."""
-        if self._snapshots:
-            self._snapshots.submitted(step)
-
-    def collected(self, step: int) -> None:
-        """Step `step` is done, and in the history."""
-        if self._snapshots:
-            self._snapshots.collected(step)
-
-    def finish(self, step: int) -> None:
-        """`step` was the last: save it.
-
-        :raises TrainerError: it cannot be written.
-        """
-        if self._snapshots:
-            self._snapshots.finish(step)
-
-    def rescued(self) -> str:
-        """A phrase that names the existing checkpoint, for a run that ends early; empty: none."""
-        return self._snapshots.rescued() if self._snapshots else ""
+        values, baseline = self.evaluate(), self.goal.baseline
+        marks.describe(**values)
+        bigrams = {"bigram_loss": baseline.loss, "bigram_accuracy": baseline.accuracy}
+        return {**values, **bigrams, "uniform_loss": self.goal.uniform_loss}
 
     def close(self) -> None:
-        """Let a checkpoint that is being written be written."""
-        if self._snapshots:
-            self._snapshots.close()
+        """Wait for a checkpoint that is being written."""
+        if self.snapshots:
+            self.snapshots.close()

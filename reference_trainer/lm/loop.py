@@ -93,6 +93,7 @@ class _Loop:
         self._history = history
         self._forward = forward
         self._learning = learning
+        self._snapshots = learning.snapshots if learning else None
         self._empty_cache = emptying(job.settings.performance, device.kind)
         self._depth = IN_FLIGHT if job.chosen.prefetch else 1
         self._submitted = self._collected = 0  # chunks
@@ -127,7 +128,7 @@ class _Loop:
         """Run the measured steps; their summary, with the evaluation of a model that learned."""
         metrics, first, last_report = Metrics(), self._collected, self._began
         while not self._ended:
-            self._look_at_held_out_text()
+            self._evaluate()
             metrics.add(self._step(warmup=False))
             now = time.perf_counter()
             if now - last_report > 1:
@@ -175,7 +176,7 @@ class _Loop:
         self._tokens = 0
         self._began = time.perf_counter()
 
-    def _look_at_held_out_text(self) -> None:
+    def _evaluate(self) -> None:
         """Evaluate on held-out text between two steps; its time counts for none of them."""
         if self._learning and self._learning.pauses(self._collected):
             began = time.perf_counter()
@@ -195,8 +196,8 @@ class _Loop:
         except TrainerError as error:
             faults.append(str(error))
         try:
-            if self._learning:
-                self._learning.finish(self._collected)
+            if self._snapshots:
+                self._snapshots.finish(self._collected)
         except TrainerError as error:
             faults.append(str(error))
         if faults:
@@ -208,7 +209,7 @@ class _Loop:
 
         :param measured: it came to the measured steps. Before, a file of metrics may have more rows than a checkpoint.
         """
-        rescued = self._history.rescue() if measured else "", self._learning.rescued() if self._learning else ""
+        rescued = self._history.rescue() if measured else "", self._snapshots.rescued() if self._snapshots else ""
         return ", ".join(filter(None, rescued))
 
     # ------------------------------------------------------------ a step
@@ -227,8 +228,8 @@ class _Loop:
             if result.loss is not None and not self._settings.empty_kernels:
                 self._report(result, warmup=warmup)
             marks.gauge("device_memory", self._device.reserved_bytes)
-        if self._learning and not warmup:
-            self._learning.collected(self._collected)
+        if self._snapshots and not warmup:
+            self._snapshots.collected(self._collected)
         marks.step(tokens=result.tokens, warmup=warmup)
         return result
 
@@ -247,8 +248,8 @@ class _Loop:
                 return  # the evaluation comes first, with nothing in flight
             self._forward.submit(self._source.ids(learning.chunk(self._submitted) if learning else self._submitted))
             self._submitted += 1
-            if learning and not warmup:
-                learning.submitted(self._submitted)
+            if self._snapshots and not warmup:
+                self._snapshots.submitted(self._submitted)
 
     def _report(self, result: Result, *, warmup: bool) -> None:
         assert result.loss is not None

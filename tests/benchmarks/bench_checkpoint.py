@@ -43,13 +43,13 @@ def measure(preset: str, folder: Path) -> tuple[Interval, float, float]:
         learning = stack.enter_context(closing(Learning(job, source, device, history, checkpoints=place, say=print)))
         loop, snapshots = (
             _Loop(job, source, device, learning.model, history=history, learning=learning),
-            learning._snapshots,
+            learning.snapshots,
         )
         assert snapshots is not None
         times: dict[bool, list[float]] = {True: [], False: []}
         for number in range(ROUNDS + 1):
             for on in (True, False) if number % 2 else (False, True):
-                learning._snapshots = snapshots if on else None
+                loop._snapshots = snapshots if on else None
                 began, before = time.perf_counter(), snapshots._taken
                 for _ in range(block):
                     loop._step(warmup=False)

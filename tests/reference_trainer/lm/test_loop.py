@@ -1,4 +1,4 @@
-"""The loop: what it counts and says, that fixes change no loss, and what it tells the profiler."""
+"""The loop: what it counts and prints, that fixes change no loss, and what it tells the profiler."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reference_trainer.devices.host import HostDevice
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import job, loop
 from reference_trainer.lm.chunks import Chunks
@@ -59,15 +60,15 @@ def test_the_summary_adds_up(monkeypatch: pytest.MonkeyPatch, settings: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, fix in fixes().items() if fix.kind != "work" and fix.device in ("", "host")]
+    "name",
+    [
+        name
+        for name, fix in fixes().items()
+        if fix.kind != "work" and fix.device in ("", "host") and name != "quiet-logging"
+    ],
 )
 def test_no_fix_changes_a_loss(monkeypatch: pytest.MonkeyPatch, settings: Any, name: str) -> None:
     as_found, _ = results(monkeypatch, settings())
-    if name == "quiet-logging":
-        summary = train(settings(fixes=(*fixes()[name].requires, name)))
-        _, expected = results(monkeypatch, settings())
-        assert summary.loss * summary.tokens == pytest.approx(expected.loss * expected.tokens, abs=3.01)
-        return
     cured, _ = results(monkeypatch, settings(fixes=(*fixes()[name].requires, name)))
     assert [tokens for tokens, _, _ in cured] == [tokens for tokens, _, _ in as_found]
     for (tokens, loss, _), (_, expected, _) in zip(cured, as_found, strict=True):
@@ -108,8 +109,6 @@ def test_the_history_of_metrics(settings: Any, tmp_path: Path) -> None:
     assert rows[0]["loss"] + rows[0]["accuracy"] == pytest.approx(1)
     assert np.mean([row["loss"] for row in rows]) == pytest.approx(summary.loss, abs=1e-3)
     assert [path.name for path in tmp_path.iterdir()] == [path.name], "nothing half-written is left"
-    with pytest.raises(TrainerError, match="there is no folder"):
-        train(settings(metrics=tmp_path / "no" / "file.json"))
 
 
 @pytest.mark.parametrize(("chunks", "read"), [(10, [10]), (16, [16]), (19, [16, 19])])
@@ -117,7 +116,7 @@ def test_the_history_of_metrics(settings: Any, tmp_path: Path) -> None:
 def test_with_quiet_logging_every_chunk_is_in_a_reading(
     settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chunks: int, read: list[int], ahead: tuple[str, ...]
 ) -> None:
-    """What the last reading is short of is read in the last step: its gauges belong to that, and make a row."""
+    """Metrics after the last regular reading are read in the last step: their gauges belong to it and make a row."""
     events: list[Any] = []
     monkeypatch.setattr(loop.marks, "gauge", lambda name, value: events.append((name, value)))
     monkeypatch.setattr(loop.marks, "step", lambda *, tokens, warmup: events.append(("step", tokens)))
@@ -130,14 +129,6 @@ def test_with_quiet_logging_every_chunk_is_in_a_reading(
     assert losses == [(row["step"], row["loss"]) for row in rows]
     assert summary.loss is not None
     assert min(loss for _, loss in losses) - 1e-9 <= summary.loss <= max(loss for _, loss in losses) + 1e-9
-
-
-def test_with_quiet_logging_a_run_that_time_ends_is_read_too(settings: Any, tmp_path: Path) -> None:
-    path = tmp_path / "it.json"
-    fixes = ("async", "device-loss", "quiet-logging")
-    summary = train(settings(fixes=fixes, metrics=path, max_chunks=None, seconds=1e-6))
-    assert [row["step"] for row in json.loads(path.read_text())] == [1]
-    assert summary.chunks == 1
 
 
 @pytest.mark.parametrize("limit", [{"max_chunks": 7}, {"max_chunks": None, "seconds": 0.03}])
@@ -160,14 +151,17 @@ def test_all_the_work_of_the_measured_chunks_is_measured_and_no_other(
     assert ahead == (2 if variant == "fixed" else 1)
 
 
-def test_time_limits_the_run_where_no_number_of_chunks_does(settings: Any) -> None:
+def test_time_limits_the_run_where_no_number_of_chunks_does(settings: Any, tmp_path: Path) -> None:
     summary = train(settings(variant="fixed", max_chunks=None, seconds=0.05))
     assert summary.seconds >= 0.05
     assert summary.chunks >= 1
     assert summary.peak_memory_bytes is None or summary.peak_memory_bytes > 1 << 20
+    path = tmp_path / "it.json"
+    train(settings(fixes=("async", "device-loss", "quiet-logging"), metrics=path, max_chunks=None, seconds=1e-6))
+    assert [row["step"] for row in json.loads(path.read_text())] == [1], "the metrics of a run that time ends are read"
 
 
-def test_what_is_said(settings: Any, tmp_path: Path, small_text: str) -> None:
+def test_progress_lines(settings: Any, tmp_path: Path, small_text: str) -> None:
     corpus = tmp_path / "some.jsonl"
     lines = [json.dumps({"text": part}) for part in (small_text[:30_000], small_text[30_000:])]
     corpus.write_text("\n".join([lines[0], "{torn", lines[1]]) + "\n")
@@ -181,23 +175,15 @@ def test_what_is_said(settings: Any, tmp_path: Path, small_text: str) -> None:
 
 
 def test_the_device_is_closed_when_a_chunk_fails(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    closed = []
-    device = loop.open_device
-
-    def opened(*arguments: Any, **options: Any) -> Any:
-        created = device(*arguments, **options)
-        close = created.close
-        monkeypatch.setattr(created, "close", lambda: (closed.append(True), close()))
-        return created
-
-    monkeypatch.setattr(loop, "open_device", opened)
+    closed, close = [], HostDevice.close
+    monkeypatch.setattr(HostDevice, "close", lambda device: (closed.append(True), close(device)))
     monkeypatch.setattr(Chunks, "ids", raising(TrainerError("no more text")))
     with pytest.raises(TrainerError, match="no more text"):
         train(settings())
     assert closed == [True]
 
 
-def test_the_profiler_is_told_what_it_compares_by(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_decide_what_a_run_is_compared_with(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     facts: dict[str, Any] = {}
     monkeypatch.setattr(loop.marks, "describe", facts.update)
     train(settings(fixes=("batch-tokenize",), max_chunks=1))
