@@ -1,4 +1,4 @@
-"""A data set by name as corpus, on local folders: nothing goes over the network; faults are one line."""
+"""A data set by name as corpus, in local folders: nothing goes over the network; faults are one line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import pytest
 
 from reference_trainer.errors import USAGE, TrainerError
 from reference_trainer.lm import documents
-from reference_trainer.lm.corpus import SEPARATOR, Corpus, load_corpus
+from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
-
-DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,7 +23,7 @@ def library():
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch):
-    """Whatever the library was told: what it tried."""
+    """Fail if anything tries to connect, whatever the library's settings are."""
     tried: list[object] = []
 
     def refuse(*arguments: object, **_: object) -> None:
@@ -49,30 +47,26 @@ def texts(*documents: str | None) -> list[dict[str, str | None]]:
     return [{"text": text} for text in documents]
 
 
-def load(name: str, **more: int) -> Corpus:
-    """As the command line does, where argparse makes a path of every corpus."""
+def load(name: object, **more: int) -> Corpus:
+    """Load it as the command line does, where argparse makes a path of every corpus."""
     return load_corpus(Path(f"hub:{name}"), **more)
 
 
-def fault(name: str) -> str:
+def fault(name: object) -> str:
     with pytest.raises(TrainerError) as caught:
         load(name)
-    assert caught.value.exit_code == USAGE
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (USAGE, False)
+    return str(caught.value)
 
 
 def test_documents_in_order(tmp_path: Path) -> None:
-    corpus = load(str(folder(tmp_path, *texts(DOCUMENTS[0], " ", *DOCUMENTS[1:]))))
-    assert corpus.text == SEPARATOR.join(DOCUMENTS)
-    assert (corpus.documents, corpus.skipped) == (3, 0)
+    path = folder(tmp_path, *texts("The first, with an é.", " ", "A second.", None, "A third,\nof two lines."))
+    corpus = load(path)
+    assert corpus.text == "The first, with an é.\n\nA second.\n\nA third,\nof two lines."
+    assert (corpus.documents, corpus.skipped) == (3, 1)
+    assert corpus.first_skipped == f"record 4 of {path} (no string field 'text')"
     assert corpus.name == "set:train", "without the folders of one machine"
-
-
-def test_same_text_as_of_the_files_themselves(tmp_path: Path) -> None:
-    path = folder(tmp_path, *texts(*DOCUMENTS))
-    assert load(str(path)).sha256 == load_corpus(path).sha256
+    assert corpus.sha256 == load_corpus(path).sha256, "the same text as that of the files themselves"
 
 
 def test_split_and_field(tmp_path: Path) -> None:
@@ -85,63 +79,42 @@ def test_split_and_field(tmp_path: Path) -> None:
     ("largest", "text"),
     [(9, "aaaa\n\nbbb"), (8, "aaaa\n\nbb"), (6, "aaaa"), (5, "aaaa"), (4, "aaaa"), (2, "aa")],
 )
-def test_cut_at_so_many_characters_and_said(tmp_path: Path, largest: int, text: str) -> None:
-    path = folder(tmp_path, *texts("aaaa", "bbbb", "cccc"))
-    corpus = load(str(path), hub_chars=largest)
-    assert corpus.text == text
-    assert corpus.name == f"set:train, first {largest} characters"
+def test_a_text_that_is_cut_says_so(tmp_path: Path, largest: int, text: str) -> None:
+    corpus = load(folder(tmp_path, *texts("aaaa", "bbbb", "cccc")), hub_chars=largest)
+    assert (corpus.text, corpus.name) == (text, f"set:train, first {largest} characters")
+    complete = load(folder(tmp_path, *texts(text, "  ")), hub_chars=largest)
+    assert (complete.text, complete.name) == (text, "set:train")
 
 
-def test_not_cut_where_it_ends_by_itself(tmp_path: Path) -> None:
-    corpus = load(str(folder(tmp_path, *texts("aaaa", "bbbb", "  "))), hub_chars=10)
-    assert (corpus.text, corpus.name) == ("aaaa\n\nbbbb", "set:train")
-
-
-def test_only_what_is_taken_is_read(tmp_path: Path, library, monkeypatch: pytest.MonkeyPatch) -> None:
-    observed: list[int] = []
-
-    def stream(*_: object, **options: object):
-        assert options["streaming"] is True
-        for number in range(1_000):
-            observed.append(number)
-            yield {"text": "x" * 10}
-
-    monkeypatch.setattr(library, "load_dataset", stream)
-    assert len(load("someone/endless", hub_chars=33).text) == 33
-    assert observed == [0, 1, 2]
-
-
-def test_name_of_the_hub(library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_used_records_of_a_set_of_the_hub_are_read(library, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[object] = []
+    read: list[int] = []
 
     def stream(*arguments: object, **options: object):
         requested.append((arguments, options))
-        return texts("a")
+        for number in range(1_000):
+            read.append(number)
+            yield {"text": "x" * 10}
 
     monkeypatch.setattr(library, "load_dataset", stream)
-    assert load("allenai/c4@en:validation").name == "allenai/c4@en:validation"
-    assert load("someone/thing").name == "someone/thing:train"
+    corpus = load("allenai/c4@en:validation", hub_chars=33)
+    assert (len(corpus.text), corpus.name) == (33, "allenai/c4@en:validation, first 33 characters")
+    assert read == [0, 1, 2]
+    load("someone/thing", hub_chars=1)
     assert requested == [
         (("allenai/c4", "en"), {"split": "validation", "streaming": True}),
         (("someone/thing", None), {"split": "train", "streaming": True}),
     ]
 
 
-def test_records_without_a_text_are_skipped_and_counted(tmp_path: Path) -> None:
-    path = folder(tmp_path, *texts("a", None, "b"))
-    corpus = load(str(path))
-    assert (corpus.text, corpus.skipped) == ("a\n\nb", 1)
-    assert corpus.first_skipped == f"record 2 of {path} (no string field 'text')"
-
-
-def test_too_many_of_them(tmp_path: Path) -> None:
+def test_too_many_records_without_a_text(tmp_path: Path) -> None:
     broken = BROKEN_LINES_ALLOWED + 1
-    message = fault(str(folder(tmp_path, *texts("a", *[None] * broken))))
+    message = fault(folder(tmp_path, *texts("a", *[None] * broken)))
     assert f"{broken} of {broken + 1} lines are broken" in message
 
 
 @pytest.mark.parametrize(
-    ("name", "statement"),
+    ("name", "message"),
     [
         ("", "corpus hub: names no data set: write hub:NAME"),
         (":train", "names no data set"),
@@ -154,21 +127,21 @@ def test_too_many_of_them(tmp_path: Path) -> None:
         ("no-one/nothing", "cannot be read"),
     ],
 )
-def test_bad_name_is_one_line(tmp_path: Path, name: str, statement: str) -> None:
+def test_bad_name_is_one_line(tmp_path: Path, name: str, message: str) -> None:
     path = folder(tmp_path, {"text": "a", "number": 1})
-    assert statement in fault(name.format(path=path))
+    assert message in fault(name.format(path=path))
 
 
 def test_damaged_file_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = folder(tmp_path, *texts("a"))
     with open(path / "train.jsonl", "a", encoding="utf-8") as file:
         file.write("{no json\n")
-    assert "cannot be read" in fault(str(path))
-    assert capfd.readouterr().err == "", "the library says nothing of its own beside it"
+    assert "cannot be read" in fault(path)
+    assert capfd.readouterr().err == "", "the library prints nothing of its own"
 
 
 def test_connection_lost_while_reading(library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library's HTTP client has errors of its own, which nobody translates."""
+    """The library's HTTP client has errors of its own, which the library does not translate."""
     errors = documents._transport_errors()
     assert errors, "no HTTP client is known of this version of the library"
 
