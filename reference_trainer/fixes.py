@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reference_trainer.errors import TrainerError
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="DataclassInstance")
 
-KINDS: Final = ("cure", "instead", "work")
+Kind = Literal["cure", "instead", "work"]
+"""cure: part of the variant fixed | instead: an alternative to those that it excludes | work: other work"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,7 @@ class Fix:
     """Fixes without which this one means nothing."""
     excludes: tuple[str, ...] = ()
     """Fixes that it cannot be combined with."""
-    kind: str = "cure"
-    """cure: part of the variant fixed | instead: an alternative to those that it excludes | work: changes the work"""
+    kind: Kind = "cure"
     device: str = ""
     """The only kind of device that it is for; empty: any."""
     unproven: str = ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.fixes import KINDS, Fix, FixSet
+from reference_trainer.fixes import Fix, FixSet
 from reference_trainer.lm.settings import Settings
 
-__all__ = ["FIXES", "KINDS", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
+__all__ = ["FIXES", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
 
 
 @dataclass(frozen=True, slots=True)

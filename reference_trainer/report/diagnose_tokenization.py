@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
 from reference_trainer.errors import missing_packages
+from reference_trainer.report.trainers import failure
 
 if TYPE_CHECKING:
     import subprocess
@@ -21,8 +22,6 @@ SCHEMA: Final = "tokenization/1"
 _MODULE: Final = "reference_trainer.lm.tokenization"
 _WAKE_S: Final = 0.1
 _GRACE_S: Final = 5.0  # from Ctrl-C until it is killed
-_INTERRUPTED: Final = "interrupted; nothing was measured"
-_PREFIX: Final = "error: "  # of a line in which it says what is wrong
 _PASSED_ON = ("corpus", "vocabulary", "preset", "samples", "sample_chars", "seconds", "workers")
 
 
@@ -85,10 +84,10 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
             errors="replace",
         )
         out, err = _wait(process, interrupts)
-    if interrupts:
-        raise ProfilerError(_INTERRUPTED, Exit.INTERRUPTED)
+    if interrupts or process.returncode == Exit.INTERRUPTED:
+        raise ProfilerError("interrupted; nothing was measured", Exit.INTERRUPTED)
     if process.returncode:
-        raise _failure(process.returncode, err)
+        raise failure("the measurement of tokenization", process.returncode, err)
     return _document(out)
 
 
@@ -128,17 +127,6 @@ def _wait(process: subprocess.Popen[str], interrupts: Sequence[int]) -> tuple[st
                 process.send_signal(signal.SIGINT)
             elif until is not None and (now > until or len(interrupts) > 1):
                 process.kill()
-
-
-def _failure(code: int, err: str) -> ProfilerError:
-    lines = [line.strip() for line in err.splitlines() if line.strip()] or ["it printed nothing"]
-    last = "".join(char for char in lines[-1] if char.isprintable())  # it must not command the terminal
-    if code == Exit.USAGE and last.startswith(_PREFIX):
-        return ProfilerError(last.removeprefix(_PREFIX))
-    if code == Exit.INTERRUPTED:
-        return ProfilerError(_INTERRUPTED, Exit.INTERRUPTED)
-    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-    return ProfilerError(f"the measurement of tokenization {how}: {last}", Exit.TARGET_FAILED)
 
 
 def _document(out: str) -> dict[str, Any]:

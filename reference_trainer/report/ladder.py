@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches
@@ -30,54 +30,44 @@ _FixSet = tuple[frozenset[str], int | None] | None
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A row of the ladder before it is measured; the fields are those of LadderRow."""
-
-    label: str
-    kind: str
-    program: str
-    """Label of the recorded program: rows with the same set of fixes share one."""
-    against: str = ""
-    """Label of the program that `gain` compares with."""
-    fix: str = ""
-    also: tuple[str, ...] = ()
-    fixes: tuple[str, ...] = ()
-    removes: str = ""
-    rule: str = ""
-    tokens_per_chunk: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LadderRow:
-    """One set of fixes: its speed over another set's and over as-found's."""
+    """One set of fixes of the ladder, before it is measured."""
 
     label: str
     """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
     750 tokens a chunk"""
     kind: str
     """baseline | cumulative | without | alone | instead | work | chunk size"""
-    fix: str
+    program: str = ""
+    """Label of the recorded program: rows with the same set of fixes share one."""
+    against: str = ""
+    """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
+    fix: str = ""
     """The fix that the row is about; empty in the baseline and for chunk sizes."""
-    also: tuple[str, ...]
+    also: tuple[str, ...] = ()
     """Fixes that had to be left out, or added, together with it."""
-    fixes: tuple[str, ...]
+    fixes: tuple[str, ...] = ()
     """All fixes that were on, in the order of the ladder."""
-    removes: str
+    removes: str = ""
     """The cost that `fix` removes, in words."""
-    rule: str
+    rule: str = ""
     """Name of the rule that detects this cost."""
+    tokens_per_chunk: int | None = None
+    """None: the trainer's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderRow(PlannedRow):
+    """A row with its speed over another set's and over as-found's."""
+
     measures: Mapping[str, Measure]
     """Over its runs: median, with the lowest and highest run as low and high."""
     gain: Ratio
     """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
     the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
-    against: str
-    """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
     total: Ratio
     """tokens_per_s over as-found; None with its reason in rows that do other work."""
     analysis: Analysis | None = None
     """Its last run, for series such as the loss."""
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
 
     def measure(self, name: str) -> Measure:
         """A measure of this row; one that it lacks is None with the reason."""
@@ -221,19 +211,11 @@ def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRu
     if row.kind == "without":
         before, after = after, before
     return LadderRow(
-        label=row.label,
-        kind=row.kind,
-        fix=row.fix,
-        also=row.also,
-        fixes=row.fixes,
-        removes=row.removes,
-        rule=row.rule,
+        **{field.name: getattr(row, field.name) for field in fields(row)},
         measures=over_runs(side),
         gain=_speed_ratio(row, before, after, anyway=anyway),
-        against=row.against,
         total=_speed_ratio(row, base, side, anyway=anyway),
         analysis=side.detail or (side.light[-1] if side.light else None),
-        tokens_per_chunk=row.tokens_per_chunk,
     )
 
 

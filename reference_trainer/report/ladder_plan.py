@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiler.core.errors import ProfilerError
+from reference_trainer.fixes import Kind
 from reference_trainer.report.ladder import PlannedRow
 
-KINDS: Final = ("cure", "instead", "work")
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,27}")
-"""Names become parts of folders and of a list with commas."""
-_TAKEN: Final = ("as-found", "fixed")
 
+class ListedFix(BaseModel):
+    """One fix as the trainer describes it (`reference_trainer.fixes.Fix`)."""
 
-@dataclass(frozen=True, slots=True)
-class ListedFix:
-    """One fix as the trainer describes it."""
+    model_config = ConfigDict(frozen=True)
 
     name: str
     removes: str
     rule: str
     requires: tuple[str, ...]
     excludes: tuple[str, ...]
-    kind: str
-    """cure: a member of the full set; instead: an alternative to what it excludes; work: it changes the work itself."""
+    kind: Kind
     available: bool
     why_not: str
 
 
-@dataclass(frozen=True, slots=True)
-class FixList:
-    """All fixes, in the order of the ladder."""
+class FixList(BaseModel):
+    """All fixes, in the order of the ladder: each stands after those that it requires."""
+
+    model_config = ConfigDict(frozen=True)
 
     device: str
     fixes: tuple[ListedFix, ...]
-    fixed: tuple[str, ...]
+    fixed: Annotated[tuple[str, ...], Field(min_length=1)]
     """The full set, in order."""
-    sweep: tuple[int, ...]
+    sweep: tuple[int, ...] = ()
     """Chunk sizes, in tokens; empty: this trainer has no chunks."""
-    tokens_per_chunk: int | None
+    tokens_per_chunk: int | None = None
     """The default chunk size; None: the trainer does not say."""
 
     def fix(self, name: str) -> ListedFix:
@@ -56,113 +53,41 @@ class FixList:
 
     def with_needs(self, name: str) -> tuple[str, ...]:
         """`name`, what it requires, and what that requires."""
-        names_so_far, before = {name}, 0
-        while len(names_so_far) > before:
-            before = len(names_so_far)
-            names_so_far |= {related for name_ in names_so_far for related in self.fix(name_).requires}
-        return self.ordered(names_so_far)
+        chosen = {name}
+        for fix in reversed(self.fixes):
+            if fix.name in chosen:
+                chosen.update(fix.requires)
+        return self.ordered(chosen)
 
     def with_dependents(self, names: Iterable[str]) -> tuple[str, ...]:
         """`names` and all that mean nothing without one of them."""
-        names_so_far, before = set(names), 0
-        while len(names_so_far) > before:
-            before = len(names_so_far)
-            names_so_far |= {fix.name for fix in self.fixes if names_so_far & {*fix.requires}}
-        return self.ordered(names_so_far)
+        chosen = set(names)
+        for fix in self.fixes:
+            if not chosen.isdisjoint(fix.requires):
+                chosen.add(fix.name)
+        return self.ordered(chosen)
 
     def excluded_by(self, name: str) -> tuple[str, ...]:
         """What cannot be together with `name`, whichever of the two says so."""
-        size_option = self.fix(name).excludes
-        return tuple(fix.name for fix in self.fixes if fix.name in size_option or name in fix.excludes)
+        excluded = self.fix(name).excludes
+        return tuple(fix.name for fix in self.fixes if fix.name in excluded or name in fix.excludes)
 
     def displaced_by(self, name: str) -> tuple[str, ...]:
         """What has to go where `name` comes in: what it and its needs exclude, and all that require that."""
-        return self.with_dependents(related for name_ in self.with_needs(name) for related in self.excluded_by(name_))
+        return self.with_dependents(other for needed in self.with_needs(name) for other in self.excluded_by(needed))
 
 
 def read_fixes(text: str) -> FixList:
     """The list in `text`, the JSON that the trainer prints.
 
-    :raises ProfilerError: it is no such list, or it contradicts itself.
+    :raises ProfilerError: it is no such list.
     """
     try:
-        document = json.loads(text)
-        default = document.get("tokens_per_chunk")
-        listed = FixList(
-            device=str(document["device"]),
-            fixes=tuple(_fix(entry) for entry in document["fixes"]),
-            fixed=_texts(document["fixed"]),
-            sweep=tuple(int(size) for size in document.get("sweep", ())),
-            tokens_per_chunk=None if default is None else int(default),
-        )
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise _wrong(f"{type(error).__name__}: {error}") from None
-    for fault in _faults(listed):
-        raise _wrong(fault)
-    return listed
-
-
-def _wrong(what: str) -> ProfilerError:
-    return ProfilerError(f"the trainer's list of fixes (--list-fixes) is wrong: {' '.join(what.split())}")
-
-
-def _fix(entry: dict[str, Any]) -> ListedFix:
-    return ListedFix(
-        name=str(entry["name"]),
-        removes=str(entry["removes"]),
-        rule=str(entry["rule"]),
-        requires=_texts(entry["requires"]),
-        excludes=_texts(entry["excludes"]),
-        kind=str(entry["kind"]),
-        available=bool(entry["available"]),
-        why_not=str(entry["why_not"] or ""),
-    )
-
-
-def _texts(values: Iterable[Any]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise TypeError(f"{values!r} is not a list")
-    return tuple(map(str, values))
-
-
-def _faults(listed: FixList) -> Iterator[str]:
-    """What contradicts itself; only the first is looked at."""
-    by_name = {fix.name: fix for fix in listed.fixes}
-    if len(by_name) < len(listed.fixes):
-        yield "two fixes have the same name"
-    for fix in listed.fixes:
-        if not _NAME.fullmatch(fix.name) or fix.name in _TAKEN:
-            yield f"{fix.name!r} is no name of a fix"
-        if fix.kind not in KINDS:
-            yield f"{fix.name} is of the unknown kind {fix.kind!r}"
-        for related in (*fix.requires, *fix.excludes):
-            if related not in by_name:
-                yield f"{fix.name} speaks of {related!r}, which is not in it"
-            elif fix.available and related in fix.requires and not by_name[related].available:
-                yield f"{fix.name} is available, and {related}, which it requires, is not"
-    for fix in listed.fixes:
-        if conflict := {*listed.with_needs(fix.name)} & {*listed.displaced_by(fix.name)}:
-            yield f"{fix.name} requires and excludes {', '.join(sorted(conflict))}"
-    if any(size < 1 for size in listed.sweep):
-        yield "a chunk of its sweep holds no token"
-    yield from _faults_of_full_set(listed, by_name)
-
-
-def _faults_of_full_set(listed: FixList, by_name: Mapping[str, ListedFix]) -> Iterator[str]:
-    if not listed.fixed:
-        yield "its full set is empty"
-    if len({*listed.fixed}) < len(listed.fixed):
-        yield "its full set names a fix twice"
-    for number, name in enumerate(listed.fixed):
-        if name not in by_name or by_name[name].kind != "cure" or not by_name[name].available:
-            yield f"its full set has {name!r}, which is no fix that can run here"
-            return
-        for related in by_name[name].requires:
-            if related not in listed.fixed[:number]:
-                yield f"{name} comes before {related}, which it requires"
-        for related in listed.excluded_by(name):
-            if related in listed.fixed:
-                yield f"its full set has both {name} and {related}, which exclude each other"
+        return FixList.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise ProfilerError(f"the trainer's list of fixes (--list-fixes) is wrong: {reason}") from None
 
 
 BASELINE = "as-found"

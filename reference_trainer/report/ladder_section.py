@@ -57,7 +57,7 @@ def build(report_input: ReportInput) -> Section | None:
             "ladder", TITLE, (*warning, NotMeasured("what each fix gives", reason), *_rest(report_input, ladder))
         )
     speed = report_input.rate_phrase("tokens_per_s")
-    sentence = Text(said(effects, ladder.rounds, speed))
+    sentence = Text(summary(effects, ladder.rounds, speed))
     falls = waterfall(report_input, ladder)
     table = Table(
         "What each fix gives", _COLUMNS, tuple(_row(fix) for fix in effects), _NOTE.format(speed.capitalize())
@@ -74,7 +74,7 @@ def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
     return (Callout(f"Interrupted: {rounds} of the ladder {were} complete, fewer than asked for.", "warning", "Doubt"),)
 
 
-def said(effects: tuple[FixEffects, ...], rounds: int, speed: str = "tokens a second") -> str:
+def summary(effects: tuple[FixEffects, ...], rounds: int, speed: str = "tokens a second") -> str:
     """What the ladder shows: the effects of leaving out, then what was seen to slow down where it was added."""
     return _left_out(effects, rounds, speed) + _slower(effects)
 

@@ -73,7 +73,7 @@ def learning_blocks(learner: Curves, stuck: Curves | None) -> tuple[Block, ...]:
     """What was learned in words; losses of two kinds, each on its own axes; accuracies on common ones."""
     pair = (learner, *((stuck,) if stuck else ()))
     plots = (lines(pair, "loss"), lines(pair, "accuracy"))
-    return (Text(said(learner, stuck)), *(plot for plot in plots if plot.panels))
+    return (Text(summary(learner, stuck)), *(plot for plot in plots if plot.panels))
 
 
 def lines(several: tuple[Curves, ...], name: str) -> Lines:
@@ -121,9 +121,9 @@ def _levels(run: Curves, name: str) -> tuple[Level, ...]:
     return levels + ((Level("bigram counts", bigram, count(bigram)),) if bigram else ())
 
 
-def said(learner: Curves, stuck: Curves | None) -> str:
+def summary(learner: Curves, stuck: Curves | None) -> str:
     """Where the losses and accuracies began and ended, and how that stands to what has to be beaten."""
-    parts = [f"{learner.label} {_loss_said(learner)}{_accuracy_said(learner)}."]
+    parts = [f"{learner.label} {_loss_phrase(learner)}{_accuracy_phrase(learner)}."]
     if stuck is not None:
         loss, accuracy = stuck.ends("loss"), stuck.ends("accuracy")
         parts += (
@@ -135,7 +135,7 @@ def said(learner: Curves, stuck: Curves | None) -> str:
     return " ".join(parts)
 
 
-def _loss_said(learner: Curves) -> str:
+def _loss_phrase(learner: Curves) -> str:
     held_out = learner.ends("heldout_loss")
     ends, where = (held_out, "on held-out text") if held_out else (learner.ends("loss"), "on its training text")
     if ends is None:
@@ -151,7 +151,7 @@ def _loss_said(learner: Curves) -> str:
     return f"brought the cross-entropy {where} from {count(ends[0])} to {count(ends[1])} nats{steps}{guessing}"
 
 
-def _accuracy_said(learner: Curves) -> str:
+def _accuracy_phrase(learner: Curves) -> str:
     held_out = learner.ends("heldout_accuracy")
     ends = held_out or learner.ends("accuracy")
     if ends is None:
@@ -184,7 +184,7 @@ def build(report_input: ReportInput) -> Section | None:
     if learner is not None:
         blocks.extend(learning_blocks(learner, drawn[0] if drawn and drawn[0].label == sides[0].label else None))
     elif report_input.comparison is None and drawn and drawn[0].learns:
-        blocks.append(Text(said(drawn[0], None)))
+        blocks.append(Text(summary(drawn[0], None)))
     note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
     if has_values:
         table = compare_table(

@@ -54,7 +54,7 @@ def build(report_input: ReportInput) -> Section | None:
     if not any(not size.is_default for size in all_sizes):
         reason = "no round was complete" if ladder.interrupted else "the ladder has no row of another chunk size"
         return Section("quick-fix", TITLE, (NotMeasured("smaller chunks", reason),))
-    sentence = Text(said(all_sizes))
+    sentence = Text(summary(all_sizes))
     plots = tuple((title, (plot,)) for title, plot in _plots(all_sizes))
     blocks: list[Block] = [sentence, *((Group(plots),) if plots else ()), _table(all_sizes, report_input.devices)]
     return Section("quick-fix", TITLE, tuple(blocks), brief=(sentence,))
@@ -78,7 +78,7 @@ def _stated(report_input: ReportInput) -> int | None:
     return stated if isinstance(stated, int) and stated > 0 else None
 
 
-def said(all_sizes: tuple[Size, ...]) -> str:
+def summary(all_sizes: tuple[Size, ...]) -> str:
     """What the smallest chunk changes; whether tokens a second moved at any size, by the intervals alone."""
     return f"{_time_said(all_sizes)} {_speed_said([size for size in all_sizes if not size.is_default])}"
 
@@ -124,9 +124,9 @@ def _speed_said(tried: list[Size]) -> str:
         at = ", ".join(f"{ratio_text(value)} at {size.tokens:,}" for size, value in moved)
         parts.append(f"Tokens a second do change: {at} tokens a chunk")
     if narrow:
-        parts.append(_same_said(narrow, every=len(narrow) == len(measured), first=not moved))
+        parts.append(_unchanged_phrase(narrow, every=len(narrow) == len(measured), first=not moved))
     if wide:
-        parts.append(_wide_said(wide, every=len(wide) == len(measured)))
+        parts.append(_undecided_phrase(wide, every=len(wide) == len(measured)))
     return "; ".join(parts) + "."
 
 
@@ -135,7 +135,7 @@ def _narrow(gain: Ratio) -> bool:
     return gain.low is not None and gain.high is not None and gain.low >= 1 / _NARROW and gain.high <= _NARROW
 
 
-def _same_said(narrow: list[tuple[Size, float]], *, every: bool, first: bool) -> str:
+def _unchanged_phrase(narrow: list[tuple[Size, float]], *, every: bool, first: bool) -> str:
     where = "any size" if every else listed(f"{size.tokens:,}" for size, _ in narrow)
     unchanged = f"no difference was seen at {where} ({_span(narrow)}, intervals within 10%)"
     if not first:
@@ -143,7 +143,7 @@ def _same_said(narrow: list[tuple[Size, float]], *, every: bool, first: bool) ->
     return f"In tokens a second {unchanged}: progress shows sooner, training is no faster{'' if every else ' there'}"
 
 
-def _wide_said(wide: list[tuple[Size, float]], *, every: bool) -> str:
+def _undecided_phrase(wide: list[tuple[Size, float]], *, every: bool) -> str:
     if every:
         unsaid = "the runs of every size spread too widely to say whether they change"
         return f"Tokens a second come to {_span(wide)}; {unsaid}"

@@ -174,17 +174,21 @@ def _arguments(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _printed_by(argv: Sequence[str]) -> str:
-    """What a trainer prints as the list of its fixes."""
+    """The output of a trainer that lists its fixes."""
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode == 0:
-        return done.stdout
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it printed nothing"]
-    last = "".join(char for char in lines[-1] if char.isprintable())
-    if done.returncode == Exit.USAGE and last.startswith(_ERROR):
-        raise ProfilerError(last.removeprefix(_ERROR))
-    raise ProfilerError(
-        f"the bundled trainer does not list its fixes, it exited with {done.returncode}: {last}", Exit.TARGET_FAILED
-    )
+    if done.returncode:
+        raise failure("the bundled trainer, asked for the list of its fixes,", done.returncode, done.stderr)
+    return done.stdout
+
+
+def failure(program: str, code: int, err: str) -> ProfilerError:
+    """The error for a program of the trainer that exited with `code`: its own message where it printed one."""
+    lines = [line.strip() for line in err.splitlines() if line.strip()] or ["it printed nothing"]
+    last = "".join(char for char in lines[-1] if char.isprintable())  # it must not command the terminal
+    if code == Exit.USAGE and last.startswith(_ERROR):
+        return ProfilerError(last.removeprefix(_ERROR))
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return ProfilerError(f"{program} {how}: {last}", Exit.TARGET_FAILED)
 
 
 def seconds(text: str) -> str:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.plan import KINDS, Fix, Plan, fixes, listing, plan, variant_fixes
+from reference_trainer.lm.plan import Fix, Plan, fixes, listing, plan, variant_fixes
 from reference_trainer.ssm.plan import fixes as sweep_fixes
 
 CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix.unproven]
@@ -37,7 +37,6 @@ def test_every_fix_changes_the_plan_and_nothing_else_does(name: str) -> None:
     assert fix.name == name
     assert fix.removes
     assert fix.rule
-    assert fix.kind in KINDS
     without, with_it = plan(needed(name)), plan((*needed(name), name))
     changed = {field.name for field in fields(Plan) if getattr(without, field.name) != getattr(with_it, field.name)}
     assert changed == set(fix.changes)
@@ -126,7 +125,4 @@ def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
     assert result["device"] == "host"
     assert [fix["name"] for fix in result["fixes"]] == list(fixes())
     assert result["fixed"] == list(variant_fixes("fixed", "host"))
-    for fix in result["fixes"]:
-        assert fix["available"] is not bool(fix["why_not"])
-        assert fix["kind"] in KINDS
-    assert result["sweep"] == sorted(result["sweep"])
+    assert all(fix["available"] is not bool(fix["why_not"]) for fix in result["fixes"])

@@ -1,15 +1,20 @@
-"""The trainer's list of fixes: what it says of requirements, and each way in which it can contradict itself."""
+"""The trainers' lists of fixes: what follows from requirements, and that the real lists are consistent."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from profiler.core.errors import ProfilerError
+from reference_trainer.lm import plan as lm
 from reference_trainer.report.ladder_plan import read_fixes
-from tests.fakes.ladders import document, fix, fix_list
+from reference_trainer.ssm import plan as ssm
+from tests.fakes import ladders
+from tests.fakes.ladders import document, fix_list
 
 
 def test_requirements_are_followed_in_both_directions_and_in_the_order_of_the_ladder() -> None:
@@ -17,56 +22,50 @@ def test_requirements_are_followed_in_both_directions_and_in_the_order_of_the_la
     assert listed.with_needs("prefetch") == ("async", "embed", "prefetch")
     assert listed.with_needs("batch") == ("batch",)
     assert listed.with_dependents(["async"]) == ("async", "embed", "prefetch", "graph")
-    assert listed.displaced_by("shards") == ("batch", "parallel"), "what stands on the excluded goes too"
+    assert listed.displaced_by("shards") == ("batch", "parallel"), "a fix that requires a displaced one is displaced"
     assert listed.displaced_by("batch") == ("shards",), "whichever of the two says so"
 
 
-def test_requirements_in_a_circle_end() -> None:
-    pair = [fix("a", requires=["b"]), fix("b", requires=["a"])]
-    with pytest.raises(ProfilerError, match="a comes before b, which it requires"):
-        read_fixes(json.dumps(document(fixes=pair, fixed=["a", "b"])))
-
-
-def entries(*changed: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of `document`, some of them replaced or added."""
-    by_name = {entry["name"]: entry for entry in (*document()["fixes"], *changed)}
-    return list(by_name.values())
+@pytest.mark.parametrize(
+    ("listing", "device"), [(lm.listing, "host"), (lm.listing, "cuda"), (ssm.listing, "cpu"), (ssm.listing, "cuda")]
+)
+def test_the_lists_of_the_bundled_trainers_are_consistent(listing: Callable[[str], Any], device: str) -> None:
+    listed = read_fixes(json.dumps(listing(device)))
+    names = [fix.name for fix in listed.fixes]
+    assert len(set(names)) == len(names)
+    for number, fix in enumerate(listed.fixes):
+        assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,27}", fix.name), "names become parts of folders and of lists"
+        assert fix.name not in ("as-found", "fixed")
+        assert set(fix.requires) <= set(names[:number]), f"{fix.name} stands before a fix that it requires"
+        assert set(fix.excludes) <= set(names)
+        assert not set(listed.with_needs(fix.name)) & set(listed.displaced_by(fix.name)), fix.name
+        required = [listed.fix(name) for name in fix.requires]
+        assert not fix.available or all(other.available for other in required)
+    for fix in map(listed.fix, listed.fixed):
+        assert (fix.kind, fix.available) == ("cure", True)
+        assert set(fix.requires) <= set(listed.fixed)
+        assert not set(listed.excluded_by(fix.name)) & set(listed.fixed)
+    assert listed.fixed == listed.ordered(listed.fixed)
+    assert all(size >= 1 for size in listed.sweep)
 
 
 @pytest.mark.parametrize(
-    ("changes", "statement"),
+    ("text", "reason"),
     [
-        ({"fixed": ["parallel", "batch"]}, "parallel comes before batch, which it requires"),
-        ({"fixed": ["embed"]}, "embed comes before async, which it requires"),
-        ({"fixed": []}, "its full set is empty"),
-        ({"fixed": ["batch", "batch"]}, "its full set names a fix twice"),
-        ({"fixed": ["shards"]}, "its full set has 'shards', which is no fix that can run here"),
-        ({"fixed": ["graph"]}, "its full set has 'graph', which is no fix that can run here"),
-        ({"fixed": ["nothing"]}, "its full set has 'nothing'"),
-        ({"fixed": "batch"}, "TypeError: 'batch' is not a list"),
-        ({"fixes": entries(fix("async", excludes=["batch"]))}, "both batch and async, which exclude each other"),
-        ({"fixes": entries(fix("graph", requires=["lost"]))}, "graph speaks of 'lost', which is not in it"),
-        ({"fixes": entries(fix("embed", available=False))}, "prefetch is available, and embed, which it requires, is"),
-        ({"fixes": entries(fix("learn", kind="magic"))}, "learn is of the unknown kind 'magic'"),
-        ({"fixes": entries(fix("../up"))}, "'../up' is no name of a fix"),
-        ({"fixes": entries(fix("fixed"))}, "'fixed' is no name of a fix"),
-        ({"fixes": [*entries(), fix("async")]}, "two fixes have the same name"),
-        ({"fixes": entries(fix("x", requires=["embed"], excludes=["async"]))}, "x requires and excludes async, embed"),
-        ({"fixes": [{"name": "batch"}]}, "KeyError: 'removes'"),
-        ({"sweep": [0]}, "a chunk of its sweep holds no token"),
-        ({"sweep": ["many"]}, "ValueError: invalid literal"),
+        *((text, "") for text in ("", "usage: ...", "[]", "null")),
+        ('{"device": "host"}', "fixes: Field required"),
+        (json.dumps(document(fixed=[])), "fixed: "),
+        (json.dumps(document(fixed="batch")), "fixed: "),
+        (json.dumps(document(fixes=[{"name": "batch"}])), "fixes.0.removes: Field required"),
+        (
+            json.dumps(document(fixes=[ladders.fix("learn", kind="magic")])),
+            "fixes.0.kind: Input should be 'cure'",
+        ),
+        (json.dumps(document(sweep=["many"])), "sweep.0: "),
     ],
 )
-def test_a_list_that_contradicts_itself_is_refused_in_one_line(changes: dict[str, Any], statement: str) -> None:
+def test_what_is_no_list_is_refused_in_one_line(text: str, reason: str) -> None:
     with pytest.raises(ProfilerError) as caught:
-        fix_list(**changes)
-    message = str(caught.value)
-    assert message.startswith("the trainer's list of fixes (--list-fixes) is wrong: ")
-    assert statement in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("text", ["", "usage: ...", "[]", "null", '{"device": "host"}'])
-def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ProfilerError, match=r"the trainer's list of fixes .* is wrong"):
         read_fixes(text)
+    assert str(caught.value).startswith(f"the trainer's list of fixes (--list-fixes) is wrong: {reason}")
+    assert "\n" not in str(caught.value)

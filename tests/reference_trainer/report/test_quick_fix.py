@@ -9,7 +9,7 @@ import pytest
 from profiler.analyse.model import Measure
 from profiler.report import blocks
 from profiler.report.model import ReportInput
-from reference_trainer.report.quick_fix import PLUGIN, said, sizes
+from reference_trainer.report.quick_fix import PLUGIN, sizes, summary
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 
@@ -31,7 +31,7 @@ def test_no_section_without_a_ladder_or_for_another_trainer() -> None:
 )
 def test_the_sentence_follows_the_intervals(gains: dict, statement: str) -> None:
     ladder = ladders.with_gains("chunk size", **gains)
-    text = said(sizes(ladder, ReportInput.from_results(ladders.with_ladder(ladder))))
+    text = summary(sizes(ladder, ReportInput.from_results(ladders.with_ladder(ladder))))
     assert statement in text
     assert ("training is no faster" in text) == (not gains or "at 375 the runs" in statement)
 
@@ -43,7 +43,7 @@ def test_a_smaller_chunk_that_takes_longer_is_no_fraction() -> None:
         for row in ladders.ladder().rows
     )
     ladder = replace(ladders.ladder(), rows=tuple(rows))
-    assert "1.31× the time for 1/16.0" in said(sizes(ladder, ReportInput.from_results(ladders.with_ladder(ladder))))
+    assert "1.31× the time for 1/16.0" in summary(sizes(ladder, ReportInput.from_results(ladders.with_ladder(ladder))))
 
 
 def test_table_and_plots_hold_every_size_once() -> None:

@@ -92,10 +92,14 @@ def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "message", "code"),
     [
-        ("raise SystemExit('error: no device x')", "it exited with 1: error: no device x", Exit.TARGET_FAILED),
+        (
+            "raise SystemExit('error: no device x')",
+            "its fixes, exited with 1: error: no device x",
+            Exit.TARGET_FAILED,
+        ),
         ("import sys; sys.exit(print('error: no cuda', file=sys.stderr) or 2)", "no cuda", Exit.USAGE),
-        ("raise SystemExit(2)", "it exited with 2: it printed nothing", Exit.TARGET_FAILED),
-        ("print('usage')", "the trainer's list of fixes (--list-fixes) is wrong: JSONDecodeError", Exit.USAGE),
+        ("raise SystemExit(2)", "exited with 2: it printed nothing", Exit.TARGET_FAILED),
+        ("print('usage')", "the trainer's list of fixes (--list-fixes) is wrong: Invalid JSON", Exit.USAGE),
     ],
 )
 def test_a_trainer_that_does_not_list_its_fixes(
