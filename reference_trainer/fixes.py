@@ -26,9 +26,9 @@ class Fix:
 
     name: str
     does: str
-    """What it does, in a sentence."""
+    """One sentence that says what the fix does."""
     code: str
-    """Where its code is."""
+    """The modules and names that contain its code."""
     removes: str
     """The cost that it removes, in words."""
     rule: str

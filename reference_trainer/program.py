@@ -1,4 +1,4 @@
-"""What both trainers' programs share: options, output files, signals and exit codes."""
+"""Options, output files, signals and exit codes of both trainers' programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reference_trainer.errors import USAGE, TrainerError, missing_packages
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong: the usage of so many options would push it out of sight."""
+    """Reports errors in one line: the usage of so many options would push them out of sight."""
 
     def error(self, message: str) -> Never:
         """End with the exit code of bad input."""
@@ -101,7 +101,7 @@ TERMINATED: Final = 143
 """A shell's exit code for a program that SIGTERM ended."""
 
 _asked: list[int] = []
-"""Signals that asked the program to end."""
+"""Received signals that end the program."""
 
 
 def obey() -> None:
@@ -113,7 +113,7 @@ def obey() -> None:
 def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
     """Do the program's work and give its exit code.
 
-    :param interrupted: what Ctrl-C and SIGTERM are answered with, where the KeyboardInterrupt has no words of its own.
+    :param interrupted: the message for Ctrl-C and SIGTERM where the KeyboardInterrupt has none.
     """
     if missing := missing_packages():
         print(f"error: {missing}", file=sys.stderr)
@@ -126,7 +126,7 @@ def _guarded(work: Callable[[], int], interrupted: str) -> int:
     try:
         code = work()
         obey()
-        sys.stdout.flush()  # here, so that a full disk is met below and not at the interpreter's exit
+        sys.stdout.flush()  # so that a full disk is handled below and not at the interpreter's exit
         return code
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -134,7 +134,7 @@ def _guarded(work: Callable[[], int], interrupted: str) -> int:
     except KeyboardInterrupt as error:
         print(str(error) or interrupted, file=sys.stderr)
         return TERMINATED if signal.SIGTERM in _asked else INTERRUPTED
-    except OSError as error:  # what is read and written has its own words: this is the output
+    except OSError as error:  # other files raise a TrainerError: this is the output
         _forget_output()
         if isinstance(error, BrokenPipeError):  # the reader went away
             return BROKEN_PIPE

@@ -59,7 +59,7 @@ def _parser() -> Parser:
     add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
     add("--test", action="store_true", help="check that as-found and fixed agree on three short chunks, and stop")
     add("--result", help="write the summary to this file as JSON")
-    add("--verbose", action="store_true", help="say what every chunk's tokenization took")
+    add("--verbose", action="store_true", help="print how long the tokenization of every chunk took")
     return parser
 
 

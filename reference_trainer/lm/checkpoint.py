@@ -36,12 +36,12 @@ _LONGEST: Final = 1 << 20  # bytes: no first line is longer
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What identifies a run: if any of it differs, a resumed run would be another run."""
+    """The identity of a run: a checkpoint is refused if any field of its origin differs."""
 
     model: Mapping[str, int]
     corpus_sha256: str
     tokenizer: str
-    """Its fingerprint."""
+    """Fingerprint of the tokenizer's model."""
     tokens_per_chunk: int
     samples_per_chunk: int
     optimizer: Mapping[str, float]
@@ -49,7 +49,7 @@ class Origin:
     dtype: str
 
     def difference(self, wanted: Mapping[str, Any]) -> str:
-        """How it differs from `wanted`, which was read from a file; empty: not at all."""
+        """Describe how this origin differs from `wanted`, which was read from a file; empty: not at all."""
         for field in fields(self):
             there, here = wanted.get(field.name), getattr(self, field.name)
             if isinstance(here, Mapping) and isinstance(there, Mapping):

@@ -55,34 +55,33 @@ def load_corpus(path: Path | None = None, *, hub_chars: int = HUB_MAX_CHARS) -> 
         has more.
     :raises TrainerError: nothing there, no text in it, not UTF-8, damaged or cut short, or too many broken lines.
     """
-    if path is None:
-        return _builtin()
     tally = Tally()
-    if str(path).startswith(HUB_PREFIX):
-        return _hub(path, hub_chars, tally)
-    documents = [text for file in find_files(path) for text in read_documents(file, tally) if text.strip()]
-    _must_hold_text(path, documents, tally)
-    return _corpus(path.resolve().name, documents, tally)
-
-
-def _must_hold_text(path: Path, documents: list[str], tally: Tally) -> None:
+    if path is None:
+        name, documents = _builtin()
+    elif str(path).startswith(HUB_PREFIX):
+        name, documents = _hub(str(path), hub_chars, tally)
+    else:
+        name = path.resolve().name
+        documents = [text for file in find_files(path) for text in read_documents(file, tally) if text.strip()]
     if not documents:
         broken = f"; {tally.broken} broken lines, the first at {tally.first}" if tally.broken else ""
         raise TrainerError(f"corpus {path} holds no text{broken}")
+    text = SEPARATOR.join(documents)
+    return Corpus(name, text, hashlib.sha256(text.encode()).hexdigest(), len(documents), tally.broken, tally.first)
 
 
-def _builtin() -> Corpus:
+def _builtin() -> tuple[str, list[str]]:
     try:
         from pydoc_data.topics import topics
     except ImportError:
         raise TrainerError(
             "this Python has no module pydoc_data.topics, the built-in corpus; name a text with --corpus FILE"
         ) from None
-    return _corpus(f"python-docs-{platform.python_version()}", [topics[key] for key in sorted(topics)], Tally())
+    return f"python-docs-{platform.python_version()}", [topics[key] for key in sorted(topics)]
 
 
-def _hub(path: Path, max_chars: int, tally: Tally) -> Corpus:
-    wanted = parse_hub_name(str(path))
+def _hub(path: str, max_chars: int, tally: Tally) -> tuple[str, list[str]]:
+    wanted = parse_hub_name(path)
     name, used = wanted.title, 0
     documents: list[str] = []
     for document in stream_documents(wanted, tally):
@@ -97,14 +96,7 @@ def _hub(path: Path, max_chars: int, tally: Tally) -> Corpus:
             break
         documents.append(document)
     tally.check()
-    _must_hold_text(path, documents, tally)
-    return _corpus(name, documents, tally)
-
-
-def _corpus(name: str, documents: list[str], tally: Tally) -> Corpus:
-    text = SEPARATOR.join(documents)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Corpus(name, text, digest, len(documents), tally.broken, tally.first)
+    return name, documents
 
 
 class Samples:

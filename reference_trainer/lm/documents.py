@@ -30,7 +30,7 @@ _ZSTD_WINDOW: Final = 1 << 31  # bytes; the largest window of `zstd --long=31`, 
 
 @dataclass(slots=True)
 class Tally:
-    """Lines of .jsonl files seen so far, and how many of them were broken."""
+    """Counts the lines of .jsonl files that were read, and the broken ones."""
 
     lines: int = 0
     broken: int = 0

@@ -1,4 +1,4 @@
-"""How a learning model is evaluated: on text that it never trains on, against bigram counts of its training text."""
+"""Evaluates a learning model on text that it never trains on, against bigram counts of its training text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def split(text: ChunkedText) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The result of a model that only counts pairs of tokens, on text that it has not seen."""
+    """The result of a model that only counts pairs of tokens, on text that it was not trained on."""
 
     loss: float
     """Mean cross-entropy in nats a token, each count raised by one so that nothing is impossible."""

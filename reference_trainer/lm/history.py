@@ -15,8 +15,8 @@ from reference_trainer.program import check_output, write_output
 
 _ALWAYS: Final = ("step", "loss", "accuracy", "lr", "tokens_per_s")
 COLUMNS: Final = (*_ALWAYS, "heldout_loss", "heldout_accuracy")
-"""Of a row. Both held-out values stand in rows that have them: they are of the model that the step began with, as the
-step's own loss is."""
+"""Columns of a row. Held-out values are in the rows of steps before which the model was evaluated: they are of the
+model that the step began with, as the step's own loss is."""
 
 
 class History:

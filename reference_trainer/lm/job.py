@@ -1,4 +1,4 @@
-"""What is to be trained: all settings checked, text and tokenizer loaded, before anything begins."""
+"""Checks all settings and loads text and tokenizer before training begins."""
 
 from __future__ import annotations
 

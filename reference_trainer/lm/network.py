@@ -109,7 +109,7 @@ class Network:
                 device.matmul(gradients.decoder, tile.readouts, self._logits, rows, flags)
 
     def backward(self, ids: Buffer, tokens: int) -> None:
-        """From the readouts' gradients to those of everything below."""
+        """Compute the gradients of everything below the readouts from those of the readouts."""
         device, config = self._device, self._config
         values, gradients, d_inputs = self._parameters.values, self._parameters.gradients, self._d_inputs
         device.matmul(gradients.readout, self._inputs[-1], self._d_readouts, tokens, TRANSPOSE_A)

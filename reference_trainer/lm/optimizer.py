@@ -25,7 +25,7 @@ class Optimizer:
     total: int = 2000
     """Step from which on it stays at its least; between, it falls along half a cosine."""
     least: float = 0.05
-    """Its least, as a share of the highest."""
+    """The least learning rate, as a share of the highest."""
     beta1: float = 0.9
     beta2: float = 0.99
     eps: float = 1e-8

@@ -1,4 +1,4 @@
-"""`--test`: do as-found and fixed compute the same on this machine, with this text and these weights?"""
+"""`--test` checks that as-found and fixed compute the same on this machine, with this text and these weights."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ UNUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to train, how, and for how long."""
+    """The settings of a run."""
 
     variant: str = "as-found"
     """A named set of fixes: as-found or fixed."""
@@ -59,7 +59,7 @@ class Settings:
     performance: PerformanceConfig = field(default_factory=PerformanceConfig)
     """How much of the machine it may use; `reference_trainer.lm.job` refuses settings that have no effect here."""
 
-    # What follows is for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
+    # The following settings are for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
     lr: float | None = None
     """Highest learning rate."""
     warmup_steps: int | None = None
@@ -70,7 +70,7 @@ class Settings:
     clip_norm: float | None = None
     """Gradients of a larger norm are scaled down to it."""
     evaluate_every: int | None = None
-    """Steps from one look at held-out text to the next; 0: only at the end. None: EVALUATE_EVERY."""
+    """Steps from one evaluation on held-out text to the next; 0: only at the end. None: EVALUATE_EVERY."""
     checkpoint: Path | None = None
     """Folder of the checkpoint; None: none is written."""
     checkpoint_every: int | None = None

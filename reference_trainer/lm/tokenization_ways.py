@@ -124,7 +124,7 @@ class Ratio:
     n: int
     """Rounds."""
     different: bool
-    """False: the interval contains 1, no difference seen."""
+    """False: the interval contains 1."""
 
 
 @dataclass(frozen=True, slots=True)

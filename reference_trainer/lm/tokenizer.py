@@ -57,10 +57,6 @@ class Tokenizer:
         """The token ids of one text, each in [0, vocab_size)."""
         return self._processor.encode(text)
 
-    def encode_batch(self, texts: Sequence[str], num_threads: int = 1) -> list[list[int]]:
-        """The token ids of each text, in one call of the library, which does not hold the GIL meanwhile."""
-        return self._processor.encode(list(texts), num_threads=num_threads)
-
     def encode_arrays(self, texts: Sequence[str], threads: Any = None) -> list[np.ndarray]:
         """The token ids of each text as int32: no object a token is made, which takes time and needs the GIL.
 
@@ -71,10 +67,6 @@ class Tokenizer:
         if threads is None:
             return [encode(text, return_type="numpy") for text in texts]
         return encode(list(texts), num_threads=1, thread_pool=threads, return_type="numpy")
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; white space comes back as single spaces."""
-        return self._processor.decode(list(ids))
 
 
 def train_or_load(corpus: Corpus, vocab_size: int, cache: Path | None = None) -> Tokenizer:

@@ -17,7 +17,7 @@ ON_CPU: Final = {
     "empty_cache_frequency": "torch keeps no memory in store on a CPU",
     "tf32": "only GPUs have such products, and this runs on a CPU",
 }
-"""Settings that nothing of torch's heeds on a CPU, and why."""
+"""Settings that have no effect on a CPU, and why."""
 
 
 def apply(config: PerformanceConfig, device: str | torch.device = "cpu", *, sharing: int = 1) -> None:
@@ -59,7 +59,7 @@ def autocast(config: PerformanceConfig, device: str | torch.device = "cpu") -> A
 
 
 def emptying(config: PerformanceConfig, device: str | torch.device = "cpu") -> Callable[[], None]:
-    """To be called after every job: gives unused device memory back as often as `empty_cache_frequency` says."""
+    """A function to call after every job: it releases unused device memory as often as `empty_cache_frequency` says."""
     every, done = config.empty_cache_frequency, 0
     if not every:
         return _nothing

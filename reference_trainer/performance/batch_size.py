@@ -36,7 +36,7 @@ class Probe:
     memory: int | None
     """Bytes that it took beside what was there before; None: not known."""
     why: str = ""
-    """Why it did not fit; empty: it did."""
+    """The reason why it did not fit; empty: it did."""
 
 
 def get_optimal_batch_size(
@@ -49,8 +49,8 @@ def get_optimal_batch_size(
     """The smallest of the sizes tried that does at least 95% of the most items a second, within the memory allowed.
 
     :param run: does the work of a batch of that size; called several times for each size, results are dropped.
-    :param most: larger sizes are not tried.
-    :param config: `max_memory` is heeded.
+    :param largest: larger sizes are not tried.
+    :param config: its `max_memory` limits the sizes.
     :raises TrainerError: not even a batch of 1 fits.
     """
     probes = probe_batch_sizes(run, device, largest=largest, config=config)

@@ -1,4 +1,4 @@
-"""How much memory a device has, and what this process holds of it: from torch's allocator, or from the kernel."""
+"""Memory of a device and of this process, from torch's allocator or from the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 _UNLIMITED: Final = 1 << 62
-"""A control group of version 1 says about this for no limit."""
+"""A control group of version 1 reports about this number where there is no limit."""
 _NO_STORE: Final = "a CPU's memory is taken and given back as it is needed, none is kept in store"
 
 
@@ -51,7 +51,7 @@ def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/
 
 
 def reset_peak(device: str | torch.device = "cpu") -> bool:
-    """Begin anew to look for the most that is allocated; False where the system cannot do that."""
+    """Reset the peak of allocated memory; False where the system cannot do that."""
     if str(device) == "cpu":
         try:
             # Sets the peak of the resident set to what it is now: proc(5), clear_refs.

@@ -1,1 +1,1 @@
-"""What the profiler shows of these trainers only: it enters its commands and reports through entry points."""
+"""Sections and commands of the profiler for these trainers only; the profiler finds them through entry points."""

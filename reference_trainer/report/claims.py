@@ -1,4 +1,4 @@
-"""What the case claimed, beside what was measured here: one row a claim, for the section and for the JSON report."""
+"""The claims of the case beside the measurements here: a row for each claim, in the section and in the JSON report."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ HOPED_GAIN: Final = 300.0
 HOPED_CPU: Final = (0.10, 0.15)
 HOPED_DEVICE_BUSY: Final = (0.85, 0.90)
 CAUSE: Final = "named as a cause"
-"""Said of inline tokenization, without a share."""
+"""The claim about inline tokenization, which names no share."""
 THOUSANDS: Final = "thousands, named as a cause"
-"""Said of tiny copies and of allocations."""
+"""The claim about tiny copies and about allocations."""
 
 _MODULE: Final = "reference_trainer.lm"
 UNTIMED = "the batch call was not timed in this run"
 _COPIES = ("h2d_per_step", "d2h_per_step", "d2d_per_step")
 
 _Row = tuple[str, str, str, Cell]
-"""What, of which side, what was claimed, what was measured."""
+"""The quantity, the side, the claim, the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _cpu(view: ReportSide) -> Cell:
 
 
 def _pattern(as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    """What a chunk asks of the device."""
+    """Count the synchronizations, copies and allocations of a chunk."""
     claimed = f"{count(SYNCS_PER_CHUNK)}, one after every token"
     yield "Syncs a chunk", as_found.label, claimed, _beside(as_found, fixed, ("syncs_per_step",))
     yield "Copies a chunk", as_found.label, THOUSANDS, _beside(as_found, fixed, _COPIES)
@@ -143,7 +143,7 @@ def _tokenize(ladder: Ladder, as_found: ReportSide, fixed: ReportSide) -> Iterat
 
 
 def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
-    """Time of `samples` in one call; where that was not timed, of as many calls, said in words and not as a number."""
+    """Time of `samples` in one call; where that was not timed, the time of as many calls, as text only."""
     included = "reading of the text included"
     if batch is not None and batch.value is not None:
         return replace(seconds_cell(samples * batch.value), note=f"one call a chunk; {included}")

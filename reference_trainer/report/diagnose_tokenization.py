@@ -112,7 +112,7 @@ def _interrupts_noted() -> Iterator[list[int]]:
 
 
 def _wait(process: subprocess.Popen[str], interrupts: Sequence[int]) -> tuple[str, str]:
-    """Its output once it has ended. Ctrl-C is passed on; a program that does not stop then is killed."""
+    """Wait for the program and return its output. Ctrl-C is passed on; a program that does not stop then is killed."""
     import signal
     import subprocess
 

@@ -14,7 +14,7 @@ from profiler.core.units import ratio, significant
 from profiler.report.text import describe
 
 NAME: Final = "ladder"
-"""Of this extension in a comparison and in its JSON report."""
+"""Name of this extension in a comparison and in its JSON report."""
 SPEED: Final = "tokens_per_s"
 DIFFERENT_WORK: Final = Notice("text", {"text": "does other work: no like-for-like ratio"})
 ITSELF: Final = Notice("text", {"text": "the baseline itself"})

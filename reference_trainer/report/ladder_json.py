@@ -1,4 +1,4 @@
-"""The ladder of fixes in the JSON report: every row with its measures, its gain and what that is held against."""
+"""The ladder of fixes in the JSON report: every row with its measures, its gain and the base of the gain."""
 
 from __future__ import annotations
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiler.core.errors import ProfilerError
-from reference_trainer.fixes import Kind
 from reference_trainer.report.ladder import PlannedRow
 
 
@@ -24,7 +23,7 @@ class ListedFix(BaseModel):
     rule: str
     requires: tuple[str, ...]
     excludes: tuple[str, ...]
-    kind: Kind
+    kind: Literal["cure", "instead", "work"]
     available: bool
     why_not: str
 
@@ -103,7 +102,7 @@ class Program:
 
     label: str
     folder: str
-    """Of its runs, behind the number of the round."""
+    """Name of the folder of its runs, after the number of the round."""
     fixes: tuple[str, ...] = ()
     tokens_per_chunk: int | None = None
     """None: the trainer's default."""

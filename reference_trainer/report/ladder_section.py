@@ -75,7 +75,7 @@ def _interrupted(ladder: Ladder) -> tuple[Callout, ...]:
 
 
 def summary(effects: tuple[FixEffects, ...], rounds: int, speed: str = "tokens a second") -> str:
-    """What the ladder shows: the effects of leaving out, then what was seen to slow down where it was added."""
+    """Summarize the effects of leaving fixes out, then the fixes that slow down where they are added."""
     return _left_out(effects, rounds, speed) + _slower(effects)
 
 

@@ -1,4 +1,4 @@
-"""What the model learned: curves of loss and accuracy, so that a faster side is seen to do the same work."""
+"""Curves of loss and accuracy: they show whether a faster side does the same work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD_OUT = ("heldout_loss", "heldout_accuracy")
 LEARN = "learn"
 """The fix with which the trainer really learns."""
 LEARNING = "learning"
-"""What a program then says its `work` is."""
+"""The fact `work` of a program that learns."""
 _HELD_OUT_TONE = "s2"
 _MOST_DOTS = 30
 """Measurements beyond which dots would hide the line."""
@@ -27,7 +27,7 @@ _MOST_DOTS = 30
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What one run says of its loss and accuracy; its losses may be of another kind than those of others."""
+    """The loss and accuracy of one run; its loss may be of another kind than that of other runs."""
 
     label: str
     tone: str
@@ -35,7 +35,7 @@ class Curves:
 
     @property
     def learns(self) -> bool:
-        """Whether it minimises cross-entropy: it says so, or it was held against text that it does not train on."""
+        """Whether it minimizes cross-entropy: its facts say so, or it was evaluated on held-out text."""
         return self.analysis.info.facts.get("work") == LEARNING or any(self.series(name) for name in HELD_OUT)
 
     def series(self, name: str) -> Series | None:
@@ -49,7 +49,7 @@ class Curves:
         return (series.values[0], series.values[-1]) if series else None
 
     def fact(self, name: str) -> float | None:
-        """A positive number that the program said of itself."""
+        """A positive number among the facts of the program."""
         model = self.analysis.info.facts.get("model")
         stated = self.analysis.info.facts.get(name, model.get(name) if isinstance(model, dict) else None)
         return float(stated) if isinstance(stated, int | float) and 0 < stated < math.inf else None
@@ -207,7 +207,7 @@ def _names(sides: tuple[ReportSide, ...]) -> tuple[str, ...]:
 
 
 def _curves(view: ReportSide) -> Curves | None:
-    """Of the first run of a side that has a curve of its loss or accuracy."""
+    """The first run of a side that has a curve of its loss or accuracy."""
     matches = (Curves(view.label, view.tone, run) for run in (*view.runs, view.detailed))
     return next((run for run in matches if any(map(run.series, (*_NAMES, *HELD_OUT)))), None)
 

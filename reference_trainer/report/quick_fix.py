@@ -73,7 +73,7 @@ def sizes(ladder: Ladder, report_input: ReportInput) -> tuple[Size, ...]:
 
 
 def _stated(report_input: ReportInput) -> int | None:
-    """The chunk size that as-found's program said it has."""
+    """The chunk size among the facts of as-found's program."""
     stated = report_input.sides[0].info.facts.get("tokens_per_chunk") if report_input.sides else None
     return stated if isinstance(stated, int) and stated > 0 else None
 
@@ -188,7 +188,7 @@ def _point(tokens: int, measure: Measure, scale: float) -> tuple[float, float, f
 
 
 def _scale(largest: float, unit: str) -> tuple[float, str]:
-    """What to multiply by, and the unit after that; axes of tokens/s shorten their numbers themselves."""
+    """The factor to multiply by, and the unit after that; axes of tokens/s shorten their numbers themselves."""
     if unit != "s" or not 0 < largest < 60:
         return 1.0, unit
     displayed = quantity(largest, unit)[1]

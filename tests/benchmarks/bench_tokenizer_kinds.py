@@ -36,9 +36,9 @@ def test_unigram_encodes_faster(vocabulary: int) -> None:
         model = _train(corpus, vocabulary, settings)
         training = time.perf_counter() - begin
         tokenizer = Tokenizer(model, corpus.text)
-        tokens = sum(map(len, tokenizer.encode_batch(texts)))
+        tokens = sum(map(len, tokenizer._processor.encode(texts)))
         single = tokens / best(lambda t=tokenizer: [t.encode(text) for text in texts])
-        batch = tokens / best(lambda t=tokenizer: t.encode_batch(texts))
+        batch = tokens / best(lambda t=tokenizer: t._processor.encode(texts))
         rates[kind] = batch
         print(
             f"\n{kind} {vocabulary}: trained in {training:.2f} s, {single / 1e6:.1f} M tokens/s text by text, "

@@ -12,6 +12,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.optimizer import Optimizer
+from reference_trainer.lm.result import Result
 from tests.reference_trainer.lm.learning_reference import NAMES, LearningReference
 
 STILL = Optimizer(rate=0)  # gradients of the same weights, chunk after chunk
@@ -56,37 +57,33 @@ CASES = {
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 
-def close(what: str, found: Any, expected: Any, tolerance: float) -> None:
+def learn(model: LearnChunk, ids: np.ndarray) -> Result:
+    """One step."""
+    model.submit(ids)
+    return model.collect()
+
+
+def close(what: str, result: Any, expected: Any, tolerance: float) -> None:
     """Fail where they differ by more than `tolerance` of the largest."""
-    error = np.max(np.abs(np.asarray(found, np.float64) - expected)) / max(np.max(np.abs(expected)), 1e-30)
+    error = np.max(np.abs(np.asarray(result, np.float64) - expected)) / max(np.max(np.abs(expected)), 1e-30)
     assert error <= tolerance, f"{what} is off by {error:.2g}"
 
 
-def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
-    ours, reference = case.both(device, STILL)
+@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-9), ("device", 1e-4)])
+@each_case
+def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, tolerance: float) -> None:
+    """Gradients of all parameters, with the state carried over chunks; the tolerance is a share of the largest."""
+    ours, reference = case.both(request.getfixturevalue(precision), STILL)
     for number, ids in enumerate(case.chunks()):
-        ours.submit(ids)
-        found, expected = ours.collect(), reference.step(ids)
-        assert found.loss is not None
-        close(f"chunk {number}: loss", found.loss, expected.loss, tolerance)
-        assert found.accuracy == pytest.approx(expected.accuracy, abs=1e-6)
-        assert found.tokens == found.covers == len(ids) - 1
-        close(f"chunk {number}: norm", found.rates["gradient_norm"], expected.norm, tolerance)
+        result, expected = learn(ours, ids), reference.step(ids)
+        close(f"chunk {number}: loss", result.loss, expected.loss, tolerance)
+        assert result.accuracy == pytest.approx(expected.accuracy, abs=1e-6)
+        assert result.tokens == result.covers == len(ids) - 1
+        close(f"chunk {number}: norm", result.rates["gradient_norm"], expected.norm, tolerance)
         gradients = ours.gradients()
         for name in NAMES:
             what = f"chunk {number}: gradient of {name}"
             close(what, getattr(gradients, name), expected.gradients[name], tolerance)
-
-
-@each_case
-def test_gradients_in_double(double: HostDevice, case: Case) -> None:
-    """Of all parameters, with the state carried over chunks, to 1e-9 of the largest."""
-    compare_gradients(double, case, 1e-9)
-
-
-@each_case
-def test_gradients(device: HostDevice, case: Case) -> None:
-    compare_gradients(device, case, 1e-4)
 
 
 def test_twenty_steps(double: HostDevice) -> None:
@@ -95,11 +92,10 @@ def test_twenty_steps(double: HostDevice) -> None:
     ours, reference = case.both(double, QUICK)
     norms = []
     for number, ids in enumerate(case.chunks()):
-        ours.submit(ids)
-        found, expected = ours.collect(), reference.step(ids)
-        close(f"step {number}: loss", found.loss, expected.loss, 1e-9)
-        close(f"step {number}: learning rate", found.rates["learning_rate"], expected.rate, 1e-9)
-        norms.append(found.rates["gradient_norm"])
+        result, expected = learn(ours, ids), reference.step(ids)
+        close(f"step {number}: loss", result.loss, expected.loss, 1e-9)
+        close(f"step {number}: learning rate", result.rates["learning_rate"], expected.rate, 1e-9)
+        norms.append(result.rates["gradient_norm"])
     assert min(norms) < QUICK.largest_norm < max(norms), f"clipping was not tested both ways: {norms}"
     weights = ours.weights()
     for name in NAMES:
@@ -112,15 +108,13 @@ def test_evaluation(double: HostDevice) -> None:
     ours, reference = case.both(double, QUICK)
     *chunks, last = case.chunks()
     for ids in chunks:
-        ours.submit(ids)
-        ours.collect()
+        learn(ours, ids)
         reference.step(ids)
-    found, (loss, accuracy) = ours.evaluate(chunks[:3]), reference.judge(chunks[:3])
-    close("loss", found.loss, loss, 1e-9)
-    assert found.accuracy == pytest.approx(accuracy, abs=1e-9)
-    assert found.tokens == sum(len(ids) - 1 for ids in chunks[:3])
-    ours.submit(last)
-    close("loss afterwards", ours.collect().loss, reference.step(last).loss, 1e-9)
+    result, (loss, accuracy) = ours.evaluate(chunks[:3]), reference.judge(chunks[:3])
+    close("loss", result.loss, loss, 1e-9)
+    assert result.accuracy == pytest.approx(accuracy, abs=1e-9)
+    assert result.tokens == sum(len(ids) - 1 for ids in chunks[:3])
+    close("loss afterwards", learn(ours, last).loss, reference.step(last).loss, 1e-9)
 
 
 def test_what_a_step_asks_of_the_device(device: HostDevice) -> None:
@@ -131,8 +125,7 @@ def test_what_a_step_asks_of_the_device(device: HostDevice) -> None:
     ours.submit(ids)
     before, steps = device.counts(), 5
     for _ in range(steps):
-        ours.submit(ids)
-        ours.collect()
+        learn(ours, ids)
     after = device.counts()
     assert after.syncs - before.syncs == steps
     assert (after.h2d - before.h2d, after.d2h - before.d2h) == (steps, steps)
@@ -157,41 +150,36 @@ def test_logits_take_a_tile_of_memory(device: HostDevice) -> None:
     complete = capacity * config.vocabulary * 4
     before = device.reserved_bytes
     ours = LearnChunk(device, config, initial_weights(config, seed=0), capacity, tile=tile)
-    ours.submit(np.zeros(capacity + 1, np.int32))
-    ours.collect()
-    durations = device.reserved_bytes - before
-    assert durations < 0.15 * complete, f"{durations} bytes; all logits are {complete}"
+    learn(ours, np.zeros(capacity + 1, np.int32))
+    used = device.reserved_bytes - before
+    assert used < 0.15 * complete, f"{used} bytes; all logits are {complete}"
 
 
 def test_two_in_flight_learn_the_same(device: HostDevice) -> None:
     """Submitted ahead or one by one: the same results, to the last bit."""
     case = CASES["no multiple of a tile"]
     ahead, one_by_one = (case.both(device, QUICK)[0] for _ in range(2))
-    chunks, found, expected = case.chunks(), [], []
+    chunks, results = case.chunks(), []
+    expected = [learn(one_by_one, ids) for ids in chunks]
     for number, ids in enumerate(chunks):
-        one_by_one.submit(ids)
-        expected.append(one_by_one.collect())
         ahead.submit(ids)
         if number:
-            found.append(ahead.collect())
-    found.append(ahead.collect())
-    assert found == expected
+            results.append(ahead.collect())
+    results.append(ahead.collect())
+    assert results == expected
     assert np.array_equal(ahead.predictions(), one_by_one.predictions())
 
 
-def test_it_goes_on_from_what_a_checkpoint_holds(device: HostDevice) -> None:
-    """Everything that `everything` names, put into a fresh one: the same step follows."""
+def test_the_buffers_of_a_checkpoint_are_all_that_a_step_depends_on(device: HostDevice) -> None:
+    """The buffers of `everything`, copied into a fresh model: the same step follows."""
     case = CASES["one tile"]
     first, second = (case.both(device, QUICK)[0] for _ in range(2))
     ids = case.chunks()[0]
     for _ in range(3):
-        first.submit(ids)
-        first.collect()
+        learn(first, ids)
     for name, buffer in first.everything().items():
         device.upload_into(second.everything()[name], device.download(buffer))
-    for each in (first, second):
-        each.submit(ids)
-    assert first.collect() == second.collect()
+    assert learn(first, ids) == learn(second, ids)
     assert np.array_equal(first.weights().decoder, second.weights().decoder)
 
 
@@ -204,8 +192,7 @@ def test_it_learns(device: HostDevice) -> None:
     before = ours.evaluate([text[: length + 1]])
     for step in range(300):
         begin = step % 7 * length
-        ours.submit(text[begin : begin + length + 1])
-        ours.collect()
+        learn(ours, text[begin : begin + length + 1])
     after = ours.evaluate([text[: length + 1]])
     assert before.loss is not None
     assert before.loss > 1.5

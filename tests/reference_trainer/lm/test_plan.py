@@ -26,6 +26,7 @@ def test_as_found_has_no_fix_and_fixed_has_every_cure() -> None:
     assert plan(variant_fixes("as-found")) == Plan()
     assert variant_fixes("fixed") == tuple(CURES)
     cured = plan(variant_fixes("fixed"))
+    assert plan(reversed(CURES)) == cured, "the order does not matter"
     same = [field.name for field in fields(Plan) if getattr(cured, field.name) == getattr(Plan(), field.name)]
     others = {field for fix in fixes().values() if fix.kind != "cure" or fix.unproven for field in fix.changes}
     assert set(same) <= others, "every choice of the plan has a fix"
@@ -46,10 +47,6 @@ LM_FIXES = (
     "batch-tokenize", "async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy",
     "prefetch", "quiet-logging", "parallel-tokenize", "blocking-wait", "cuda-graph", "pretokenize", "learn",
 )  # fmt: skip
-
-
-def test_no_fix_is_lost_and_their_order_stays() -> None:
-    assert tuple(fixes()) == LM_FIXES
 
 
 @pytest.mark.parametrize(
@@ -77,14 +74,6 @@ def test_a_fix_names_modules_that_exist(package: str, fix: Fix) -> None:
                 target = getattr(target, attribute)
 
 
-def test_the_ladder_can_be_climbed_fix_by_fix() -> None:
-    """Each prefix of the ladder is a plan: what a fix requires stands below it."""
-    for device in ("host", "cuda"):
-        ladder = variant_fixes("fixed", device)
-        for number in range(len(ladder) + 1):
-            plan(ladder[:number], device)
-
-
 @pytest.mark.parametrize("name", [name for name, fix in fixes().items() if fix.requires])
 def test_a_fix_without_what_it_requires_is_refused(name: str) -> None:
     required = fixes()[name].requires
@@ -97,10 +86,6 @@ def test_a_fix_without_what_it_requires_is_refused(name: str) -> None:
 def test_fixes_that_exclude_each_other_are_refused(name: str, another: str) -> None:
     with pytest.raises(TrainerError, match=f"fix '{name}' means nothing beside .*{another}.*: leave one out"):
         plan({*needed(name), *needed(another), name, another})
-
-
-def test_the_order_of_fixes_does_not_matter() -> None:
-    assert plan(CURES) == plan(reversed(CURES))
 
 
 def test_a_fix_of_another_device_is_refused_and_an_unproven_one_is_left_out() -> None:
@@ -123,6 +108,7 @@ def test_unknown_names_list_the_known_ones() -> None:
 def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
     result = json.loads(json.dumps(listing("host")))
     assert result["device"] == "host"
+    assert tuple(fixes()) == LM_FIXES
     assert [fix["name"] for fix in result["fixes"]] == list(fixes())
     assert result["fixed"] == list(variant_fixes("fixed", "host"))
     assert all(fix["available"] is not bool(fix["why_not"]) for fix in result["fixes"])

@@ -37,7 +37,7 @@ def tokenizer(cache: Path) -> Tokenizer:
 
 def test_text_comes_back(tokenizer: Tokenizer) -> None:
     text = "The simple form is equivalent to the other one."
-    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer._processor.decode(tokenizer.encode(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "日本語 and 😀", "a\0b", "é" * 10_000, "\x1b[0m"])
