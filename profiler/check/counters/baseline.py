@@ -45,7 +45,7 @@ DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
 )
 _DIGITS: Final = 32
-"""Of SHA-256, in hexadecimal: against accidents, not against malice."""
+"""Hexadecimal digits of SHA-256 in a checksum, which protects from accidents and not from malice."""
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
 _HELP: Final = "restore it from version control, or replace all of it with --update --reason TEXT"
 _WORKER_NAMES: Final = {WOULD_SYNC: IN_LOADER}
@@ -87,7 +87,7 @@ Text = Annotated[
 
 
 class Row(NamedTuple):
-    """What was counted at a line of code, per step."""
+    """A counter at a line of code, per step."""
 
     counter: Text
     file: Text
@@ -99,15 +99,15 @@ class Row(NamedTuple):
 
 
 class BaselineSection(BaseModel):
-    """What a program counted per step under one key. The order of the fields is that of the file."""
+    """The counters of a program under one key, per step. The fields are in the order of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: dict[Text, Text]
-    """What must be equal, see `environment_key`."""
+    """The facts that must be equal, see `environment_key`."""
     command: Text
     step: Text
-    """What a step is, in words."""
+    """The definition of a step, in words."""
     steps: Count
     """Measured in each process."""
     processes: Count
@@ -118,7 +118,7 @@ class BaselineSection(BaseModel):
     updated_at: Text
     """ISO 8601, UTC."""
     reason: Text
-    """Why it was loosened, in the words of the author."""
+    """Why an update let more pass, in the words of its author."""
     tool: Text
     """Version of the profiler that wrote it."""
 
@@ -247,16 +247,18 @@ def read(path: Path, key: Key | None = None) -> BaselineSection:
 
 
 def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
-    """The section that an update replaces, if there is one; and what is wrong with a damaged file, all of which the
-    update replaces.
+    """The section that an update replaces, if there is one; for a damaged file, which the update replaces entirely,
+    what is wrong with it.
 
     :raises ProfilerError: the file cannot be read at all, or a newer version wrote it.
     """
     try:
         sections = read_sections(path) if path.exists() else ()
     except DamagedError as error:
-        lost = "what it let pass is not known, and none of its sections is kept: version control may have them"
-        return None, f"the file {error.fault}, so {lost}"
+        return None, (
+            f"the file {error.fault}, so what it let pass is not known, and none of its sections is kept: version "
+            f"control may have them"
+        )
     return next((section for section in sections if section.key == key), None), ""
 
 
@@ -271,8 +273,7 @@ def write(path: Path, section: BaselineSection) -> bool:
             existing = read_sections(file.path) if file.path.exists() else ()
         except DamagedError:
             existing = ()
-        old = next((other for other in existing if other.key == section.key), None)
-        if old is not None and _unsigned(old) == _unsigned(section):
+        if any(other.key == section.key and _signless(other) == _signless(section) for other in existing):
             return False
         others = (other for other in existing if other.key != section.key)
         sections = sorted((*others, section), key=lambda one: sorted(one.key.items()))
@@ -285,9 +286,9 @@ def write(path: Path, section: BaselineSection) -> bool:
     return True
 
 
-def _unsigned(section: BaselineSection) -> Mapping[str, Any]:
-    """Its content, without who wrote it, when and why."""
-    return {name: value for name, value in section.content().items() if name not in {"updated_at", "reason", "tool"}}
+def _signless(section: BaselineSection) -> BaselineSection:
+    """The section without who wrote it, when and why."""
+    return section.model_copy(update={"updated_at": "", "reason": "", "tool": ""})
 
 
 def _layout(value: Any, indent: str) -> Iterator[str]:
@@ -320,11 +321,11 @@ def section_from(
     folder: str = "",
     now: datetime | None = None,
 ) -> BaselineSection:
-    """What these processes counted, as a section.
+    """The section of these processes.
 
-    :param run: of one of them: what it states of its program is the key.
+    :param run: a run of one of them, for the key.
     :param folder: in which the command was started, where the run does not report it.
-    :raises ProfilerError: there is none, or they took different numbers of steps.
+    :raises ProfilerError: there is no process, or they took different numbers of steps.
     """
     steps = {process.steps for process in counted}
     if len(steps) != 1:
@@ -372,19 +373,20 @@ def _rows(
 
 def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     """The lowest and the highest amounts of a section, as two processes that counted them."""
-    return _process(section, 0), _process(section, 1)
-
-
-def _process(section: BaselineSection, end: int) -> Counted:
-    return Counted(
-        section.steps,
-        {name: _total(ends[end], section.steps) for name, ends in section.counters.items()},
-        {name: _total(ends[end], section.steps) for name, ends in worker_ranges(section).items()},
-        _lines_by_location(section.sites, section.steps),
-        {
-            (_WORKER_NAMES.get(location[0], location[0]), *location[1:]): lines
-            for location, lines in _lines_by_location(section.worker_sites, section.steps).items()
-        },
+    steps = section.steps
+    worker_lines = {
+        (_WORKER_NAMES.get(location[0], location[0]), *location[1:]): lines
+        for location, lines in _lines_by_location(section.worker_sites, steps).items()
+    }
+    return tuple(
+        Counted(
+            steps,
+            {name: _total(ends[end], steps) for name, ends in section.counters.items()},
+            {name: _total(ends[end], steps) for name, ends in worker_ranges(section).items()},
+            _lines_by_location(section.sites, steps),
+            worker_lines,
+        )
+        for end in (0, 1)
     )
 
 
@@ -410,7 +412,7 @@ def _total(per_step: float, steps: int) -> float:
 
 
 def loosened_counters(old: BaselineSection, new: BaselineSection) -> tuple[str, ...]:
-    """What would pass under `new` and not under `old`, a line each: such an update needs a reason."""
+    """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason."""
     unknown = ON_DEVICE if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
         *_loosened(old.counters, new.counters, "", unknown),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,18 +21,16 @@ from profiler.check.model import (
     GateResult,
     Limit,
     Limits,
-    Line,
-    Location,
 )
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import COUNTERS
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
-"""Counters that gate without being named. Any other counter of a program is shown, and gates where the limits name it:
-more of it may well be better."""
+"""Counters that may not rise even if no limit names them. Other counters of a program are shown, and checked only where
+a limit names them: more of them may well be better."""
 UNGATED: Final = (IN_LOADER,)
-"""Counters of the hooks that gate only where the limits name them."""
+"""Counters of the hooks that are checked only where a limit names them."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
 """A counter that varies FAILs only where all processes of the candidate are above the base's range by more than so many
@@ -123,12 +121,8 @@ def overall(lines: Iterable[CounterLine]) -> str:
     return worst(line.state for line in lines)
 
 
-def limit_for(name: str, limits: Limits) -> Limit:
-    return limits.counters.get(name) or limits.counters.get(EVERY) or Limit()
-
-
 def unused_limits(result: GateResult) -> tuple[Notice, ...]:
-    """Limits of known counters that no side counted, and such counters to ignore, so that nobody relies on them."""
+    """Notices of limits and ignored counters that no side counted, so that nobody relies on them."""
     if result.counters_state is None or (result.counters_reasons and not result.counters):
         return ()
     counted = {line.counter for line in result.counters}
@@ -139,12 +133,12 @@ def unused_limits(result: GateResult) -> tuple[Notice, ...]:
 
 
 def _ordered(names: set[str]) -> list[str]:
-    """Those that gate in their usual order, then the others by name."""
+    """Counters that are always checked in their usual order, then the others by name."""
     return [*(name for name in GATED if name in names), *sorted(names - set(GATED))]
 
 
 def _unused_without_device(name: str, base: Sequence[Counted], candidate: Sequence[Counted]) -> bool:
-    """Whether a counter of devices is only a 0 of one side, while the other had no device."""
+    """Whether a counter that needs a device is 0 on one side while the other side had no device."""
     if any(process.totals.get(name) for process in (*base, *candidate)):
         return False
     return any(_lacked_device(name, [(process, process.totals) for process in side]) for side in (base, candidate))
@@ -186,7 +180,8 @@ def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Co
             f"down anew with --update, or add {name} to ignore in [tool.profiler.check]"
         )
     before = before or _Side(tuple(0.0 for _ in base), tuple(process.steps for process in base))
-    allowed = _allowed(before, after, limit_for(name, limits), scope)
+    limit = limits.counters.get(name) or limits.counters.get(EVERY) or Limit()
+    allowed = _allowed(before, after, limit, scope)
     state, reasons = _judge(before, after, allowed)
     rose = after.range[1] > before.range[0]
     changes = changed_lines(name, base, candidate, workers=scope == WORKER) if rose else ()
@@ -231,15 +226,15 @@ def _above(amount: float, limit: float) -> bool:
 # ---------------------------------------------------------------- the lines at which it rose
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _SourceLine:
-    """A line of a side at which something was counted."""
+    """A line of a side at which something was counted. The order of the fields is that of lines."""
 
     file: str
-    function: str
-    operation: str
     number: int
+    operation: str
     text: str
+    function: str
 
 
 _IDENTITIES: Final[tuple[Callable[[_SourceLine], object], ...]] = (
@@ -249,15 +244,15 @@ _IDENTITIES: Final[tuple[Callable[[_SourceLine], object], ...]] = (
     lambda line: line.text and (line.operation, line.text),  # in another file
     lambda line: (line.file, line.function, line.operation),  # its text was changed
 )
-"""What identifies a line in the other side, the most reliable first; empty: not applicable."""
+"""Identities of a line in the other side, the most reliable first; empty: not applicable."""
 
 
 def changed_lines(
     counter: str, base: Sequence[Counted], candidate: Sequence[Counted], *, workers: bool = False
 ) -> tuple[Change, ...]:
     """Lines at which every process of the candidate counted more than any of the base, per step, the largest first."""
-    before = {line: max(amounts) for line, amounts in _amounts_by_line(counter, base, workers)}
-    after = {line: min(amounts) for line, amounts in _amounts_by_line(counter, candidate, workers)}
+    before = {line: max(amounts) for line, amounts in _amounts_by_line(counter, base, workers).items()}
+    after = {line: min(amounts) for line, amounts in _amounts_by_line(counter, candidate, workers).items()}
     origin = _match_lines(list(before), list(after))
     changes = []
     for line, amount in after.items():
@@ -269,15 +264,14 @@ def changed_lines(
     )
 
 
-def _amounts_by_line(counter: str, side: Sequence[Counted], workers: bool) -> Iterator[tuple[_SourceLine, list[float]]]:
+def _amounts_by_line(counter: str, side: Sequence[Counted], workers: bool) -> dict[_SourceLine, list[float]]:
     """Each line with its amount per step in every process."""
     amounts: dict[_SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
     for index, process in enumerate(side):
-        by_location: Mapping[Location, tuple[Line, ...]] = process.worker_lines if workers else process.lines
-        for (name, file, function, operation), lines in by_location.items():
+        for (name, file, function, operation), lines in (process.worker_lines if workers else process.lines).items():
             for number, amount, text in lines if name == counter else ():
-                amounts[_SourceLine(file, function, operation, number, text)][index] += amount / process.steps
-    yield from sorted(amounts.items(), key=lambda item: (item[0].file, item[0].number, item[0].operation, item[0].text))
+                amounts[_SourceLine(file, number, operation, text, function)][index] += amount / process.steps
+    return dict(sorted(amounts.items()))
 
 
 def _match_lines(before: Sequence[_SourceLine], after: Sequence[_SourceLine]) -> dict[_SourceLine, _SourceLine]:

@@ -1,7 +1,7 @@
 """A recorded run -> what its stepping process and its loader's workers counted in the measured steps, and where.
 
 Calls within a data loader are counted separately: its batches are made of tensors that stay on the host, as samplers'
-random numbers are, so an `.item()` there would not wait on a GPU either, and gates only where a limit names it.
+random numbers are, so an `.item()` there would not wait on a GPU either. It is checked only where a limit names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, Valu
 
 WOULD_SYNC: Final = "would_sync"
 IN_LOADER: Final = "would_sync_in_loader"
-"""Those of WOULD_SYNC that a loader's worker made, or the stepping process while it waited for a loader."""
+"""Would-syncs of a loader's worker, or of the stepping process while it waited for a loader."""
 ON_DEVICE: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """Counters that need a device."""
 NO_DEVICE: Final = "cpu"
@@ -37,7 +37,7 @@ _HOOKS: Final = {
 }
 """Counter of the hooks -> the hook that must be installed. Launches and memory of plain torch have none."""
 _TIMES: Final = ("_ns", "_s", "_seconds")
-"""Endings of counters that are times: these vary, and gate nothing."""
+"""Endings of counters that are times, which vary and are left out."""
 _SECOND_SOURCE: Final = ("debug_syncs", "debug_syncs_seen")
 """Counters that verify others."""
 _CALL_COUNTERS: Final = {
@@ -61,10 +61,10 @@ Amounts = dict[str, npt.NDArray[np.float64]]
 
 
 def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "", text: Text = line_text) -> Counted:
-    """What one process counted.
+    """The counters of one process.
 
-    :param spans: begin and end (ns) of the stretches whose steps count, those that end in them. None: nobody
-        controlled the program, and all measured steps count. Empty: it was controlled, and ended in its warm-up.
+    :param spans: begin and end (ns) of the measured blocks: the steps that end in them count. None: nobody controlled
+        the program, and all measured steps count. Empty: it was controlled, and ended in its warm-up.
     :param folder: in which the program was started, where the run does not report it.
     :param text: the text of a line of a file.
     :raises ProfilerError: there is no such step, or the run could not be recorded to its end.
@@ -179,7 +179,7 @@ def _amounts(run: Run, calls: Table, loading: Mask) -> Amounts:
 def _lines(
     run: Run, calls: Table, loading: Mask, root: str, *, text: Text, scale: float = 1.0
 ) -> dict[Location, tuple[Line, ...]]:
-    """What was counted at each line, by counter, file, function and operation."""
+    """The lines by counter, file, function and operation, with their amounts."""
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
     for counter, amounts in _amounts(run, calls, loading).items():
         rows = np.flatnonzero(amounts)
@@ -239,7 +239,7 @@ def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:
 
 
 def _calls_in_loader(run: Run, window: Window, calls: Table) -> Mask:
-    """Which of these calls the stepping process made while it waited for a loader."""
+    """Mask of the calls that the stepping process made while it waited for a loader."""
     waiting = np.isin(run.regions["name"], [_name_number(run, name) for name in _LOADER_REGIONS])
     in_torch = np.array([*(_LOADER_PACKAGE in site.file for site in run.sites), False])  # the last: of site -1
     inside: Mask = in_torch[calls["site"]]

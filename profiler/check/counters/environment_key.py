@@ -28,11 +28,11 @@ _STEP_KINDS: Final = {
     StepKind.OPTIMIZER: "optimizer steps",
     StepKind.LOADER: "batches",
 }
-"""What ends a step, without the name of the optimizer or loader: a program that changes them still takes steps."""
+"""The event that ends a step, without the name of the optimizer or loader, which a change may replace."""
 
 
 def environment_key(run: Run) -> dict[str, str]:
-    """What the program of a run and its hooks state; facts that nobody states are left out."""
+    """The facts that the program of a run and its hooks report; unknown facts are left out."""
     facts, key = run.info.facts, dict[str, str]()
     for name in WHY:
         value = facts.get(name)

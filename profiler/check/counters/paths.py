@@ -32,10 +32,8 @@ def working_folder(run: Run) -> str:
 
 
 def start_folder(run: Run) -> str:
-    """The same; where the command names its script or module relatively, from the files of the recorded call sites.
-
-    Files of both sides then have equal names, those that the repository uses.
-    """
+    """The working folder; where the command names its script or module relatively, it is derived from the files of the
+    recorded call sites, so that files of both sides have the names that the repository uses."""
     script = _script_file(run.info.argv)
     if script and not script.startswith("/"):
         endings = (f"/{script}", f"/{script.removesuffix('.py')}/__main__.py")

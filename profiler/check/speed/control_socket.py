@@ -79,7 +79,7 @@ class ControlServer:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.connections: list[ControlSocket] = []
-        """Those that have sent a message and are still open."""
+        """Open connections that have sent a message."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._server.bind(str(self.path))

@@ -1,4 +1,4 @@
-"""What one round measures: the log slow-down of the typical step, and of all steps with their stalls.
+"""The values of a round: the log slow-downs of the typical step and of all steps with their stalls.
 
 The blocks of a round are taken in pairs of neighbours of two sides, so that what the machine does affects both alike.
 """
@@ -37,7 +37,7 @@ class Pairs:
 
     base: Array
     side: Array
-    """Of the candidate, or of the control."""
+    """The candidate's or the control's."""
     side_first: npt.NDArray[np.bool_]
     """Whether the side's block came before the base's."""
     steps: float

@@ -197,7 +197,7 @@ def mean_test(values: Sequence[float]) -> tuple[float, float]:
 
 
 def rare_stalls(excess: Sequence[float], edges: Edges) -> float | None:
-    """How much longer still the candidate takes where its rare, long stalls count in full.
+    """The additional slow-down of the candidate if its rare, long stalls count in full.
 
     The line of all steps caps each stall at a part of a step. None: the rest is not more than chance, or little.
 

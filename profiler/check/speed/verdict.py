@@ -1,4 +1,4 @@
-"""The verdict on speed: what the next round must be, and what the rounds so far say."""
+"""The verdict on speed from the rounds so far, and the kind of the next round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Measurements:
 
     measured: Mapping[str, list[float]]
     errors: Mapping[str, list[float]]
-    """Of each measured value, estimated within its round."""
+    """The error of each measured value, estimated within its round."""
     confirming: Mapping[str, list[sequential.Confirming]]
     total: int
     """Rounds that measure, usable or not."""
@@ -46,7 +46,7 @@ class Measurements:
         return len(self.measured[TYPICAL])
 
     def rare_stalls(self, look: int, edges: sequential.Edges) -> float | None:
-        """What rare, long stalls add in the first `look` rounds; None: nothing that is more than chance."""
+        """The slow-down that rare, long stalls add in the first `look` rounds; None: not more than chance."""
         both = zip(self.measured[UNCAPPED][:look], self.measured[ALL_STEPS][:look], strict=True)
         return sequential.rare_stalls([full - capped for full, capped in both], edges)
 
@@ -64,7 +64,7 @@ class Decision:
     suspected: tuple[str, ...] = ()
     confirmed: bool | None = None
     stalls: float | None = None
-    """What rare, long stalls add, which then count in full; None: nothing that is more than chance."""
+    """The slow-down that rare, long stalls add, which then count in full; None: not more than chance."""
 
     def series(self, line: str) -> str:
         """The values of `Measurements` by which a line is judged."""
