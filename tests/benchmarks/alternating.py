@@ -1,44 +1,43 @@
-"""Two ways of running a script, by turns: one of the two runs while the other, with all that belongs to it, is stopped.
+"""Two ways of running a script in alternation: one runs while the other is frozen with all its processes.
 
-A machine that others share changes its speed by tens of percent within seconds, and whole runs one after the other see
-that and not what is looked for. Turns of half a second see it on both sides. What a turn says begins some time after
-the other's end: samplers that were stopped catch up first.
+A shared machine changes its speed by tens of percent within seconds, which dominates a comparison of whole runs one
+after the other. Blocks of half a second affect both sides alike. The first moments of a block are left out, because
+samplers that were frozen catch up then.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
+from profiler.check.speed.process_tree import ProcessTree
 from tests.benchmarks.overhead import SCRIPTS, Configuration, FailedError
 
 TURN_S = 0.7
 SETTLE_S = 0.2
 WARM_S = 3.0
-"""Of a program that steps: allocators and caches. The first, short windows of our sampler last 14 s, stopped time
-included: most turns see it at its later, lower rate."""
+"""Warm-up of allocators and caches. The first, short windows of our sampler take 14 s, time frozen included: most
+blocks have its later, lower rate."""
 PATIENCE_S = 60
 STEPS = 200_000
-"""More than a run comes to: it is killed in the end."""
+"""More steps than a run takes: it is killed at the end."""
 LEFT_OUT = 2
-"""Steps at either end of a turn."""
+"""Steps at either end of a block."""
 
 
 def alternated(script: str, one: Configuration, bare: Configuration, folder: Path, pairs: int) -> list[float]:
-    """Mean time of a step of `one` over that of `bare`, in each pair of turns; the order changes from pair to pair.
+    """Mean time of a step of `one` over that of `bare`, in each pair of blocks, whose order alternates.
 
-    :raises FailedError: one of both did not run.
+    :raises FailedError: one of them did not run.
     """
     folder.mkdir()
     with _running(script, one, folder / "one") as ours, _running(script, bare, folder / "bare") as theirs:
@@ -47,77 +46,70 @@ def alternated(script: str, one: Configuration, bare: Configuration, folder: Pat
             order = ((ours, 0), (theirs, 1)) if number % 2 else ((theirs, 1), (ours, 0))
             spans = [(0.0, 0.0), (0.0, 0.0)]
             for side, at in order:
-                spans[at] = side.turn()
+                spans[at] = side.block()
             turns.append(spans)
         seen = [side.stamps() for side in (ours, theirs)]
     shutil.rmtree(folder)
     ratios = [_mean_step(seen[0], turn[0]) / _mean_step(seen[1], turn[1]) for turn in turns]
-    found = [ratio for ratio in ratios if ratio == ratio]
-    if not found:
+    if not (found := [ratio for ratio in ratios if not math.isnan(ratio)]):
         raise FailedError(f"{one.name}, {script}: a step takes too much of a turn of {TURN_S} s")
     return found
 
 
 class _Side:
-    """A script that runs only in its turns."""
+    """A script that runs only in its blocks."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], stamps: Path, errors: Path) -> None:
         self._name = name
         self._process = process
+        self._tree = ProcessTree(process.pid)
         self._stamps = stamps
         self._errors = errors
 
     def warm(self) -> None:
-        """Until it has stepped for a while; then it is stopped."""
+        """Let it step for a while, then freeze it."""
         until = time.monotonic() + PATIENCE_S
         while not self._stamps.exists() or not self.stamps():
-            if self._process.poll() is not None or time.monotonic() > until:
-                raise FailedError(f"{self._name}: {self._errors.read_text()[-1500:].strip()}")
+            self._check(time.monotonic() < until)
             time.sleep(0.05)
         time.sleep(WARM_S)
-        self._signal(signal.SIGSTOP)
+        self._tree.find_orphans()
+        self._tree.freeze()
 
-    def turn(self) -> tuple[float, float]:
-        self._signal(signal.SIGCONT)
+    def block(self) -> tuple[float, float]:
+        """Let it run for TURN_S; returns the begin and the end of the part that counts."""
+        self._tree.thaw()
         begin = time.perf_counter()
         time.sleep(TURN_S)
         end = time.perf_counter()
-        self._signal(signal.SIGSTOP)
-        if self._process.poll() is not None:
-            raise FailedError(f"{self._name} ended: {self._errors.read_text()[-1500:].strip()}")
+        self._tree.freeze()
+        self._check(alive=True)
         return begin + SETTLE_S, end
+
+    def _check(self, alive: bool) -> None:
+        if self._process.poll() is not None or not alive:
+            raise FailedError(f"{self._name} ended: {self._errors.read_text()[-1500:].strip()}")
 
     def stamps(self) -> list[float]:
         content = self._stamps.read_bytes()
         return [value for value in struct.unpack(f"{len(content) // 8}d", content) if value]
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # of a root that had died before
+        self._tree.kill()
         self._process.wait()
-
-    def _signal(self, number: signal.Signals) -> None:
-        """To all: our py-spy has a process group of its own, so no group's signal reaches it."""
-        with suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._process.pid)
-            root.send_signal(number)  # first: it starts no other meanwhile
-            for process in root.children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
 
 
 @contextmanager
 def _running(script: str, one: Configuration, folder: Path) -> Iterator[_Side]:
     folder.mkdir()
     stamps, errors = folder / "stamps", folder / "errors"
-    asked = {"OVERHEAD_STAMPS": str(stamps), "OVERHEAD_STEPS": str(STEPS)}
-    with open(errors, "w", encoding="utf-8") as said:
+    variables = {"OVERHEAD_STAMPS": str(stamps), "OVERHEAD_STEPS": str(STEPS)}
+    with open(errors, "w", encoding="utf-8") as file:
         process = subprocess.Popen(
             one.command(str(SCRIPTS / script), folder / "out"),
-            env={**os.environ, **one.environment, **asked},
+            env={**os.environ, **one.environment, **variables},
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=file,
             text=True,
             start_new_session=True,
         )
@@ -130,11 +122,11 @@ def _running(script: str, one: Configuration, folder: Path) -> Iterator[_Side]:
 
 
 def _mean_step(stamps: list[float], span: tuple[float, float]) -> float:
-    """NaN where too few steps lie in it."""
+    """The mean time of a step within the span; NaN if there are too few."""
     first = bisect.bisect_left(stamps, span[0]) + LEFT_OUT
     last = bisect.bisect_right(stamps, span[1]) - 1 - LEFT_OUT
     return (stamps[last] - stamps[first]) / (last - first) if last > first else float("nan")
 
 
 CONTROL = Configuration("bare again", lambda script, _: (sys.executable, script))
-"""What the method says of no difference."""
+"""The bare script against itself: it shows what the method measures without a difference."""

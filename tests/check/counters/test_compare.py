@@ -18,7 +18,7 @@ NONE = Limits()
 
 
 def line(base: tuple[Counted, ...], candidate: tuple[Counted, ...], limits: Limits = NONE) -> CounterLine:
-    """Of sides that have one counter."""
+    """The line of sides that have one counter."""
     (found,) = compare(base, candidate, limits)
     return found
 

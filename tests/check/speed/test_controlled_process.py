@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,12 @@ import pytest
 from profiler.check.counters.counted import counted
 from profiler.check.speed.controlled_process import (
     ControlledProcess,
-    ProcessEndedError,
     Program,
     StepBoundaryChangedError,
     measured_spans,
     process_starter,
 )
+from profiler.check.speed.counting import record_steps
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from profiler.run.load import load
@@ -131,22 +130,6 @@ def test_all_descendants_are_frozen_and_ended(start: Start, tmp_path: Path) -> N
     assert not [pid for pid in (*pids, orphan) if is_alive(pid)]
 
 
-def test_a_program_that_ends_during_a_block_counts_up_to_its_last_step(start: Start) -> None:
-    process = frozen(start(WORK + "for _ in range(30):\n    work()\n    marks.count('syncs', 2)\n    marks.step()\n"))
-    process.run_steps(10, measured=False)
-    with pytest.raises(ProcessEndedError) as caught:
-        process.run_steps(50)
-    assert caught.value.exit_code == 0
-    remaining = 30 - process.controller.skipped_steps - process.steps
-    assert totals(process) == (remaining, {"syncs": 2 * remaining})
-
-
-def test_a_program_that_fails_reports_its_exit_code_and_last_output(start: Start) -> None:
-    with pytest.raises(ProcessEndedError) as caught:
-        frozen(start("import sys\nprint('no data at all')\nsys.exit(3)"))
-    assert (caught.value.exit_code, caught.value.process.last_output()) == (3, "no data at all")
-
-
 def test_a_program_that_cannot_be_started_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "sockets").mkdir()
     with pytest.raises(ProfilerError, match="no such program"):
@@ -154,7 +137,7 @@ def test_a_program_that_cannot_be_started_leaves_nothing_behind(tmp_path: Path) 
     assert [path.name for path in tmp_path.rglob("*")] == ["sockets"]
 
 
-def test_sigkill_of_the_controller_ends_a_frozen_program(tmp_path: Path) -> None:
+def test_sigkill_of_check_ends_a_frozen_program(tmp_path: Path) -> None:
     target = program(tmp_path, STEPPING)
     source = f"""
 import sys, time
@@ -171,12 +154,12 @@ process.freeze()
 print(process.tree.root, flush=True)
 time.sleep({LIMIT_S})
 """
-    controller = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
-    assert controller.stdout is not None
-    root = int(controller.stdout.readline())
+    check = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+    assert check.stdout is not None
+    root = int(check.stdout.readline())
     assert state(root) == "T"
-    os.kill(controller.pid, signal.SIGKILL)
-    controller.wait()
+    check.kill()
+    check.wait()
     until(lambda: not is_alive(root))
 
 
@@ -275,7 +258,7 @@ def test_ranks_that_have_seen_different_events_are_brought_to_the_same_step(star
 
 @pytest.mark.parametrize("late_s", [0.0, 0.05])
 def test_ranks_that_find_another_step_at_once_are_all_answered(start: Start, tmp_path: Path, late_s: float) -> None:
-    """Each rank validates and then trains in step; if the controller is late, both messages come in one poll."""
+    """Each rank validates and then trains in step; if `check` is late, both messages come in one poll."""
     process = two_ranks(start, tmp_path, "for _ in range(90):\n    batch()\n")
     poll = process.controller.server.poll
     process.controller.server.poll = lambda timeout_s: (  # type: ignore[method-assign]
@@ -313,7 +296,7 @@ def test_ranks_that_never_step_are_counted(start: Start) -> None:
 
 
 def test_steps_of_a_process_that_is_no_descendant_are_refused(start: Start, tmp_path: Path) -> None:
-    """Such as a worker of a cluster that was started before, or one in a container."""
+    """A worker of a cluster that was started before, or one in a container, is no descendant."""
     worker = program(tmp_path, STEPPING, name="worker.py")
     process = start("""
         import json, os, time
@@ -330,3 +313,50 @@ def test_steps_of_a_process_that_is_no_descendant_are_refused(start: Start, tmp_
                 frozen(process)
         finally:
             outside.kill()
+
+
+# ---------------------------------------------------------------- counted over a fixed number of steps
+
+LATE_MARKS = MOMENTS + (
+    "while True:\n    for _ in range(8):\n        optimized()\n        marks.count('syncs', 1)\n    marks.step()\n"
+)
+
+
+def counts(folder: Path, source: str, **settings: int) -> list[tuple[int, float]]:
+    """Steps and syncs of two processes."""
+    paths = record_steps(program(folder, source), folder / "runs", ["1", "2"], level="light", **settings)
+    processes = [counted(load(path), measured_spans(path)) for path in paths]
+    return [(process.steps, process.totals["syncs"]) for process in processes]
+
+
+@pytest.mark.parametrize(
+    ("source", "steps", "warmup", "expected"),
+    [
+        pytest.param(STEPPING, 7, 3, (7, 21), id="marked steps"),
+        pytest.param(LATE_MARKS, 5, 2, (5, 40), id="marks that come after optimizers"),
+    ],
+)
+def test_counts_of_given_steps(tmp_path: Path, source: str, steps: int, warmup: int, expected: tuple[int, int]) -> None:
+    assert counts(tmp_path, source, steps=steps, warmup=warmup) == [expected] * 2
+
+
+def test_a_program_that_ends_early_is_counted_over_the_steps_that_it_took(tmp_path: Path) -> None:
+    short = WORK + "for _ in range(20):\n    marks.count('syncs', 2)\n    marks.step()\n"
+    first, second = counts(tmp_path, short, steps=100, warmup=5)
+    assert first == second
+    assert 0 < first[0] <= 15
+    assert first[1] == 2 * first[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (WORK + "for _ in range(8):\n    marks.step()\n", "ended during its 10 warm-up steps"),
+        (WORK + "work()\n", r"profiler.step\(\)"),
+        ("import sys\nprint('no data')\nsys.exit(5)", "exited with 5: no data"),
+    ],
+)
+def test_a_program_that_cannot_be_counted_is_an_error_in_one_line(tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(ProfilerError, match=message) as caught:
+        counts(tmp_path, source)
+    assert caught.value.exit_code == 2

@@ -30,14 +30,9 @@ def told(found: Throughput) -> Notice:
     return found.reason
 
 
-def test_it_begins_with_five_rounds_that_measure() -> None:
-    for number in range(5):
-        assert next_kind(exact(*[0.0, 0.001] * 3)[:number], LIMITS) == MEASURE, number
-
-
 def test_the_same_code_passes_after_five_rounds() -> None:
     rounds = exact(*SAME)
-    assert next_kind(rounds, LIMITS) is None
+    assert [next_kind(rounds[:number], LIMITS) for number in range(6)] == [*[MEASURE] * 5, None]
     found = throughput(rounds, LIMITS)
     assert (found.state, lines(found)) == (PASS, {"typical step": PASS, "all steps": PASS})
     assert (found.reason, found.control, found.confirmed, found.warnings) == (None, None, None, ())
@@ -50,9 +45,7 @@ def test_the_same_code_passes_after_five_rounds() -> None:
 
 def test_a_suspected_fail_asks_for_rounds_that_confirm() -> None:
     rounds, confirming = exact(*SLOWER), exact(0.05, 0.052, kind=CONFIRM)
-    for number in range(2):
-        assert next_kind([*rounds, *confirming[:number]], LIMITS) == CONFIRM, number
-    assert next_kind([*rounds, *confirming], LIMITS) is None
+    assert [next_kind([*rounds, *confirming[:number]], LIMITS) for number in range(3)] == [CONFIRM, CONFIRM, None]
     found = throughput([*rounds, *confirming], LIMITS)
     assert (found.state, found.confirmed) == (FAIL, True)
     assert found.control == pytest.approx(0, abs=1e-6)
@@ -64,9 +57,8 @@ def test_a_suspected_fail_asks_for_rounds_that_confirm() -> None:
 def test_confirming_rounds_that_disagree_make_it_inconclusive() -> None:
     rounds = exact(*SLOWER)
     confirming = exact(*[0.0, 0.005] * 4, kind=CONFIRM)
-    for number in (2, 3, 5, 7):
-        assert next_kind([*rounds, *confirming[:number]], LIMITS) == CONFIRM, number
-    assert next_kind([*rounds, *confirming], LIMITS) is None
+    kinds = [next_kind([*rounds, *confirming[:number]], LIMITS) for number in range(2, 9)]
+    assert kinds == [*[CONFIRM] * 6, None]
     found = throughput([*rounds, *confirming], LIMITS)
     assert (found.state, found.confirmed) == (INCONCLUSIVE, False)
     assert lines(found) == {"typical step": INCONCLUSIVE, "all steps": INCONCLUSIVE}
@@ -126,7 +118,7 @@ def test_after_the_maximum_it_is_inconclusive_and_tells_what_would_settle_it() -
 
 
 def reason(rounds: list[Round], limits: Limits = LIMITS, stopped: Notice | None = None) -> Notice:
-    """Of a verdict that is INCONCLUSIVE."""
+    """Why the verdict is INCONCLUSIVE."""
     found = throughput(rounds, limits, stopped=stopped)
     assert found.state == INCONCLUSIVE
     return told(found)

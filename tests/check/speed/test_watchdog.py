@@ -1,4 +1,4 @@
-"""The watchdog ends what a killed controller leaves behind, and nothing else."""
+"""The watchdog ends the processes that a killed `check` leaves behind, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"],
 print(child.pid, flush=True)
 sys.stdin.read()
 """
-CONTROLLER = f"""
+CHECK = f"""
 import subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from profiler.check.speed.process_tree import ProcessTree, die_with_parent
@@ -60,20 +60,20 @@ def fail_while_watching(pid: int, stat: ProcessStat | None = None) -> None:
 
 
 @pytest.mark.parametrize("session", ["same", "own"])
-def test_sigkill_of_the_controller_leaves_no_frozen_child(tmp_path: Path, session: str) -> None:
+def test_sigkill_of_check_leaves_no_frozen_child(tmp_path: Path, session: str) -> None:
     (tmp_path / "root.py").write_text(PROGRAM)
-    controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, str(tmp_path / "root.py"), session], stdout=subprocess.PIPE, text=True
+    check = subprocess.Popen(
+        [sys.executable, "-c", CHECK, str(tmp_path / "root.py"), session], stdout=subprocess.PIPE, text=True
     )
-    assert controller.stdout is not None
-    root, child = map(int, controller.stdout.readline().split())
+    assert check.stdout is not None
+    root, child = map(int, check.stdout.readline().split())
     assert (state(root), state(child)) == ("T", "T")
-    (watchdog,) = set(descendants(controller.pid)) - {root, child}
+    (watchdog,) = set(descendants(check.pid)) - {root, child}
     for number in SIGNALS:
         os.kill(watchdog, number)
-    controller.kill()
-    controller.wait()
-    controller.stdout.close()
+    check.kill()
+    check.wait()
+    check.stdout.close()
     try:
         until(lambda: {state(root), state(child), state(watchdog)} <= {"gone", "Z"})
     finally:
@@ -88,7 +88,7 @@ def test_no_signal_can_end_the_watchdog_before_its_first_line_runs() -> None:
         status = Path(f"/proc/{watchdog}/status").read_text()
         blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
         assert all(blocked >> (number - 1) & 1 for number in SIGNALS)
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(SIGNALS), "the controller's mask is restored"
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(SIGNALS), "our mask is restored"
 
 
 def test_it_ends_with_the_block_and_leaves_what_it_watched(waiting: subprocess.Popen[bytes]) -> None:
@@ -113,7 +113,7 @@ def test_a_reused_pid_is_not_ended(waiting: subprocess.Popen[bytes], changes: di
     assert end_of(waiting) == 0
 
 
-def test_the_controller_goes_on_without_it() -> None:
+def test_check_goes_on_without_it() -> None:
     before = set(descendants(os.getpid()))
     with watchdog_process() as watchdog:
         (pid,) = set(descendants(os.getpid())) - before
