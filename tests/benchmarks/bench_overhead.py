@@ -1,10 +1,10 @@
-"""What recording costs two plain scripts, a small transformer and a tiny network, beside what other tools cost them.
+"""The cost of recording for two plain scripts, a small transformer and a tiny network, beside that of other tools.
 
     PEERS=/path/to/venv/bin/python pytest tests/benchmarks/bench_overhead.py -m '' -s
 
-By turns (test_by_turns): each way of running a script against the bare script, both alive, one of the two stopped; the
-ratio is the geometric mean over pairs of turns, of PROCESSES pairs of processes each. Of whole runs (test_steps) come
-the start and the end: each round runs every configuration once, in shuffled order. 95% intervals throughout.
+test_by_turns alternates each way of running a script with the bare script, while the other is frozen; the ratio is the
+geometric mean over pairs of blocks, from PROCESSES pairs of processes. test_steps measures the start and the end in
+whole runs: each round runs every configuration once, in shuffled order. All intervals are 95% intervals.
 PROCESSES=6 (of other tools PEER_PROCESSES=3), PAIRS=12, ROUNDS=4, OVERHEAD_JSON=FILE for the figures.
 """
 
@@ -22,9 +22,8 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.statistics import student_t
 from tests.benchmarks.alternating import CONTROL, alternated
-from tests.benchmarks.measure import Interval, ratio
+from tests.benchmarks.measure import Interval, mean_interval, ratio
 from tests.benchmarks.overhead import BARE, CONFIGURATIONS, FailedError, interleaved, run_once, usable
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
@@ -32,7 +31,7 @@ PROCESSES = int(os.environ.get("PROCESSES", "6"))
 PEER_PROCESSES = int(os.environ.get("PEER_PROCESSES", "3"))
 PAIRS = int(os.environ.get("PAIRS", "12"))
 STEPS = {"transformer.py": 100, "tiny.py": 1500}
-"""Of a run: some 2.5 s; the script leaves the first fifth out."""
+"""Steps of a run of some 2.5 s; the script leaves the first fifth out."""
 MOST = {
     "transformer.py": {"ours, light": 0.01, "ours, standard": 0.03},
     "tiny.py": {"ours, light": 0.05, "ours, standard": 0.10},
@@ -43,7 +42,7 @@ LEVELS = (BARE, "ours, light", "ours, standard")
 
 @pytest.fixture(scope="module")
 def figures() -> Iterator[dict[str, Any]]:
-    """What the tests found: into the file OVERHEAD_JSON in the end."""
+    """The results of the tests, which are written to the file OVERHEAD_JSON at the end."""
     found: dict[str, Any] = {"rounds": ROUNDS, "processes": PROCESSES, "pairs": PAIRS, "steps": STEPS, "most": MOST}
     yield found
     if "OVERHEAD_JSON" in os.environ:
@@ -53,7 +52,7 @@ def figures() -> Iterator[dict[str, Any]]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("script", STEPS)
 def test_by_turns(script: str, tmp_path: Path, figures: dict[str, Any]) -> None:
-    """The bars are held against these."""
+    """The limits apply to these figures."""
     configurations, missing = usable()
     bare = configurations[0]
     others = [CONTROL, *(one for one in configurations[1:] if one.name != "ours, full")]  # it traces in the first steps
@@ -84,10 +83,8 @@ def test_by_turns(script: str, tmp_path: Path, figures: dict[str, Any]) -> None:
 
 
 def _of_turns(processes: list[list[float]]) -> Interval:
-    """Over all pairs of turns; the wider interval of two: of turns, and of pairs of processes by their means.
-
-    A process is as fast as its place in memory lets it be, for all of its life: turns do not show that.
-    """
+    """The wider of two intervals: over pairs of blocks, and over the means of pairs of processes, since the speed of a
+    process depends on its place in memory for its whole life."""
     pairs = [value for turns in processes for value in turns]
     ones = ratio(pairs, [1.0] * len(pairs))
     means = [ratio(turns, [1.0] * len(turns)).value for turns in processes]
@@ -129,7 +126,7 @@ def test_steps(script: str, tmp_path: Path, figures: dict[str, Any]) -> None:
 
 
 def test_wrapped_calls(tmp_path: Path, figures: dict[str, Any]) -> None:
-    """What a call that a hook replaces takes more, in the fastest block of calls of all rounds."""
+    """The additional time of a call that a hook replaces, in the fastest block of calls of all rounds."""
     chosen = [one for one in CONFIGURATIONS if one.name in LEVELS]
     best: dict[str, dict[str, float]] = {one.name: {} for one in chosen}
     for number in range(3):
@@ -152,10 +149,7 @@ def _over(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], key: str) 
 
 def _later(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], key: str) -> Interval:
     """Mean of paired differences, in seconds."""
-    apart = [late[key] - early[key] for late, early in pairs]
-    mean, n = statistics.fmean(apart), len(apart)
-    margin = student_t(n - 1) * statistics.stdev(apart) / math.sqrt(n) if n > 1 else math.inf
-    return Interval(mean, mean - margin, mean + margin, n)
+    return mean_interval([late[key] - early[key] for late, early in pairs])
 
 
 def _percent(ratio: Interval) -> str:

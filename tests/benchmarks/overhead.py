@@ -1,4 +1,4 @@
-"""What bench_overhead runs: a script bare, under our levels and under other tools, in rounds of shuffled order."""
+"""Run a script bare, under our levels and under other tools, in rounds of shuffled order; for bench_overhead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).parent / "overhead_scripts"
 PEERS = os.environ.get("PEERS", "")
 """The Python of an environment that has the other tools: `pip install torch==... scalene traceml-ai`."""
 PATIENCE_S = 60
-"""For one run of another tool: one that has not ended by then counts as failed, and the run says so."""
+"""Limit of one run; a run that has not ended by then has failed."""
 BARE = "bare"
 
 Command = Callable[[str, Path], Sequence[str]]
@@ -36,9 +36,9 @@ class Configuration:
     name: str
     command: Command
     every: int = 1
-    """It takes part in every so-manieth round."""
+    """It takes part in every n-th round."""
     module: str = ""
-    """What PEERS must have for it."""
+    """A module that PEERS must have."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ CONFIGURATIONS = (
 
 
 def usable() -> tuple[list[Configuration], list[str]]:
-    """What can run here, and of the others why they cannot."""
+    """The configurations that can run here, and why the others cannot."""
     there, missing = [], []
     for one in CONFIGURATIONS:
         reason = _missing(one.module) if one.module else ""
@@ -111,7 +111,7 @@ def _missing(module: str) -> str:
 
 
 def run_once(one: Configuration, script: str, folder: Path, steps: int = 0) -> dict[str, float]:
-    """What the script measured by itself; begun_at and ended_at, between which the command ran."""
+    """Run it once; returns what the script measured by itself, and begun_at and ended_at of the command."""
     folder.mkdir()
     result = folder / "result.json"
     asked = {"OVERHEAD_RESULT": str(result), "OVERHEAD_STEPS": str(steps)}
@@ -138,7 +138,7 @@ def run_once(one: Configuration, script: str, folder: Path, steps: int = 0) -> d
 
 
 def _of_steps(one: Configuration, script: str, folder: Path, steps: int) -> dict[str, float]:
-    """With the seconds from the command to the first step, and from the last step to the command's end."""
+    """Run it once; start_s is the time from the command to the first step, end_s from the last step to the end."""
     seen = run_once(one, script, folder, steps)
     return {
         **seen,
@@ -150,7 +150,7 @@ def _of_steps(one: Configuration, script: str, folder: Path, steps: int) -> dict
 def interleaved(
     script: str, configurations: Iterable[Configuration], folder: Path, *, rounds: int, steps: int
 ) -> list[dict[str, dict[str, float]]]:
-    """Of each round what every configuration measured. A first run that counts for nothing fills the caches."""
+    """The measurements of every configuration, by round. A first run fills the caches and does not count."""
     chosen = list(configurations)
     order = random.Random(script)
     _of_steps(chosen[0], script, folder / f"{script}-warm", steps // 10)
