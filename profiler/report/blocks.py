@@ -105,7 +105,6 @@ class Stat:
 
     label: str
     value: Cell
-    detail: str = ""
     tone: str = ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.report import blocks as b
-from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
+from profiler.report.render.drawing import bar, hottest, line_rows, span_text, waterfall_layout, waterfall_track
 from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
 from profiler.report.table import short_path
 
@@ -199,17 +199,7 @@ class _Printer(Terminal):
     def _lines(self, block: b.Lines) -> None:
         labels = max((len(panel.title) + len(c.label) for panel in block.panels for c in panel.curves), default=0)
         width = max(8, min(40, self.width - labels - _RANGE))
-        rows = [
-            (
-                panel.title,
-                curve.label,
-                spark(curve.y, block.y_limit(panel), width, unicode=self.unicode),
-                span_text(curve.y, panel.y_label or block.y_label),
-            )
-            for panel in block.panels
-            for curve in panel.curves
-        ]
-        rows += [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
+        rows = line_rows(block, width, unicode=self.unicode)
         self.paragraph(block.caption, "bold")
         self._grid((("", False), ("", False), (f"over {block.x_label}", False), ("", True)), rows)
         self._note(block.note)
@@ -245,8 +235,8 @@ class _Printer(Terminal):
 
     def _flame(self, block: b.Flame) -> None:
         rows = [
-            (f"{100 * share:.1f}%", frame.label, short_path(frame.where) if frame.where else "", frame.text)
-            for frame, share in hottest(block)
+            (own, frame.label, short_path(frame.where) if frame.where else "", frame.text)
+            for frame, own in hottest(block)
         ]
         self.paragraph(f"{block.caption}; the frames with most time of their own", "bold")
         self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from profiler.core.units import count
-from profiler.report.blocks import Flame, Frame, Stair, Waterfall
+from profiler.report.blocks import Flame, Frame, Lines, Stair, Waterfall
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -61,7 +61,17 @@ def span_text(values: Sequence[float], unit: str) -> str:
     return f"{count(min(values))} to {count(max(values))}{'' if unit in {'', '%'} else ' '}{unit}"
 
 
-def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, float]]:
+def line_rows(block: Lines, width: int = 40, *, unicode: bool = True) -> list[tuple[str, str, str, str]]:
+    """Panel, label, curve and range of every curve, then the levels."""
+    curves = [(panel, curve) for panel in block.panels for curve in panel.curves]
+    rows = []
+    for panel, curve in curves:
+        drawn = spark(curve.y, block.y_limit(panel), width, unicode=unicode)
+        rows.append((panel.title, curve.label, drawn, span_text(curve.y, panel.y_label or block.y_label)))
+    return rows + [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
+
+
+def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, str]]:
     """The frames with most self time, each with its self time as a share of the root."""
     ranked: list[tuple[float, str, Frame]] = []
     pending: list[tuple[Frame, str]] = [(flame.root, flame.root.label)]
@@ -70,7 +80,9 @@ def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, float]]:
         ranked.append((frame.value - sum(child.value for child in frame.children), path, frame))
         pending += [(child, f"{path} > {child.label}") for child in frame.children]
     ranked.sort(key=lambda entry: (-entry[0], entry[1]))
-    return [(frame, self_time / flame.root.value) for self_time, _, frame in ranked[:limit] if self_time > 0]
+    return [
+        (frame, f"{100 * self_time / flame.root.value:.1f}%") for self_time, _, frame in ranked[:limit] if self_time > 0
+    ]
 
 
 @dataclass(frozen=True, slots=True)

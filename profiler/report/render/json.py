@@ -17,11 +17,8 @@ from profiler.analyse.model import (
     HOST_CATEGORIES,
     Analysis,
     Comparison,
-    IdleBlame,
-    InputPart,
     LineCost,
     Measure,
-    Phase,
     Ratio,
     Spikes,
     ThreadActivity,
@@ -104,7 +101,14 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "run": _side(report_input.sides[0]),
         "environment": _environment(analysis.info),
         "step_source": step_text(analysis.step),
-        "phases": [_phase(phase) for phase in analysis.phases],
+        "phases": [
+            {
+                **_fields(phase, "name", "seconds_per_step", "share", "low", "high"),
+                **_file_and_line(phase.site),
+                "calls": phase.calls,
+            }
+            for phase in analysis.phases
+        ],
         "hot": [
             {
                 **_site(row.site),
@@ -115,7 +119,14 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         ],
         "doing": [_thread(thread) for thread in analysis.threads],
         "lines": _lines(analysis.lines),
-        "input": [_input(part) for part in analysis.input],
+        "input": [
+            {
+                "name": input_part(part),
+                **_fields(part, "where", "seconds_per_step", "share"),
+                **_file_and_line(part.site),
+            }
+            for part in analysis.input
+        ],
         "outside": [
             {"name": PERIODS[period.period], "seconds": period.seconds, "lines": _lines(period.lines)}
             for period in analysis.startup_teardown
@@ -168,18 +179,16 @@ def _side(side: ReportSide) -> dict[str, Any]:
         result[key] = measures_json({name: parts.get(name, absent) for name in dict.fromkeys((*categories, *parts))})
     if side.slowdown is not None:
         result |= measures_json({"recording_slowdown": side.slowdown})
-    result["idle"] = [_idle(row) for row in side.detailed.idle]
+    result["idle"] = [
+        {
+            "doing": host_state(row),
+            "category": row.category,
+            **_file_and_line(row.site, "no site was recorded"),
+            **_fields(row, "seconds_per_step", "share_of_wall"),
+        }
+        for row in side.detailed.idle
+    ]
     return result
-
-
-def _idle(row: IdleBlame) -> dict[str, Any]:
-    site = _file_and_line(row.site, "no site was recorded")
-    return {
-        "doing": host_state(row),
-        "category": row.category,
-        **site,
-        **_fields(row, "seconds_per_step", "share_of_wall"),
-    }
 
 
 def _environment(info: RunInfo) -> dict[str, Any]:
@@ -202,19 +211,9 @@ def _thread(thread: ThreadActivity) -> dict[str, Any]:
     }
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
-    numbers = _fields(phase, "name", "seconds_per_step", "share", "low", "high")
-    return {**numbers, **_file_and_line(phase.site), "calls": phase.calls}
-
-
 def _lines(lines: Iterable[LineCost]) -> list[dict[str, Any]]:
     names = ("calls", "seconds_per_step", "share", "low", "high", "samples")
     return [{**_site(line.site), **_fields(line, *names), "categories": dict(line.categories)} for line in lines]
-
-
-def _input(part: InputPart) -> dict[str, Any]:
-    numbers = _fields(part, "where", "seconds_per_step", "share")
-    return {"name": input_part(part), **numbers, **_file_and_line(part.site)}
 
 
 def _spikes(spikes: Spikes) -> dict[str, Any]:

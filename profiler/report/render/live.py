@@ -154,8 +154,15 @@ class _View(Terminal):
     def threads(self, snapshot: Snapshot, limit: int) -> Table:
         """The busiest threads in rows."""
         workers = {worker.pid for worker in snapshot.workers}
+
+        def name(use: ThreadUse) -> Text:
+            return self.text(use.name or f"thread {use.tid}", "bold" if use.role == TRAINING else "")
+
+        def is_helper(use: ThreadUse) -> bool:
+            return use.tid != use.pid and not use.role and use.cpu is not None and use.cpu < _HELPER
+
         columns: list[tuple[TextColumn, bool, Callable[[ThreadUse], Text | str]]] = [
-            (_column("thread"), True, self._thread_name),
+            (_column("thread"), True, name),
             (_column("of"), True, lambda use: WORKER if use.pid in workers else use.role),
             (_column("process", number=True), False, lambda use: str(use.pid)),
             (_column("CPU", number=True), True, lambda use: "" if use.cpu is None else share(use.cpu)),
@@ -164,23 +171,16 @@ class _View(Terminal):
         ]
         if self.width < _ROOM:
             columns = [entry for entry in columns if entry[1]]
-        busy = [use for use in snapshot.threads if not _is_helper(use)][:limit]
+        busy = [use for use in snapshot.threads if not is_helper(use)][:limit]
         rows: list[list[Text | str]] = [[cell(use) for _, _, cell in columns] for use in busy]
         remaining = len(snapshot.threads) - len(busy)
         if remaining > 0:
             rows.append([self.text(f"and {remaining:,} more", "dim")])
         return self.table([column for column, _, _ in columns], rows)
 
-    def _thread_name(self, use: ThreadUse) -> Text:
-        return self.text(use.name or f"thread {use.tid}", "bold" if use.role == TRAINING else "")
-
 
 def _column(title: str, *, number: bool = False, width: int | None = None) -> TextColumn:
     return TextColumn(title, number, wrap=False, overflow="ellipsis", width=width)
-
-
-def _is_helper(use: ThreadUse) -> bool:
-    return use.tid != use.pid and not use.role and use.cpu is not None and use.cpu < _HELPER
 
 
 def _gpu_facts(gpu: GpuUse) -> str:

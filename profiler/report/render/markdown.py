@@ -9,7 +9,7 @@ from typing import Any
 from profiler.core.terminal import plain
 from profiler.core.units import count
 from profiler.report import blocks as b
-from profiler.report.render.drawing import bar, hottest, span_text, spark, waterfall_layout, waterfall_track
+from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track
 from profiler.report.table import phrase
 
 _BAR = 20
@@ -39,18 +39,10 @@ def draw(block: b.Block, level: int) -> str:
     return drawing(block, level)
 
 
-def _text(block: b.Text, _: int) -> str:
-    return escape(block.text)
-
-
 def _callout(block: b.Callout, _: int) -> str:
     label = f"**{escape(block.label)}:** " if block.label else ""
     bold = "**" if block.tone == "verdict" else ""
     return f"> {label}{bold}{escape(block.full_text())}{bold}"
-
-
-def _not_measured(block: b.NotMeasured, _: int) -> str:
-    return f"*{escape(block.what)}: not measured: {escape(block.reason)}*"
 
 
 def _items(block: b.Items, level: int) -> str:
@@ -70,9 +62,12 @@ def _table(block: b.Table, _: int) -> str:
         for row in block.rows
     ]
     grid = _grid([c.title for c in block.columns], rows, [c.number for c in block.columns])
-    notes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
-    notes += [escape(block.note)] if block.note else []
-    return "\n\n".join((f"**{escape(block.caption)}**", grid, *notes))
+    footnotes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
+    return _figure(block.caption, "\n\n".join([grid, *footnotes]), block.note)
+
+
+def _figure(caption: str, content: str, note: str = "") -> str:
+    return "\n\n".join(filter(None, (f"**{escape(caption)}**", content, escape(note))))
 
 
 def _grid(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[bool]) -> str:
@@ -84,35 +79,19 @@ def _grid(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[
 
 
 def _bars(block: b.StackedBars, _: int) -> str:
-    head = ["Part"]
+    head, rows = ["Part"], {label: [label] for label, _tone in block.legend()}
     for item in block.bars:
         head += [f"{item.label}, {item.text}", ""]
-    rows = []
-    for label, _tone in block.legend():
-        row = [label]
-        for item in block.bars:
-            segment = next((segment for segment in item.segments if segment.label == label), None)
+        segments = {segment.label: segment for segment in item.segments}
+        for label, row in rows.items():
+            segment = segments.get(label)
             row += [segment.text, bar(segment.value / block.scale(item), _BAR)] if segment else ["", ""]
-        rows.append(row)
-    grid = _grid(head, rows, [False, *([True, False] * len(block.bars))])
-    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+    return _figure(block.caption, _grid(head, rows.values(), [False, *([True, False] * len(block.bars))]), block.note)
 
 
 def _lines(block: b.Lines, _: int) -> str:
-    rows = [
-        (
-            panel.title,
-            curve.label,
-            spark(curve.y, block.y_limit(panel)),
-            span_text(curve.y, panel.y_label or block.y_label),
-        )
-        for panel in block.panels
-        for curve in panel.curves
-        if curve.y
-    ]
-    rows += [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
-    grid = _grid(("", "", f"over {block.x_label}", "Range"), rows, (False, False, False, True))
-    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+    grid = _grid(("", "", f"over {block.x_label}", "Range"), line_rows(block), (False, False, False, True))
+    return _figure(block.caption, grid, block.note)
 
 
 def _intervals(block: b.IntervalChart, _: int) -> str:
@@ -127,7 +106,7 @@ def _intervals(block: b.IntervalChart, _: int) -> str:
     ]
     rows += [(level.label, level.text, "", "") for level in block.levels]
     grid = _grid(("", "Estimate", "Range", f"Observations, {block.x_label}"), rows, (False, True, True, False))
-    return f"**{escape(block.caption)}**\n\n{grid}"
+    return _figure(block.caption, grid)
 
 
 def _waterfall(block: b.Waterfall, _: int) -> str:
@@ -144,17 +123,13 @@ def _waterfall(block: b.Waterfall, _: int) -> str:
     ]
     reached = f"Reached: {block.stairs[0].label} × factors" if block.stairs else "Reached"
     grid = _grid(("", "Factor", "95% interval", reached, ""), rows, (False, True, True, True, False))
-    return "\n\n".join((f"**{escape(block.caption)}**", grid, *([escape(block.note)] if block.note else [])))
+    return _figure(block.caption, grid, block.note)
 
 
 def _flame(block: b.Flame, _: int) -> str:
-    rows = [(f"{100 * share:.1f}%", frame.label, frame.where, frame.text) for frame, share in hottest(block)]
+    rows = [(own, frame.label, frame.where, frame.text) for frame, own in hottest(block)]
     grid = _grid(("Own share", "Frame", "At", "With callees"), rows, (True, False, False, True))
-    return f"**{escape(block.caption)}; the frames with most time of their own**\n\n{grid}"
-
-
-def _trace(block: b.TraceBlock, _: int) -> str:
-    return f"**{escape(block.caption)}**\n\n{escape(block.fallback)}"
+    return _figure(f"{block.caption}; the frames with most time of their own", grid)
 
 
 def _group(block: b.Group, level: int) -> str:
@@ -166,9 +141,9 @@ def _group(block: b.Group, level: int) -> str:
 
 
 _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
-    b.Text: _text,
+    b.Text: lambda block, _: escape(block.text),
     b.Callout: _callout,
-    b.NotMeasured: _not_measured,
+    b.NotMeasured: lambda block, _: f"*{escape(block.what)}: not measured: {escape(block.reason)}*",
     b.Items: _items,
     b.Stats: _stats,
     b.Table: _table,
@@ -177,6 +152,6 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.IntervalChart: _intervals,
     b.Waterfall: _waterfall,
     b.Flame: _flame,
-    b.TraceBlock: _trace,
+    b.TraceBlock: lambda block, _: _figure(block.caption, escape(block.fallback)),
     b.Group: _group,
 }
