@@ -27,7 +27,7 @@ class Cell:
     text: str
     unit: str = ""
     sort: float | None = None
-    """What the column sorts by; None: by the text."""
+    """The value that the column sorts by; None: the text."""
     note: str = ""
     """Small print below the value: a range, a count, a conclusion."""
     title: str = ""
@@ -318,7 +318,7 @@ class Stair:
     note: str = ""
     """An addition to the label: what was left out or added with it."""
     conclusion: str = ""
-    """What follows from the interval: 'no difference seen'."""
+    """The conclusion from the interval: 'no difference seen'."""
 
     def small_print(self) -> str:
         """Interval and conclusion."""
@@ -335,7 +335,7 @@ class Waterfall:
 
     caption: str
     unit: str
-    """Of the axis."""
+    """The unit of the axis."""
     stairs: tuple[Stair, ...]
     """From the first to the last."""
     note: str = ""
@@ -384,7 +384,7 @@ class TraceBlock:
     data: bytes
     """Chrome trace JSON, gzip."""
     note: str
-    """What the button does."""
+    """An explanation of the button."""
     fallback: str
     """How to get the timeline where there is no button."""
 
@@ -425,7 +425,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a renderer draws."""
+    """A titled sequence of sections, which a renderer draws."""
 
     title: str
     subtitle: str

@@ -1,4 +1,4 @@
-"""What a report is made from: one view of a single run and of the sides of a comparison, for all sections."""
+"""The input of a report: one view of a single run and of the sides of a comparison, for all sections."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReportSide:
         return tuple(distinct.values())
 
     def missing(self) -> tuple[Missing, ...]:
-        """What this side did not measure, each item once; the breakdown pass, if there is one, measures more."""
+        """The results that this side lacks, each once; the breakdown pass, if there is one, measures more."""
         analyses = (self.detail,) if self.detail else self.runs
         return tuple(dict.fromkeys(gap for analysis in analyses for gap in analysis.missing))
 
@@ -120,7 +120,7 @@ def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
 
 
 def _final_value(name: str, analysis: Analysis) -> float | None:
-    """What the program stated at its end, else the last of its evaluations."""
+    """The value that the program stated at its end, else that of its last evaluation."""
     stated = analysis.info.facts.get(name)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
@@ -224,7 +224,7 @@ def without_torch(info: RunInfo) -> bool:
 
 
 def group_warnings(warnings: Iterable[Notice]) -> list[str]:
-    """Of warnings that differ in their numbers only, the first one and how many more there are."""
+    """Merge warnings that differ in their numbers only: the first one, and how many more there are."""
     groups: dict[str, list[str]] = {}
     for warning in warnings:
         texts = [str(value) for value in warning.values.values() if not isinstance(value, int | float)]

@@ -1,4 +1,4 @@
-"""What the terminal shows after a program was recorded: how it ended, what was recorded, the answer in a few lines."""
+"""The summary in the terminal after a recording: how the program ended, what was recorded, and the verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_RECORDS: Final = 2_000_000
-"""Of a run that is analysed right after it was recorded: more would take time that nobody asked for."""
+"""A run with more records is not analysed right after it was recorded: that would take too long."""
 _MAX_WARNINGS: Final = 3
 _NO_STEPS: Final = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
@@ -31,7 +31,7 @@ _BAR: Final = 60
 """Characters of the bar; a terminal has at least 80."""
 _FILLS: Final = "█▓▒░▚·"
 _ASCII_FILLS: Final = "#=+-:."
-"""Parts can be told apart without colour."""
+"""Fills distinguish the parts without colour."""
 ADDS: Final = "--level standard adds where the time goes: the parts of a step, lines of code, syncs and copies, stacks"
 
 
@@ -129,7 +129,7 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
 
 
 def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
-    """What a step is, or why there is none; of a program that failed how, which is then the reason."""
+    """The definition of a step, or why there is none; for a program that failed, how it failed."""
     if failure:
         scope = ": what follows is of the part before that" if has_steps else "; no step was seen"
         return f"the program {failure}{scope}"
@@ -139,7 +139,7 @@ def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
 
 
 def _unavailable(info: RunInfo) -> list[str]:
-    """What could not be recorded and might have been: not a GPU that the program did not ask for."""
+    """Why something could not be recorded; a GPU that the program did not use is left out."""
     no_gpu = info.facts.get("device") != "cuda" and not info.devices
     lines = []
     for status in info.collectors:

@@ -69,7 +69,7 @@ def mismatches(facts: Iterable[Mismatch]) -> str:
 
 
 def missing_name(gap: Missing) -> str:
-    """What was not measured."""
+    """The name of something that was not measured."""
     title = _TOPICS.get(gap.topic, "")
     if not gap.item:
         return title
@@ -88,7 +88,7 @@ _TOPICS: Final[Mapping[Topic, str]] = {
 
 
 def host_state(blame: IdleBlame) -> str:
-    """What the host was doing while the device was idle. `the call` is the one at the site of the row."""
+    """The state of the host while the device was idle, in words. `the call` is the one at the site of the row."""
     if blame.state is HostState.AFTER_SYNC:
         return "after the sync" if blame.subject == "sync" else f"after the sync in the {blame.subject} call"
     near = _ORIGINS[blame.origin]
@@ -147,7 +147,7 @@ _CONTEXTS: Final = {"loader": "", "inline": ", outside of a loader", "own thread
 
 
 def step_text(step: StepDefinition | None) -> str:
-    """What a step is in a run, and how that was found; empty where a run has none."""
+    """The definition of a step in a run, and how it was found; empty where a run has no steps."""
     if step is None:
         return ""
     if step.kind is StepKind.WHOLE_TRACE:

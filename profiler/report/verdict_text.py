@@ -45,12 +45,12 @@ WHILE: Final[Mapping[str, str]] = {
     "python": "while the host ran Python",
     "unattributed": "while nothing recorded what the host did",
 }
-"""The clause that says when the device was idle, for each host category."""
+"""The clause that names the time in which the device was idle, for each host category."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A verdict: what it says first, and what explains it."""
+    """A verdict: its headline, and the explanation of it."""
 
     headline: str
     explanation: str = ""
@@ -121,7 +121,7 @@ def _points(part: float) -> str:
 
 
 def _further(causes: Iterable[Cause], beginning: str) -> str:
-    """What each cause takes, after `beginning`, in which braces stand for its share."""
+    """A clause for each cause after `beginning`, in which braces stand for its share."""
     return "".join(beginning.format(share(cause.share)) + _does(cause) for cause in causes)
 
 
@@ -138,7 +138,7 @@ def _of_step(diagnosis: RunDiagnosis, headline: str = "", explanation: str = "")
 
 
 def _does(cause: Cause) -> str:
-    """What the time of a cause is spent on, after `12% of each step`."""
+    """The clause that follows `12% of each step`: how the time of a cause is spent."""
     if cause.category == "input":
         return _waits_for_data(cause)
     if cause.category == AFTER_OPTIMIZER:
@@ -306,7 +306,7 @@ def _moved(side: SideDiagnosis) -> str:
 
 
 def _changed(side: SideDiagnosis) -> str:
-    """What changed along with the speed; `because` only where the recordings show time that explains most of it."""
+    """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
     counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
     if counted:
         counted[-1] += " a step"
@@ -403,7 +403,7 @@ def _starts(starts: tuple[tuple[str, float], ...]) -> str:
 
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
-    """What limits a running program now, in one line."""
+    """The limit of a running program, in one line."""
     if diagnosis.limit is LiveLimit.UNKNOWN:
         return "not known yet: CPU use needs two readings"
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""

@@ -81,7 +81,7 @@ _DURATION: Final = re.compile(r"(\btook\W+)[\d.]+ m?s")
 
 @dataclass(frozen=True)
 class Output:
-    """What the program says of one input."""
+    """The output of the program for one input."""
 
     document: Any
     """The JSON document."""
@@ -185,7 +185,7 @@ def made_up_history() -> Output:
 
 
 def made_up_ladder(name: str) -> Output:
-    """What the bundled trainers add to `compare --ladder`, for made-up rows."""
+    """The sections that the bundled trainers add to `compare --ladder`, for made-up rows."""
     subject = ladders.EVERYTHING[name]()
     subject = with_comparison_verdict(subject, diagnose_comparison(subject))
     document, added = json.loads(rendered(subject, "json")), ("ladder", "quick-fix", "claims", "learning")
@@ -241,7 +241,7 @@ def _check_output(result: GateResult) -> Output:
 
 @cache
 def _selected_gates() -> tuple[dict[str, Any], ...]:
-    """Of each experiment and final state the first three recorded gates."""
+    """The first three recorded gates of each experiment and final state."""
     counts: dict[tuple[str, str], int] = {}
     selected = []
     with gzip.open(GATES, "rt") as lines:
@@ -255,7 +255,7 @@ def _selected_gates() -> tuple[dict[str, Any], ...]:
 
 
 def _run(*words: str, expected: tuple[int, ...] = (0,)) -> str:
-    """What a command prints on a terminal of 80 columns.
+    """The text that a command prints on a terminal of 80 columns.
 
     :raises AssertionError: it ends with another exit code.
     """

@@ -40,7 +40,7 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
     """Console errors and warnings, uncaught exceptions, dialogs."""
     requests: list[str] = field(default_factory=list)
-    """Addresses of everything asked for."""
+    """Addresses of all requests."""
 
     def overflow(self) -> int:
         """CSS pixels by which the page is wider than the window."""

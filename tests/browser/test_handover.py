@@ -39,38 +39,38 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def serve(page: Any, body: str) -> list[str]:
-    """Answer everything that the window asks of a network with `body`; the addresses that it asked for."""
-    asked: list[str] = []
+    """Answer every request of the window to a network with `body`; returns the addresses of the requests."""
+    requests: list[str] = []
 
     def answer(route: Any) -> None:
-        asked.append(route.request.url)
+        requests.append(route.request.url)
         route.fulfill(status=200, content_type="text/html", body=body)
 
     page.context.route("http*://**/*", answer)
-    return asked
+    return requests
 
 
-def test_nothing_is_asked_of_a_network_before_the_click(chromium: Any, report: Path) -> None:
+def test_the_page_sends_no_request_before_the_click(chromium: Any, report: Path) -> None:
     with browsing.opened(chromium, report) as watched:
-        asked = serve(watched.page, ANSWERS)
+        requests = serve(watched.page, ANSWERS)
         button = watched.page.locator("#timeline button").first
         button.scroll_into_view_if_needed()
         button.hover()
         button.focus()
         assert button.is_visible()
         assert button.inner_text() == "Open the timeline in Perfetto"
-        assert asked == []
+        assert requests == []
         assert [address for address in watched.requests if not address.startswith("file://")] == []
-        said = watched.page.locator("#timeline .fine").first.inner_text()
-        assert "sends nothing by itself" in said
-        assert "loads the page ui.perfetto.dev from the network" in said
+        text = watched.page.locator("#timeline .fine").first.inner_text()
+        assert "sends nothing by itself" in text
+        assert "loads the page ui.perfetto.dev from the network" in text
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_the_click_hands_the_trace_of_that_side_over(chromium: Any, report: Path, side: int) -> None:
     with browsing.opened(chromium, report) as watched:
         page = watched.page
-        asked = serve(page, ANSWERS)
+        requests = serve(page, ANSWERS)
         box = page.locator("#timeline [data-handover]").nth(side)
         with page.expect_popup() as opened:
             box.locator("button").click()
@@ -78,7 +78,7 @@ def test_the_click_hands_the_trace_of_that_side_over(chromium: Any, report: Path
         tab.wait_for_function("window.got")
         got = tab.evaluate("window.got")
         assert tab.url == PERFETTO
-        assert asked == [PERFETTO], "its page, and nothing else"
+        assert requests == [PERFETTO], "its page, and nothing else"
         label = ("as-found", "fixed")[side]
         assert got["title"] == f"{label}: steps 41 to 60 of 100, 1.20 s"
         assert json.loads(gzip.decompress(base64.b64decode(got["base64"]))) == {"traceEvents": []}

@@ -66,7 +66,7 @@ def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Pa
 
 
 def wide_elements(page: Any) -> list[str]:
-    """What sticks out, for the failure message."""
+    """The elements that are wider than the page, for the failure message."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll('body *')]
         .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .well, .contents'))

@@ -47,7 +47,7 @@ def none(reason: str) -> Ratio:
 
 
 def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:
-    """Of a row: throughput and time of a step, with the range over its runs."""
+    """Throughput and time of a step of a row, with the range over its runs."""
     time = tokens / speed
     return {
         "tokens_per_s": Measure("tokens_per_s", speed, "tokens/s", 0.97 * speed, 1.02 * speed, 7),

@@ -8,7 +8,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr", "path", "use"}
 
 
 class Page(HTMLParser):
-    """What a page holds; `unclosed` names tags that do not match."""
+    """The content of a page; `unclosed` names tags that do not match."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

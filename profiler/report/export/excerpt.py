@@ -17,7 +17,7 @@ from profiler.run.filter import filter_time
 from profiler.run.model import Run
 
 MAX_BYTES: Final = 400_000
-"""Of the compressed trace. Base64 adds a third; a page with one per side stays below 2 MB with two sides."""
+"""Limit of the compressed trace. Base64 adds a third; a page with one per side stays below 2 MB with two sides."""
 _MAX_EVENTS: Final = 60_000  # which take about MAX_BYTES; longer parts are not even rendered
 _PARTS: Final = 1024  # that a run without steps is divided into
 _EVENTS_PER_RECORD: Final = {

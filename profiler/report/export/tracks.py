@@ -1,4 +1,4 @@
-"""What the writers of traces share: rows in order, names of processes and threads, numbers of tracks."""
+"""Rows in order, names of processes and threads, and numbers of tracks, for the writers of traces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def join(texts: Iterable[str], separator: str) -> Iterator[str]:
 
 
 class ProcessNames:
-    """What the processes and threads of a run are called."""
+    """The names of the processes and threads of a run."""
 
     def __init__(self, run: Run) -> None:
         self._label = run.info.label or "program"
@@ -90,7 +90,7 @@ class Tracks:
         return pid
 
     def machine(self) -> int:
-        """What belongs to no process: the cores, the memory, the GPUs."""
+        """The track of everything that belongs to no process: the cores, the memory, the GPUs."""
         number = self._number("machine", 0, 0)
         self._processes[number] = "machine", (3, 0)
         return number

@@ -1,4 +1,4 @@
-"""Renders a Report in the terminal: in brief by default, every block when asked; colour and Unicode where there are."""
+"""Renders a Report in the terminal, in brief or with every block, with colour and Unicode where they are available."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ WIDTH = 384
 _ROLES = (*SIDE_TONES, "floor", "ink", "muted", "grid", "paper")
 _STAND_IN = {role: f"#0a0b{index + 1:02x}" for index, role in enumerate(_ROLES)}
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 1, 1, 1, 1, 1)))
-"""Lines are told apart without colour too."""
+"""Dashes distinguish lines without colour too."""
 _LABEL_BOX = {"facecolor": _STAND_IN["paper"], "edgecolor": "none", "pad": 1.5}
 _ROOM = 0.03
-"""Of an axis, beyond single measurements at its ends."""
+"""Share of an axis that lies beyond single measurements at its ends."""
 _LEVEL = 17
 """Points for the name of a line across an interval plot."""
 _SETTINGS: dict[Any, Any] = {

@@ -1,4 +1,4 @@
-"""What the drawings for a terminal share: safe text, and the one table."""
+"""Safe text and tables, for everything that is drawn in a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TextColumn:
     """Align right."""
     wrap: bool = True
     overflow: Literal["fold", "ellipsis"] = "fold"
-    """What happens to a word that is longer than the column."""
+    """How a word that is longer than the column is shown."""
     width: int | None = None
     ratio: int | None = None
 

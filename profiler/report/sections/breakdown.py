@@ -186,7 +186,7 @@ def input_time(report_input: ReportInput) -> Iterator[Block]:
 
 
 def input_conclusion(side: ReportSide) -> str:
-    """Whether the input limits this side, and what takes its time."""
+    """Conclude whether the input limits this side, and which part takes most of its time."""
     parts = side.detailed.input
     workers = [part for part in parts if part.where == "worker"]
     loader = [part for part in parts if part.where == "main process" and part.context == "loader"]

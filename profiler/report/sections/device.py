@@ -32,7 +32,7 @@ _SHARE_UNITS = frozenset({"1", "", "share"})
 _PERCENT_UNITS = frozenset({"%", "percent"})
 _UNIT_ORDER = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
 _MAX_CURVES = 6
-"""More lines in one panel cannot be told apart."""
+"""Readers cannot distinguish more lines in one panel."""
 
 
 @section("utilisation", "Utilisation over time", 40)
@@ -177,7 +177,7 @@ _CALL_FIELDS = (
 
 @section("hot", "Device calls by line", 70)
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
-    """What each line of the program's code asked of the device, and what that cost; nothing where it has no queue."""
+    """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
     if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
         return
     for side in report_input.sides:

@@ -57,7 +57,7 @@ _SMALLEST_CATEGORY = 0.1
 
 
 def callee_cell(line: LineCost) -> Cell:
-    """What a line calls: the function, with its module or class; the title has the full name."""
+    """The function that a line calls, with its module or class; the title has the full name."""
     if not line.calls:
         return Cell("the line itself")
     return Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
@@ -241,7 +241,7 @@ def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
 
 @section("doing", "What each thread was doing", 28, brief=_brief_threads)
 def threads(report_input: ReportInput) -> Iterator[Block]:
-    """What each thread was doing while it was sampled; nothing where no stacks were sampled, and for comparisons."""
+    """The states of each thread while it was sampled; nothing where no stacks were sampled, and for comparisons."""
     yield from _threads_summary(report_input)
     if report_input.analysis is not None and (activities := report_input.analysis.threads):
         yield make_table("Shares of the sampled time", _THREAD_FIELDS, activities, _THREADS_NOTE)

@@ -56,7 +56,7 @@ _DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
 
 @section("environment", "Environment", 100)
 def environment(report_input: ReportInput) -> Iterator[Block]:
-    """What differs between the sides, their commands, and what they share."""
+    """The differences between the sides, their commands, and the facts that they share."""
     comparison = report_input.comparison
     if comparison is None:
         yield _name_value_table("This run", _environment_rows(report_input.sides[0].info))
@@ -84,7 +84,7 @@ def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
-    """What a manifest states about the machine and the program, name and value."""
+    """Name and value of each fact that a manifest states about the machine and the program."""
     facts = {name: value for name, value in info.facts.items() if name not in _DEVICE_FACTS}
     return (
         ("device", stated_device(info.facts, info.devices)),

@@ -183,7 +183,7 @@ def _ratio_sentence(stat: Stat) -> str:
 
 
 def _stats(report_input: ReportInput) -> Stats:
-    """Of a single run its key numbers; of a comparison the ratios, with two sides also the numbers behind them."""
+    """The key numbers of a single run; the ratios of a comparison, with two sides also the numbers behind them."""
     sides, rate = report_input.sides, report_input.rate
     if report_input.comparison is None:
         third = _known(sides[0], "device_utilization") or _waiting_for_data(sides[0])

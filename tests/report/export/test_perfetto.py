@@ -19,7 +19,7 @@ from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 BEGIN = 987_654_321_012_345
-"""Of the run: about what the clock of a machine says that is up for eleven days."""
+"""Begin of the run: about the clock of a machine that has run for eleven days."""
 
 
 def read(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What of torch's trace a timeline has room for: the longest, with all that is around them."""
+"""A timeline has room for the longest operators of torch's trace, with everything around them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ for step in range({STEPS}):
 class Exported:
     run: Path
     text: str
-    said: str
+    message: str
 
     def events(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.text)["traceEvents"]
@@ -106,13 +106,13 @@ def test_operators_are_on_the_clock_of_the_regions(exported: Exported) -> None:
     theirs = [one for one in exported.slices("annotation") if one[0].startswith("Optimizer.step")]
     assert len(theirs) > 1
     for _, begin, end in theirs:  # within, and not near: a busy machine makes either longer, and parts neither
-        held = [begin - 1_000 < first and last < end + 1_000 for _, first, last in ours]
-        assert any(held), "more than a millisecond beside it"
+        within = [begin - 1_000 < first and last < end + 1_000 for _, first, last in ours]
+        assert any(within), "more than a millisecond beside it"
     names = {name for name, *_ in exported.slices("operator")}
     assert {"aten::linear", "aten::addmm"} <= names, "the nested ones too"
 
 
-def test_where_they_are_is_said(exported: Exported) -> None:
-    assert exported.said.startswith("torch operators: from ")
-    assert "left out" not in exported.said
+def test_the_export_reports_the_window_of_operators(exported: Exported) -> None:
+    assert exported.message.startswith("torch operators: from ")
+    assert "left out" not in exported.message
     assert json.loads(exported.text)["otherData"]["left out of torch's trace"] == []

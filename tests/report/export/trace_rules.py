@@ -50,7 +50,7 @@ _RULES: tuple[tuple[str, str, Callable[[Event], Any]], ...] = (
 
 
 def complaints(text: str) -> list[str]:
-    """What breaks a rule in the trace `text`: nothing in a good one."""
+    """The events of the trace `text` that break a rule: none in a good one."""
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is no JSON")
@@ -68,7 +68,7 @@ def _broken_rules(event: Event) -> list[str]:
 
 
 def _sequence(events: list[Event]) -> Iterator[str]:
-    """What only several events show: slices that do not nest, arrows with one end, tracks without a name."""
+    """Faults that only several events show: slices that do not nest, arrows with one end, tracks without a name."""
     slices: dict[tuple[int, int], list[Event]] = defaultdict(list)
     flows: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
     for event in events:

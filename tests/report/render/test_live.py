@@ -1,4 +1,4 @@
-"""The live picture at all widths, with what is not known said, and nothing that commands the terminal."""
+"""The live view at all widths: it gives reasons for what is not known, and no text commands the terminal."""
 
 from __future__ import annotations
 
