@@ -34,16 +34,10 @@ def rendered(results: Results, form: str) -> str:
         if isinstance(results, Comparison):
             return json.render(json.compare_json(results))
         return json.render(json.analysis_json(results))
+    from profiler.report.render import html, markdown
+
     report = build_report(results)
-    if form == "html":
-        from profiler.report.render import html
-
-        return html.render(report)
-    if form == "md":
-        from profiler.report.render import markdown
-
-        return markdown.render(report)
-    raise ValueError(f"unknown format {form!r}: one of {', '.join(FORMATS)}")
+    return html.render(report) if form == "html" else markdown.render(report)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -229,8 +229,9 @@ def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None and analysis.threads:
         yield Items(tuple(map(_thread_sentence, analysis.threads)))
-        if any(thread.lines for thread in analysis.threads):
-            yield _thread_lines(analysis.threads)
+        if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
+            fields = _THREAD_LINE_FIELDS if len(analysis.threads) > 1 else _THREAD_LINE_FIELDS[:-1]
+            yield make_table("Lines with the most of each thread's time", fields, rows)
 
 
 def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
@@ -307,13 +308,6 @@ _THREAD_LINE_FIELDS = (
     Field[_ThreadLine]("In", lambda row: Cell(row[1].calls or "the line itself")),
     Field[_ThreadLine]("Process, thread", lambda row: _thread_name(row[0])),
 )
-
-
-def _thread_lines(activities: tuple[ThreadActivity, ...]) -> Table:
-    """The lines of all threads; a column for the thread where there are several."""
-    fields = _THREAD_LINE_FIELDS if len(activities) > 1 else _THREAD_LINE_FIELDS[:-1]
-    rows = [(thread, line) for thread in activities for line in thread.lines]
-    return make_table("Lines with the most of each thread's time", fields, rows)
 
 
 # ---------------------------------------------------------------- flame graphs

@@ -41,7 +41,9 @@ _SINGLE_RUN_MEASURES: Final = (*_DEVICE, "allocations_per_step", "would_sync_per
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     yield from _head(report_input)
     if not report_input.without_steps:
-        yield from (Text(_ratio_sentence(stat)) for stat in _ratio_stats(report_input))
+        for stat in _ratio_stats(report_input):  # where no number can be drawn large
+            note = "" if stat.value.missing else f" ({stat.value.note})"
+            yield Text(f"{stat.label}: {stat.value.one_line()}{note}")
         yield from _tables(report_input)
 
 
@@ -174,12 +176,6 @@ def _ratio_cell(ratio: Ratio | None) -> Cell:
     if not ratio.different and not ratio.reason:
         detail = f"no difference seen: {detail}"
     return Cell(*factor(ratio.value), sort=ratio.value, note=detail)
-
-
-def _ratio_sentence(stat: Stat) -> str:
-    """A ratio for the terminal, where no number can be drawn large."""
-    note = "" if stat.value.missing else f" ({stat.value.note})"
-    return f"{stat.label}: {stat.value.one_line()}{note}"
 
 
 def _stats(report_input: ReportInput) -> Stats:
