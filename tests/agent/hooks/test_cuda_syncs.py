@@ -24,13 +24,12 @@ WARNING = cuda_syncs.MESSAGE + " (Triggered internally at /pytorch/c10/cuda/CUDA
 
 
 class Torch(SimpleNamespace):
-    """The parts of torch that the mode needs; CUDA is initialised when a test says so."""
+    """The parts of torch that the mode needs; `initialise` is the program's first use of CUDA."""
 
     def __init__(self) -> None:
         self.queued: list[Callable[[], None]] = []
         self.mode = 0
         self.told = False
-        self.patched = 0
         cuda = SimpleNamespace(__name__="torch.cuda", _lazy_call=self.queued.append)
         cuda.set_sync_debug_mode = self._set
         cuda.get_sync_debug_mode = lambda: self.mode
@@ -54,22 +53,16 @@ def emit() -> None:
 
 
 @pytest.fixture
-def torch(tmp_path: Path) -> Iterator[Any]:
-    before, filters = patch_count(), warnings.filters
-    STATE.recorder = Recorder(tmp_path, "standard")
-    fake = Torch()
-    warnings.filters = list(filters)  # type: ignore[misc]
-    fake.patched = before
-    cuda_syncs.PLUGIN.install(fake)  # type: ignore[arg-type]
-    yield fake
-    unpatch(before)
-    STATE.recorder = None
-    warnings.filters = filters  # type: ignore[misc]
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path, "standard")
 
 
-def counters() -> dict[str, float]:
-    assert STATE.recorder is not None
-    return STATE.recorder.counters
+@pytest.fixture
+def torch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(warnings, "filters", list(warnings.filters))
+    fake: Any = Torch()
+    with hooks.installed(recorder, cuda_syncs.PLUGIN, module=fake):
+        yield fake
 
 
 def test_is_off_until_the_program_uses_cuda(torch: Any) -> None:
@@ -83,15 +76,14 @@ def test_is_off_until_the_program_uses_cuda(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("action", ["always", "error"])
-def test_the_program_does_not_get_torchs_warning_about_the_mode(torch: Any, action: Any) -> None:
+def test_the_program_does_not_get_torchs_warning_about_the_mode(torch: Any, recorder: Recorder, action: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action)
         torch.initialise()
     assert torch.told
     assert torch.mode == 1
     assert caught == []
-    assert STATE.recorder is not None
-    assert "cuda_syncs" not in STATE.recorder.hook_errors
+    assert "cuda_syncs" not in recorder.hook_errors
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -99,7 +91,7 @@ def test_nothing_is_left_or_begins_when_the_recording_has_ended(torch: Any, bega
     before = list(warnings.filters)
     if began:
         torch.initialise()
-    unpatch(torch.patched)
+    unpatch()
     STATE.recorder = None
     if not began:
         torch.initialise()
@@ -109,21 +101,17 @@ def test_nothing_is_left_or_begins_when_the_recording_has_ended(torch: Any, bega
         emit()
 
 
-def _nothing() -> None:
-    pass
-
-
 @pytest.mark.parametrize(
     "doing",
     [
-        _nothing,
+        lambda: None,
         lambda: warnings.simplefilter("ignore"),
         lambda: warnings.simplefilter("error"),
         lambda: warnings.filterwarnings("always", category=UserWarning),
         warnings.resetwarnings,
     ],
 )
-def test_counts_every_warning_and_shows_none(torch: Any, doing: Callable[[], None]) -> None:
+def test_counts_every_warning_and_shows_none(torch: Any, recorder: Recorder, doing: Callable[[], None]) -> None:
     torch.initialise()
     printed = io.StringIO()
     with redirect_stderr(printed):
@@ -131,14 +119,13 @@ def test_counts_every_warning_and_shows_none(torch: Any, doing: Callable[[], Non
         for _ in range(3):
             emit()  # the same line each time: Python's memory of shown warnings must not hide any
     assert printed.getvalue() == ""
-    assert counters() == {"debug_syncs": 3, "syncs": 3}
-    assert STATE.recorder is not None
-    calls = hooks.calls(STATE.recorder)
+    assert recorder.counters == {"debug_syncs": 3, "syncs": 3}
+    calls = hooks.calls(recorder)
     assert [(name, kind) for name, kind, _ in calls] == [("other", CallKind.SYNC)] * 3
     assert {Path(site.file).name for _, _, site in calls} == {Path(__file__).name}
 
 
-def test_survives_catch_warnings_that_began_before(torch: Any) -> None:
+def test_survives_catch_warnings_that_began_before(torch: Any, recorder: Recorder) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.initialise()
@@ -149,28 +136,28 @@ def test_survives_catch_warnings_that_began_before(torch: Any) -> None:
         warnings.simplefilter("error")
         emit()
     assert [str(warning.message) for warning in caught] == ["the program's own"]
-    assert counters()["debug_syncs"] == 3
+    assert recorder.counters["debug_syncs"] == 3
 
 
-def test_a_wait_in_a_wrapper_of_ours_is_not_counted_again(torch: Any) -> None:
+def test_a_wait_in_a_wrapper_of_ours_is_not_counted_again(torch: Any, recorder: Recorder) -> None:
     torch.initialise()
     OPEN.inside = True
     try:
         emit()
     finally:
         OPEN.inside = False
-    assert counters() == {"debug_syncs": 1, "debug_syncs_seen": 1}
+    assert recorder.counters == {"debug_syncs": 1, "debug_syncs_seen": 1}
 
 
-def test_the_mode_is_the_programs_once_it_sets_it(torch: Any) -> None:
+def test_the_mode_is_the_programs_once_it_sets_it(torch: Any, recorder: Recorder) -> None:
     torch.initialise()
     torch.cuda.set_sync_debug_mode(1)
     assert torch.cuda.get_sync_debug_mode() == 1
     with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
         emit()
-    assert counters() == {}
+    assert recorder.counters == {}
     torch.cuda.set_sync_debug_mode(2)
-    unpatch(torch.patched)
+    unpatch()
     assert torch.mode == 2, "it outlives the recording"
 
 
@@ -181,14 +168,13 @@ def test_a_program_that_sets_it_first_keeps_it(torch: Any) -> None:
     assert torch.mode == 2
 
 
-def test_a_mode_that_cannot_be_set_leaves_cuda_to_the_program(torch: Any) -> None:
+def test_a_mode_that_cannot_be_set_leaves_cuda_to_the_program(torch: Any, recorder: Recorder) -> None:
     def refuse(mode: int) -> None:
         raise RuntimeError("no such mode")
 
     torch._C._cuda_set_sync_debug_mode = refuse
     torch.initialise()
-    assert STATE.recorder is not None
-    assert "no such mode" in STATE.recorder.hook_errors.pop("cuda_syncs")
+    assert "no such mode" in recorder.hook_errors.pop("cuda_syncs")
 
 
 def test_filters_can_be_handed_to_workers(torch: Any) -> None:

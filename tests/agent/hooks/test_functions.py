@@ -75,18 +75,3 @@ def test_functions_take_their_arguments_by_name(recorder: Recorder) -> None:
     assert torch.repeat_interleave(torch.tensor([1, 2])).tolist() == [0, 1, 1]
     assert torch.where(condition=x > 0, input=x, other=x).tolist() == [0, 1]
     assert recorder.counters == {"would_sync": 3}
-
-
-def test_a_subclass_among_later_arguments_is_dispatched_to(recorder: Recorder) -> None:
-    asked = []
-
-    class Mine(torch.Tensor):  # type: ignore[misc, name-defined]
-        @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
-
-    mask = torch.tensor([True, False]).as_subclass(Mine)
-    assert torch.masked_select(torch.ones(2), mask).shape == (1,)
-    assert asked[0] is torch.masked_select
-    assert recorder.counters == {"would_sync": 1}

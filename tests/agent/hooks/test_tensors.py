@@ -119,19 +119,21 @@ def test_a_subclass_gets_the_function_that_the_program_knows(recorder: Recorder)
             asked.append(func)
             return super().__torch_function__(func, types, args, kwargs or {})
 
-    x = torch.arange(3.0).as_subclass(Mine)
+    x, plain = torch.arange(3.0).as_subclass(Mine), torch.ones(3, dtype=torch.bool)
     for function, ask in (
         (torch.Tensor.tolist, x.tolist),
         (torch.Tensor.__getitem__, lambda: x[0]),
         (torch.Tensor.to, lambda: x.to(torch.float64)),
         (torch.nonzero, lambda: torch.nonzero(x)),
+        (torch.masked_select, lambda: torch.masked_select(torch.ones(3), plain.as_subclass(Mine))),
+        (torch.Tensor.masked_select, lambda: torch.ones(3).masked_select(plain.as_subclass(Mine))),
         (torch.Tensor.repeat_interleave, lambda: x.repeat_interleave(2)),
     ):
         asked.clear()
         ask()
         assert asked[0] is function, (asked, function)
     assert type(x[0]) is Mine
-    assert recorder.counters == {"would_sync": 2}, "tolist and nonzero, each once"
+    assert recorder.counters == {"would_sync": 4}, "tolist, nonzero and masked_select, each once"
 
 
 def test_fake_and_meta_tensors_have_no_values(recorder: Recorder) -> None:
