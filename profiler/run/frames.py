@@ -123,13 +123,10 @@ def series(analysis: Analysis, name: str) -> pd.Series:
 def rows(values: Iterable[Any]) -> pd.DataFrame:
     """A row for each of `values`, which are of one frozen type: `Analysis.idle`, `.hot`, ratios; a site is one text."""
     pd = _import_pandas()
+    records = [{field.name: getattr(value, field.name) for field in fields(value)} for value in values]
     return pd.DataFrame(
-        [{field.name: _plain(getattr(value, field.name)) for field in fields(value)} for value in values]
+        [{name: str(cell) if isinstance(cell, Site) else cell for name, cell in row.items()} for row in records]
     )
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Site) else value
 
 
 def _column(run: Run, table: str, name: str, rows: Table) -> Any:
@@ -144,7 +141,7 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
     if name == "site":
         return _texts(values, [str(site) for site in run.sites])
     if name == "stack":
-        return _texts(values, [_stack(frames) for frames in run.stack_frames])
+        return _texts(values, [" > ".join(map(str, frames)) for frames in run.stack_frames])
     if name == "kind":
         kinds = _KINDS[table]
         return _texts(values, [kind.name.lower() for kind in kinds])
@@ -156,7 +153,3 @@ def _texts(numbers: Any, texts: Sequence[str]) -> Any:
     table = np.array([*texts, None], object)
     valid = (numbers >= 0) & (numbers < len(texts))
     return table[np.where(valid, numbers, len(texts))]
-
-
-def _stack(frames: Sequence[Site]) -> str:
-    return " > ".join(str(site) for site in frames)

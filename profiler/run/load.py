@@ -47,16 +47,13 @@ def load(path: Path | str) -> Run:
         return read_trace_as_run(path)
     info = store.read_manifest(path)
     try:
-        folders = sorted(entry for entry in path.iterdir() if _is_source(entry))
+        folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
+    folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
     sources = [with_trace(read_source(folder), folder) for folder in folders]
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
     return _with_facts(outside_traces(add_steps(_merge(path, info, sources)), sources), sources)
-
-
-def _is_source(folder: Path) -> bool:
-    return folder.is_dir() and (folder.name == store.RECORDER or tables.pid_of(folder.name) is not None)
 
 
 class _Interned(Generic[H]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import reduce
 from types import ModuleType
 from typing import Any, Final
 
@@ -59,13 +60,13 @@ COLLECTIVES: Final = (
 )
 
 
-def _install(module: ModuleType) -> None:
+def _install(module: Any) -> None:
     for function, name in WAITS.items():
         _replace_function(module, function, waiting(module, name))
     _replace_function(module, "where", waiting(module, "nonzero", _condition))
     _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats))
     for (path, function), (name, kind) in EXPLICIT.items():
-        owner = _find(module, path)
+        owner = reduce(lambda owner, part: getattr(owner, part, None), path.split("."), module)
         if hasattr(owner, function):
             patch(owner, function, _explicit(name, kind))
     distributed = getattr(module, "distributed", None)
@@ -82,13 +83,6 @@ def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
 
 _wrappers: Final[list[Any]] = []
 """Wrappers stay alive, because torch.jit identifies functions by id, which another object could get otherwise."""
-
-
-def _find(module: ModuleType, path: str) -> Any:
-    owner: Any = module
-    for part in path.split("."):
-        owner = getattr(owner, part, None)
-    return owner
 
 
 def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
