@@ -22,13 +22,13 @@ HISTORY: Final = {1: "first schema"}
 _STEPS: Final = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
 _NO_BOUND: Final = "too few rounds for a bound"
 _SETTLED: Final = "it is settled, or more rounds would not settle it"
-_NOT_REPORTED: Final = "this machine does not say"
+_NOT_REPORTED: Final = "this machine does not report it"
 _REASONS: Final = {
     "throughput": "speed was not tested: only programs that run in alternating blocks are compared",
     "max_seconds": "no limit was set",
     "commit": "not known: not a commit of its own, or no git checkout",
     "step_time": "no step of it was timed",
-    "tokens_per_s": "the program does not say its tokens",
+    "tokens_per_s": "the program does not report its tokens",
     "before": "the base does not have this counter",
     "after": "the candidate does not have this counter",
     "allowed": "it has no limit",
