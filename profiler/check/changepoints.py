@@ -145,7 +145,7 @@ def _inflation(ranks: Floats, at: int) -> float:
 
 
 def _null(ranks: Floats) -> Floats:
-    """Of random orders of `ranks`: the largest statistic over all intervals, sorted."""
+    """The largest statistic over all intervals for each of many random orders of `ranks`, sorted."""
     generator = np.random.default_rng(len(ranks))
     rows = max(1, _CHUNK // len(ranks))
     total = _PERMUTATIONS if len(ranks) < _MANY_RESULTS else _PERMUTATIONS // 2

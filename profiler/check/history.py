@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SCHEMA: Final = 1
-"""Of a line. 1: the first."""
+"""Version of a line. 1: the first."""
 _BEGINNING: Final = b'{"schema": '
-"""Of every line, by which a history is recognised."""
+"""Every line begins so, by which a history is recognised."""
 _WORKERS: Final = " (workers)"
 _MAX_LISTED: Final = 3
 """Damaged lines that the warning lists."""
@@ -55,7 +55,7 @@ class Entry:
     state: str
     """PASS | FAIL | INCONCLUSIVE"""
     commit: str = ""
-    """Of the candidate; empty: it was in no repository."""
+    """Commit of the candidate; empty: it was in no repository."""
     what: str = ""
     """The candidate, as people name it."""
     base_commit: str = ""
@@ -115,7 +115,7 @@ def append(path: Path, result: GateResult) -> None:
 
 
 def entry_from(result: GateResult) -> Entry:
-    """What the history keeps of a result."""
+    """The part of a result that the history stores."""
     lines = result.throughput.lines if result.throughput else ()
     return Entry(
         time=result.created_at or datetime.now(UTC).isoformat(timespec="seconds"),
@@ -214,7 +214,7 @@ def all_series(entries: Sequence[Entry]) -> tuple[HistorySeries, ...]:
 
 
 def _counter_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
-    """By program and GPU: what a program does for a device depends on the device alone."""
+    """Counters by program and GPU: what a program does for a device depends on the device alone."""
     for (command, device), at in _groups(entries, lambda entry: entry.machine.get("GPU", "")).items():
         for name in dict.fromkeys(name for index in at for name in sorted(entries[index].counters)):
             indices = tuple(index for index in at if name in entries[index].counters)

@@ -63,14 +63,14 @@ class StepBlock:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What else the machine did during a round. None: not known."""
+    """The state of the machine during a round. None: not known."""
 
     load: float | None = None
     """Mean number of runnable threads, of all programs."""
     steal: float | None = None
     """Share of the cores' time that other virtual machines took."""
     throttled: tuple[str, ...] = ()
-    """What throttled clocks: 'GPU 0: power cap', 'CPU: thermal'."""
+    """Reasons for throttled clocks: 'GPU 0: power cap', 'CPU: thermal'."""
     cores: int | None = None
     """Cores that threads may run on."""
 
@@ -122,7 +122,7 @@ Line = tuple[int, float, str]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one process counted in its measured steps."""
+    """The counts of one process in its measured steps."""
 
     steps: int
     totals: Mapping[str, float]
@@ -150,12 +150,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What `[tool.profiler.check]` and the command line allow."""
+    """The limits that `[tool.profiler.check]` and the command line set."""
 
     detect: float = 0.05
     """The slow-down that is caught."""
     counters: Mapping[str, Limit] = field(default_factory=dict)
-    """By counter; '*' applies to all others. Without a limit a counter may not rise."""
+    """Limits of counters; '*' applies to all others. Without a limit a counter may not rise."""
     ignore: tuple[str, ...] = ()
     """Counters that cannot fail the check."""
     inconclusive: str = "fail"
@@ -176,7 +176,7 @@ class Change:
     line: int
     function: str
     operation: str
-    """What the program calls: item, to, ...; empty where the counter implies it."""
+    """The operation that the program calls: item, to, ...; empty where the counter implies it."""
     before: float
     after: float
 
@@ -276,7 +276,7 @@ class GateResult:
     throughput: Throughput | None = None
     warnings: tuple[Notice, ...] = ()
     notes: tuple[Notice, ...] = ()
-    """What a reader of the result should know."""
+    """Facts that a reader of the result should know."""
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
     explanation: str = ""

@@ -97,7 +97,7 @@ class SettingsTable(BaseModel):
     ignore: list[Text] = []
     """Counters that cannot fail the check."""
     inconclusive: Literal["fail", "pass"] = "fail"
-    """What an INCONCLUSIVE result does to the exit code."""
+    """The effect of an INCONCLUSIVE result on the exit code."""
     max_rounds: Count = Limits().max_rounds
     max_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
     baseline: Text | None = None

@@ -43,7 +43,7 @@ ACTIONS: Final = "GITHUB_ACTIONS"
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _FALSE: Final = ("", "0", "false", "no", "off")
 _COMPARED_RUNS: Final = 5
-"""Of each side in the page's comparison."""
+"""Number of runs of each side that the page compares."""
 _RECORD: Final = "check.json"
 _EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}
 
@@ -195,7 +195,7 @@ def is_true(name: str) -> bool:
 
 
 class ReportedError(ProfilerError):
-    """An error that the job was already told of."""
+    """An error that was reported to the job already."""
 
 
 def report_error(error: ProfilerError | OSError) -> ReportedError:

@@ -207,7 +207,7 @@ class MeasuredRounds:
     stopped: Notice | None = None
     """None: they decide."""
     exit_code: int = 0
-    """Of the signal that ended them; 0: none did."""
+    """The exit code of the signal that ended them; 0: none did."""
 
 
 def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], None]) -> None:

@@ -75,7 +75,7 @@ def marks_itself(argv: Sequence[str]) -> bool:
 
 
 def _python_module(argv: Sequence[str]) -> str | None:
-    """The module that Python is told to run; None: it is told something else."""
+    """The module that `python -m` runs; None: it is another command."""
     python = next(
         (index for index, word in enumerate(argv) if PurePath(word).name.startswith(("python", "pypy"))), len(argv)
     )
@@ -274,7 +274,7 @@ def _speed_of_rounds(label: str, rounds: Sequence[Round]) -> tuple[list[int], in
 
 
 def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:
-    """The same of recorded runs; of controlled programs only in their measured spans."""
+    """ns of each step of recorded runs, and the tokens of all; of controlled programs only in their measured spans."""
     steps: list[int] = []
     tokens = 0
     for run in runs:
@@ -288,7 +288,7 @@ def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:
 
 
 def fingerprint(runs: Sequence[Run]) -> dict[str, str]:
-    """What makes a machine fast or slow: the parts that a result and the history show."""
+    """The parts of a machine that make it fast or slow, for the result and the history."""
     if not runs:
         return {}
     info = runs[0].info

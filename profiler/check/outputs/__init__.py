@@ -1,1 +1,1 @@
-"""What `check` leaves behind: its verdict in the terminal, for people, for continuous integration and for programs."""
+"""Writes the verdict of `check` for people, for continuous integration and for programs."""

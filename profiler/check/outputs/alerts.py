@@ -26,16 +26,16 @@ ERROR: Final = "error"
 WARNING: Final = "warning"
 NOTE: Final = "note"
 _FINGERPRINT_DIGITS: Final = 32
-"""Of a SHA-256: 128 bits."""
+"""Hexadecimal digits of a SHA-256, 128 bits."""
 SARIF_VERSION: Final = "2.1.0"
 SARIF_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MAX_RULE_NAME: Final = 255
 MAX_RULE_TEXT: Final = 1024
 """Characters that GitHub's code scanning allows."""
 ROOT: Final = "%SRCROOT%"
-"""What code scanning takes for the repository's root (3.14.14)."""
+"""Code scanning takes this for the repository's root (3.14.14)."""
 _SEVERITIES: Final = {ERROR: "major", WARNING: "minor", NOTE: "info"}
-"""Of Code Quality's info, minor, major, critical, blocker."""
+"""Code Quality has info, minor, major, critical and blocker."""
 
 
 # ---------------------------------------------------------------- files
@@ -48,7 +48,7 @@ class RepositoryPaths:
     root: str
     """Absolute; empty: there is none."""
     cwd: str
-    """What relative files are relative to."""
+    """The directory of relative files."""
 
     @classmethod
     def around(cls, directory: Path) -> RepositoryPaths:
@@ -66,7 +66,7 @@ class RepositoryPaths:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
     def label(self, file: str) -> str:
-        """The same; a file that lies elsewhere unchanged."""
+        """`file` relative to the root; unchanged if it lies elsewhere."""
         return self.relative(file) or file
 
 
@@ -82,7 +82,7 @@ class Finding:
     level: str
     """ERROR | WARNING | NOTE"""
     fingerprint: str
-    """Of the counter, the file, the function and the operation: it stays when the line moves."""
+    """Depends on counter, file, function and operation, so it stays when the line moves."""
     message: str
 
     @property

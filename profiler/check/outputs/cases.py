@@ -1,4 +1,4 @@
-"""What continuous integration counts of a check: cases that pass or fail, as JUnit XML and as annotations of GitHub."""
+"""The cases of a check that pass or fail in continuous integration, as JUnit XML and as annotations of GitHub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 """Source: Extensible Markup Language 1.0, section 2.2, Char."""
 NOTICE: Final = "notice"
 MAX_ANNOTATIONS: Final = 10
-"""Of a kind and step: GitHub shows no more. Source: GitHub's documentation of limits of annotations."""
+"""GitHub shows no more of a kind and step. Source: GitHub's documentation of limits of annotations."""
 _KINDS: Final = {FAIL: ERROR, INCONCLUSIVE: WARNING}
 
 

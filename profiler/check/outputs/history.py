@@ -123,7 +123,7 @@ def _candidate_cell(entry: Entry) -> b.Cell:
 
 
 def _slowdown_cell(entry: Entry) -> b.Cell:
-    """Of a FAIL the first line that is certainly slower, else the typical step's."""
+    """The slow-down of a FAIL's first line that is certainly slower, else that of the typical step."""
     if not entry.slowdowns:
         return b.Cell(b.NOTHING)
     names = list(entry.slowdowns)

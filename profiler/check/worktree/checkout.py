@@ -47,10 +47,10 @@ class Checkout:
 
 
 @contextmanager
-def checked_out(repository: Repository, commit: str, say: Callable[[str], None]) -> Iterator[Checkout]:
+def checked_out(repository: Repository, commit: str, announce: Callable[[str], None]) -> Iterator[Checkout]:
     """Check out `commit` as a detached worktree and remove it at the end of the block, whatever ended that.
 
-    :param say: is told if something could not be removed.
+    :param announce: is told if something could not be removed.
     :raises ProfilerError: git cannot check it out, or there is no room for it.
     """
     prune(repository)
@@ -68,7 +68,7 @@ def checked_out(repository: Repository, commit: str, say: Callable[[str], None])
         # the owner file is closed by now: on NFS an open file cannot be removed
         _remove(repository, folder, [checkout.tree])
         if folder.exists():
-            say(f"{folder} could not be removed completely: delete it by hand")
+            announce(f"{folder} could not be removed completely: delete it by hand")
 
 
 def prune(repository: Repository) -> None:

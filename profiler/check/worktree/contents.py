@@ -1,4 +1,4 @@
-"""What `git worktree add` does not create: submodules, large files, links to data, and byte code."""
+"""Adds what `git worktree add` does not create: submodules, large files, links to data, and byte code."""
 
 from __future__ import annotations
 

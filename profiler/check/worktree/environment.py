@@ -73,17 +73,17 @@ class Environment:
 
 
 def make_environment(
-    requirements: Requirements, python: Interpreter, folder: Path, say: Callable[[str], None]
+    requirements: Requirements, python: Interpreter, folder: Path, announce: Callable[[str], None]
 ) -> tuple[Environment, Path, bool]:
     """An environment with what a revision requires, its folder in the cache, and whether it was made now.
 
     :param folder: private to this check; local projects are installed in an environment of their own in it.
     :raises ProfilerError: it cannot be made.
     """
-    home, is_new = _cached_home(requirements, python, say)
+    home, is_new = _cached_home(requirements, python, announce)
     if not requirements.projects:
         return Environment(str(home / "bin" / "python"), (home / "bin",)), home, is_new
-    say(f"installing {', '.join(project.name for project in requirements.projects)} of the revision")
+    announce(f"installing {', '.join(project.name for project in requirements.projects)} of the revision")
     layer = _install_projects(home, folder, requirements.projects)
     return Environment(str(layer / "bin" / "python"), (layer / "bin", home / "bin")), home, is_new
 
@@ -108,7 +108,7 @@ def cache_folder() -> Path:
     return root / "training-profiler" / "environments"
 
 
-def _cached_home(requirements: Requirements, python: Interpreter, say: Callable[[str], None]) -> tuple[Path, bool]:
+def _cached_home(requirements: Requirements, python: Interpreter, announce: Callable[[str], None]) -> tuple[Path, bool]:
     """The folder of an environment with what `requirements` needs, and whether it was made now.
 
     :raises ProfilerError: pip or venv failed, or the cache cannot be written.
@@ -119,10 +119,10 @@ def _cached_home(requirements: Requirements, python: Interpreter, say: Callable[
     home = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(home.with_suffix(".lock"), say):
+        with _locked(home.with_suffix(".lock"), announce):
             is_new = not ((home / COMPLETE).exists() and (home / "bin" / "python").exists())
             if is_new:
-                _make(home, requirements, python, say)
+                _make(home, requirements, python, announce)
             os.utime(home / COMPLETE)
             for marker in cache.glob(f"*/{COMPLETE}"):
                 if time.time() - marker.stat().st_mtime > _CACHE_DAYS * _DAY_S:
@@ -135,21 +135,21 @@ def _cached_home(requirements: Requirements, python: Interpreter, say: Callable[
 
 
 @contextmanager
-def _locked(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _locked(lock: Path, announce: Callable[[str], None]) -> Iterator[None]:
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another check that makes the same environment")
+            announce("waiting for another check that makes the same environment")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _make(home: Path, requirements: Requirements, python: Interpreter, say: Callable[[str], None]) -> None:
+def _make(home: Path, requirements: Requirements, python: Interpreter, announce: Callable[[str], None]) -> None:
     log = home.with_suffix(".log")
     log.unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
-    say(f"making an environment for the revision's requirements, once: pip writes to {log}")
+    announce(f"making an environment for the revision's requirements, once: pip writes to {log}")
     try:
         create_venv(python.executable, home, log)
         install(home, requirements, log)

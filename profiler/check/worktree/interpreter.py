@@ -17,7 +17,7 @@ from profiler.core.errors import ProfilerError
 
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
 _LONG_SHEBANG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
-"""What pip writes into a script's second line where the path is too long for the first."""
+"""pip writes this into a script's second line where the path is too long for the first."""
 _LINE_BYTES: Final = 4096
 _PATIENCE_S: Final = 60.0
 """For an interpreter to start and list its packages: a second, on a cold network disk minutes."""

@@ -94,7 +94,7 @@ def in_environment(path: Path) -> bool:
 
 
 def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...]:
-    """Of the module files that a revision's program has loaded, those that lie in the working tree; sorted.
+    """The module files that a revision's program has loaded from the working tree, sorted.
 
     Files of an environment within the repository (.venv) and files that the revision reaches through --link are
     allowed.

@@ -38,7 +38,7 @@ class PreparedSide:
     commit: str = ""
     """In full, with '+changes' if the working tree differs from it; empty outside of a repository."""
     notes: tuple[Notice, ...] = ()
-    """What a reader of the result has to know about it."""
+    """Facts that a reader of the result has to know about it."""
     repository: Path | None = None
     """Top folder of the user's checkout."""
     other_filesystem: bool = False
@@ -73,19 +73,19 @@ def working_tree_side(argv: tuple[str, ...], cwd: Path) -> PreparedSide:
 
 
 @contextmanager
-def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> Iterator[PreparedSide]:
+def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) -> Iterator[PreparedSide]:
     """The command of `request`, ready to start; everything that was created for it is removed at the end of the block.
 
     Nothing touches the user's checkout, index, branches, hooks or configuration.
 
-    :param say: is told about steps that take long.
+    :param announce: is told about steps that take long.
     :raises ProfilerError: no git, no repository, no such revision, folder or link, or pip failed.
     """
     repository = Repository.find(request.cwd)
     commit = repository.resolve(request.rev)
-    with checked_out(repository, commit, say) as checkout:
+    with checked_out(repository, commit, announce) as checkout:
         try:
-            side = _complete(request, repository, commit, checkout, say)
+            side = _complete(request, repository, commit, checkout, announce)
         except OSError as error:
             cause = f"{error.strerror or error}{low_space(checkout.folder)}"
             raise ProfilerError(f"cannot make {request.rev} ready in {checkout.folder}: {cause}") from error
@@ -93,7 +93,7 @@ def prepare_revision(request: RevisionRequest, say: Callable[[str], None]) -> It
 
 
 def _complete(
-    request: RevisionRequest, repository: Repository, commit: str, checkout: Checkout, say: Callable[[str], None]
+    request: RevisionRequest, repository: Repository, commit: str, checkout: Checkout, announce: Callable[[str], None]
 ) -> PreparedSide:
     """Add to a fresh checkout what git does not create, and translate the command."""
     rev, argv, cwd = request.rev, request.argv, request.cwd
@@ -108,7 +108,7 @@ def _complete(
     different = changed_files(root, tree, cwd)
     ignored = repository.ignored(different)
     if changed := tuple(name for name in different if name not in ignored):
-        environment, notices = _choose_environment(request, changed, python, mapping, say)
+        environment, notices = _choose_environment(request, changed, python, mapping, announce)
         notes += notices
     for name, (source, editable) in sorted(python.local.items()):
         if not editable and Path(source).resolve().is_relative_to(root):
@@ -135,7 +135,7 @@ def _choose_environment(
     changed: Sequence[str],
     python: Interpreter,
     mapping: PathMapping,
-    say: Callable[[str], None],
+    announce: Callable[[str], None],
 ) -> tuple[Environment | None, list[Notice]]:
     """The revision's own environment, or None for the user's, with notices for the report.
 
@@ -163,7 +163,7 @@ def _choose_environment(
             )
         return None, [notice("nothing-to-install")]
     private = mapping.tree.parent
-    environment, home, is_new = make_environment(requirements, python, private, say)
+    environment, home, is_new = make_environment(requirements, python, private, announce)
     notices = [notice("new" if is_new else "cached", path=str(home))]
     if versions := changed_versions(python, environment.python, private):
         notices.append(Notice("package-versions-differ", {"packages": versions}))

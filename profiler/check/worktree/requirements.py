@@ -1,4 +1,4 @@
-"""What a revision requires: whether that differs from the working tree, and what pip has to install.
+"""Finds out whether a revision requires other packages than the working tree, and what pip has to install.
 
 Read are the files of the nearest folder, from the working folder upward, that requires something: requirements.txt,
 else requirements.lock, else every requirements*.txt; without them the project of pyproject.toml, setup.cfg or setup.py.
@@ -35,7 +35,7 @@ _COMMENT: Final = re.compile(r"(^|\s)#.*$")
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What pip has to install for the programs of one folder."""
+    """The packages that pip has to install for the programs of one folder."""
 
     folder: Path
     files: tuple[Path, ...]

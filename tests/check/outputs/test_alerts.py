@@ -39,7 +39,7 @@ ALLOWED = {
     "artifactLocation": {"uri", "uriBaseId"},
     "region": {"startLine", "startColumn", "endLine"},
 }
-"""Of the objects that are written, properties of sarif-schema-2.1.0.json, which allows no others."""
+"""Properties of sarif-schema-2.1.0.json for the objects that are written; the schema allows no others."""
 OPTIONAL = {
     "runs": {"invocations", "columnKind", "originalUriBaseIds", "properties"},
     "driver": {"semanticVersion", "version"},

@@ -27,9 +27,9 @@ inspect_once = cache(inspect_interpreter)
 def at_revision(
     rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any
 ) -> AbstractContextManager[PreparedSide]:
-    """`argv` of a repository at `rev`; `say` and fields of RevisionRequest as options."""
-    say = options.pop("say", lambda line: None)
-    return prepare_revision(RevisionRequest(rev, argv, cwd, **options), say)
+    """`argv` of a repository at `rev`; `announce` and fields of RevisionRequest as options."""
+    announce = options.pop("announce", lambda line: None)
+    return prepare_revision(RevisionRequest(rev, argv, cwd, **options), announce)
 
 
 def assert_refused(message: str, rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> str:
@@ -42,7 +42,7 @@ def assert_refused(message: str, rev: str, cwd: Path, argv: tuple[str, ...] = CO
 
 
 def output(side: PreparedSide) -> str:
-    """What the side's command prints."""
+    """The output of the side's command."""
     environment = {**os.environ, **side.env}
     process = subprocess.run(side.argv, cwd=side.cwd, env=environment, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr

@@ -143,7 +143,7 @@ def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path: Path, git: Any) -> None:
-    """Of a check of this host that has ended git forgets it, and no other: its folder may be on that host."""
+    """git forgets only those of checks on this host that have ended: others may have their folder on another host."""
     names = {
         f"{PREFIX}{host_name()}-{ended_pid()}-a": False,
         f"{PREFIX}{host_name()}-{os.getpid()}-b": True,

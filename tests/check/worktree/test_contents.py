@@ -1,4 +1,4 @@
-"""What git does not check out itself: submodules, large files, links to data, byte code."""
+"""A revision also has what git does not check out itself: submodules, large files, links to data, byte code."""
 
 from __future__ import annotations
 

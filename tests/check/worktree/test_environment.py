@@ -86,14 +86,14 @@ def test_requirements_of_the_revision_are_installed_once(repository: Path, index
     commit(repository, git, requirements__txt="tiny==1\n", train__py="import tiny\nprint(tiny.VERSION)\n")
     commit(repository, git, requirements__txt="tiny==2\n")
     messages: list[str] = []
-    with at_revision("HEAD~1", repository, say=messages.append) as side:
+    with at_revision("HEAD~1", repository, announce=messages.append) as side:
         assert output(side) == "1"
         assert side.argv[0].startswith(str(cache_folder()))
         assert side.notes[0].code == "requirements-differ"
         assert (side.notes[0].values["files"], side.notes[0].values["environment"]) == (("requirements.txt",), "new")
     assert len(messages) == 1
     (index / "tiny-1-py3-none-any.whl").unlink()
-    with at_revision("HEAD~1", repository, ("python", "train.py"), say=messages.append) as side:
+    with at_revision("HEAD~1", repository, ("python", "train.py"), announce=messages.append) as side:
         assert output(side) == "1"
         assert side.notes[0].values["environment"] == "cached"
     assert len(messages) == 1
