@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from statistics import median
@@ -100,17 +100,12 @@ def gpu_throttling() -> Iterator[Any]:
     """A function that tells what throttles the clocks of this machine's GPUs; None where there is no GPU."""
     from profiler.record.collectors.gpu import GpuReader
 
-    with ExitStack() as stack:
-        gpus = GpuReader()
-        if gpus.error:
-            yield None
-            return
-        stack.callback(gpus.close)
-
-        def reasons() -> tuple[str, ...]:
-            return tuple(f"GPU {gpu.index}: {reason}" for gpu in gpus.all() for reason in gpu.throttle or ())
-
-        yield reasons
+    gpus = GpuReader()
+    if gpus.error:
+        yield None
+        return
+    with closing(gpus):
+        yield lambda: tuple(f"GPU {gpu.index}: {reason}" for gpu in gpus.all() for reason in gpu.throttle or ())
 
 
 # ---------------------------------------------------------------- the runs of a side

@@ -18,7 +18,6 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,37 +35,27 @@ _LOW_SPACE: Final = 1 << 28
 """Bytes: error messages mention free space below this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
-    """A revision that is checked out."""
-
-    folder: Path
-    """Private to this check, for everything that it creates."""
-    tree: Path
-    """The files; has the name of the repository's folder."""
-
-
 @contextmanager
-def checked_out(repository: Repository, commit: str, announce: Callable[[str], None]) -> Iterator[Checkout]:
+def checked_out(repository: Repository, commit: str, announce: Callable[[str], None]) -> Iterator[Path]:
     """Check out `commit` as a detached worktree and remove it at the end of the block, whatever ended that.
 
-    :param announce: is told if something could not be removed.
+    The worktree has the name of the repository's folder. The folder around it is private to this check.
+
+    :param announce: is called with a message if something could not be removed.
     :raises ProfilerError: git cannot check it out, or there is no room for it.
     """
     prune(repository)
     folder = _make_folder(repository)
-    checkout = Checkout(folder, folder / (repository.root.name or "root"))
+    tree = folder / (repository.root.name or "root")
     try:
         with owned(folder, repository.git_folder()):
-            result = run_git(repository.root, ["worktree", "add", "--detach", "--quiet", str(checkout.tree), commit])
+            result = run_git(repository.root, ["worktree", "add", "--detach", "--quiet", str(tree), commit])
             if result.code:
-                raise ProfilerError(
-                    f"git cannot check out {commit[:12]} in {checkout.tree}: {result.error}{low_space(folder)}"
-                )
-            yield checkout
+                raise ProfilerError(f"git cannot check out {commit[:12]} in {tree}: {result.error}{low_space(folder)}")
+            yield tree
     finally:
         # the owner file is closed by now: on NFS an open file cannot be removed
-        _remove(repository, folder, [checkout.tree])
+        _remove(repository, folder, [tree])
         if folder.exists():
             announce(f"{folder} could not be removed completely: delete it by hand")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.worktree import contents
-from profiler.check.worktree.checkout import Checkout, checked_out, low_space, on_other_filesystem
+from profiler.check.worktree.checkout import checked_out, low_space, on_other_filesystem
 from profiler.check.worktree.environment import Environment, changed_versions, make_environment
 from profiler.check.worktree.git import Repository, short
 from profiler.check.worktree.interpreter import Interpreter, find_interpreter, inspect_interpreter
@@ -78,26 +78,26 @@ def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) 
 
     Nothing touches the user's checkout, index, branches, hooks or configuration.
 
-    :param announce: is told about steps that take long.
+    :param announce: is called with a message before a step that takes long.
     :raises ProfilerError: no git, no repository, no such revision, folder or link, or pip failed.
     """
     repository = Repository.find(request.cwd)
     commit = repository.resolve(request.rev)
-    with checked_out(repository, commit, announce) as checkout:
+    with checked_out(repository, commit, announce) as tree:
         try:
-            side = _complete(request, repository, commit, checkout, announce)
+            side = _complete(request, repository, commit, tree, announce)
         except OSError as error:
-            cause = f"{error.strerror or error}{low_space(checkout.folder)}"
-            raise ProfilerError(f"cannot make {request.rev} ready in {checkout.folder}: {cause}") from error
+            cause = f"{error.strerror or error}{low_space(tree.parent)}"
+            raise ProfilerError(f"cannot make {request.rev} ready in {tree.parent}: {cause}") from error
         yield side
 
 
 def _complete(
-    request: RevisionRequest, repository: Repository, commit: str, checkout: Checkout, announce: Callable[[str], None]
+    request: RevisionRequest, repository: Repository, commit: str, tree: Path, announce: Callable[[str], None]
 ) -> PreparedSide:
     """Add to a fresh checkout what git does not create, and translate the command."""
     rev, argv, cwd = request.rev, request.argv, request.cwd
-    root, tree = repository.root, checkout.tree
+    root = repository.root
     notes = list(contents.check_out_submodules(root, tree, commit))
     contents.link_files(request.links, root, cwd, tree)
     notes += contents.check_out_large_files(tree)
