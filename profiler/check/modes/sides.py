@@ -28,6 +28,7 @@ from profiler.record.trainers import trainers
 from profiler.report.text import step_text
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec, StepKind
+from profiler.run.source import unpacked
 
 if TYPE_CHECKING:
     from profiler.check.worktree.prepare import PreparedSide
@@ -159,8 +160,16 @@ def load_recordings(paths: Sequence[Path], folder: str = "") -> Recordings:
                 f"{run.path} has no steps, and only steps can be compared: call profiler.step() at the end of each, or "
                 f"train with an optimizer or a loader of torch"
             )
-    counts = (counted(run, measured_spans(run.path), folder=folder or start_folder(run)) for run in runs)
+    counts = (counted(run, _spans(run.path), folder=folder or start_folder(run)) for run in runs)
     return Recordings(runs, tuple(counts))
+
+
+def _spans(path: Path) -> list[tuple[int, int]] | None:
+    """The measured spans of a run directory or of a .zip of one; None: all of the run counts, as of a trace."""
+    if path.suffix == ".zip" and path.is_file():
+        with unpacked(path) as folder:
+            return measured_spans(folder)
+    return measured_spans(path) if path.is_dir() else None
 
 
 def _has_steps(run: Run) -> bool:
@@ -273,7 +282,7 @@ def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:
     steps: list[int] = []
     tokens = 0
     for run in runs:
-        window, spans = measured_window(run), measured_spans(run.path)
+        window, spans = measured_window(run), _spans(run.path)
         rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
         for begin, end, step_tokens in rows:
             if not spans or any(first <= begin and end <= last for first, last in spans):

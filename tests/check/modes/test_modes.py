@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,8 @@ from profiler.check.modes.interleaved import (
     with_source_lines,
 )
 from profiler.check.modes.options import check_spelling
-from profiler.check.modes.sides import marks_itself, paired_programs, short_program
+from profiler.check.modes.sides import load_recordings, marks_itself, paired_programs, short_program
+from profiler.check.speed.controlled_process import SPANS_FILE
 from profiler.check.speed.round_values import RoundValues
 from profiler.check.worktree.prepare import PreparedSide
 from profiler.core.errors import ProfilerError
@@ -87,6 +89,23 @@ def test_a_program_that_ended_early_raises_a_warning() -> None:
     for counted in ((one(20), one(20)), (), (one(21),)):
         assert short_program(counted, 20) == ()
     assert short_program((one(20), one(7)), 20) == (Notice("short-program", {"steps": 7, "wanted": 20}),)
+
+
+def test_a_packed_run_counts_as_its_directory_does(tmp_path: Path) -> None:
+    """With the spans that `check` measured, and without them."""
+    packed = Path(__file__).parents[2] / "approval" / "runs" / "spikes.zip"
+    shutil.unpack_archive(packed, tmp_path)
+    folder = next(tmp_path.rglob("run.json")).parent
+    complete = load_recordings([folder])
+    assert load_recordings([packed]).counted == load_recordings([folder / "run.json"]).counted == complete.counted
+    steps = complete.runs[0].steps
+    (folder / SPANS_FILE).write_text(json.dumps([[int(steps["begin"][2]), int(steps["end"][6])]]))
+    spans = load_recordings([Path(shutil.make_archive(str(tmp_path / "packed"), "zip", folder))])
+    assert (
+        [one.steps for one in spans.counted]
+        == [one.steps for one in load_recordings([folder]).counted]
+        != [one.steps for one in complete.counted]
+    )
 
 
 def counter(name: str, state: str, *codes: str) -> CounterLine:
