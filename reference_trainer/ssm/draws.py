@@ -171,8 +171,9 @@ def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device
 
     :param jobs: all of one dimension.
     """
-    streams = [init(job) for job in jobs]
-    return _students(streams, [0] * len(jobs), 1, _dim(jobs), init_scale, device_data, device)
+    return _students(
+        [init(job) for job in jobs], [0] * len(jobs), 1, init_scale, device_data=device_data, device=device
+    )
 
 
 def guesses(
@@ -184,23 +185,20 @@ def guesses(
     :param first: number of the first student, one for all jobs or one per job.
     """
     firsts = [first] * len(jobs) if isinstance(first, int) else first
-    return _students([guess_stream(job) for job in jobs], firsts, count, _dim(jobs), 1.0, device_data, device)
+    streams = [guess_stream(job) for job in jobs]
+    return _students(streams, firsts, count, 1.0, device_data=device_data, device=device)
 
 
-def _dim(jobs: Sequence[Job]) -> int:
-    (dim,) = {job.dim for job in jobs}
-    return dim
-
-
-def _students(  # noqa: PLR0917 - only the two public functions above call it
+def _students(
     streams: Sequence[Stream],
     firsts: Sequence[int],
     count: int,
-    dim: int,
     scale: float,
+    *,
     device_data: bool,
     device: torch.device,
 ) -> Students:
+    (dim,) = {stream.dim for stream in streams}
     scales = scale, scale * c_scale(dim)
     if device_data:
         return draw_students(streams, firsts, count, dim, scales=scales, device=device)

@@ -76,12 +76,9 @@ def _candidates(shape: Shape, device: torch.device) -> list[str]:
     return [*ways, POWERS, FFT] if bytes_of_powers <= LARGEST_POWERS or not ways else ways
 
 
-def seconds(
-    ways: list[str], shape: Shape, device: torch.device, *, backward: bool, rounds: int = ROUNDS
-) -> dict[str, list[float]]:
+def seconds(ways: list[str], shape: Shape, device: torch.device, *, backward: bool) -> dict[str, list[float]]:
     """How long each way takes, measured in turns after a first pass that is not counted.
 
-    :param rounds: the maximum; fewer if they take ENOUGH_S.
     :raises RuntimeError: the ways do not agree.
     """
     parameters, inputs = _example(shape, device, backward=backward)
@@ -93,7 +90,7 @@ def seconds(
         torch.cuda.synchronize(device)
     times: dict[str, list[float]] = {way: [] for way in ways}
     start = time.perf_counter()
-    for number in range(rounds):
+    for number in range(ROUNDS):
         if number and time.perf_counter() - start >= ENOUGH_S:
             break
         for way in ways:

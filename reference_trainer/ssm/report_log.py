@@ -88,7 +88,7 @@ class ReportLog:
 
 def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
     """The tensors of a report by name: the losses are (S,), outputs (S, N)."""
-    return {"loss": losses, "outputs": outputs, "a": students.a, "b": students.b, "c": students.c}
+    return {"loss": losses, "outputs": outputs, **students._asdict()}
 
 
 def _values(nested: list) -> int:

@@ -13,8 +13,8 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -171,11 +171,10 @@ class ResultFile:
 
     def _write(self, data: bytes) -> None:
         try:
-            written = 0
-            while written < len(data):  # a nearly full disk writes a part, and then fails
-                written += os.write(self._file, data[written:])
-        except OSError as error:
-            raise self._fault(error) from None
+            with self._reported():
+                written = 0
+                while written < len(data):  # a nearly full disk writes a part, and then fails
+                    written += os.write(self._file, data[written:])
         finally:
             now = os.fstat(self._file).st_size
             if now not in (self._size, self._size + len(data)):  # Ctrl-C too may interrupt it in the middle
@@ -186,23 +185,27 @@ class ResultFile:
     def _sync(self) -> None:
         self._synced = time.monotonic()
         if self._file >= 0:
-            try:
-                os.fsync(self._file)
-            except OSError as error:
-                if error.errno != errno.EINVAL:  # a file system that cannot sync
-                    raise self._fault(error) from None
+            with self._reported():
+                try:
+                    os.fsync(self._file)
+                except OSError as error:
+                    if error.errno != errno.EINVAL:  # a file system that cannot sync
+                        raise
 
     def _truncate(self, size: int) -> None:
-        try:
+        with self._reported():
             os.ftruncate(self._file, size)
-        except OSError as error:
-            raise self._fault(error) from None
         self._size = size
 
-    def _fault(self, error: OSError) -> TrainerError:
-        return TrainerError(
-            f"--results {self.path}: {error.strerror}; its content is complete; free some space and start again"
-        )
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Turn an error of the file system into one for the user."""
+        try:
+            yield
+        except OSError as error:
+            raise TrainerError(
+                f"--results {self.path}: {error.strerror}; its content is complete; free some space and start again"
+            ) from None
 
 
 def is_result_file(path: Path) -> bool:

@@ -62,7 +62,7 @@ def test_the_choice_is_measured(monkeypatch: pytest.MonkeyPatch, backward: bool)
 def test_passes_that_take_long_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
     times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=True)
-    assert [len(memory_use) for memory_use in times.values()] == [1, 1]
+    assert [len(of_way) for of_way in times.values()] == [1, 1]
 
 
 def test_what_would_take_too_much_memory_is_not_tried(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +107,14 @@ def test_ways_are_timed_with_the_products_as_they_are(monkeypatch: pytest.Monkey
 
     run = fastest._pass
     monkeypatch.setattr(fastest, "ENOUGH_S", float("inf"))
+    monkeypatch.setattr(fastest, "ROUNDS", 2)
     monkeypatch.setattr(fastest, "_without_tf32", whole)
     monkeypatch.setattr(
         fastest, "_pass", lambda *arguments, **options: [observed.append(bool(inside)), run(*arguments, **options)][1]
     )
-    times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=False, rounds=2)
+    times = fastest.seconds([forward.SCAN, forward.FFT], fastest.Shape(2, 2, 8, 4), CPU, backward=False)
     assert observed == [True] * 2 + [False] * 4
-    assert [len(memory_use) for memory_use in times.values()] == [2, 2]
+    assert [len(of_way) for of_way in times.values()] == [2, 2]
 
 
 def test_a_choice_that_was_taken_over_is_not_measured(clock: Clock) -> None:

@@ -7,6 +7,8 @@ threshold than that, the epoch or the guess may be another: in no case here it i
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from itertools import combinations
@@ -14,12 +16,14 @@ from math import isnan
 from pathlib import Path
 
 import pytest
+import torch
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.ssm import guess_and_check
+from reference_trainer.ssm import draws, guess_and_check
 from reference_trainer.ssm.group_work import do_jobs, points
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job
+from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.ssm.method_reference import reference
 
@@ -175,8 +179,6 @@ def test_quiet_reports_are_short_and_rare(tmp_path: Path) -> None:
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, expected: dict[str, list[Fit]]) -> None:
     """Out of memory costs time and changes no result."""
-    from reference_trainer.ssm import draws
-
     usual, refused = draws.guesses, []
 
     def guesses(jobs, first, count, **options):
@@ -211,9 +213,26 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         do_jobs(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
 
 
-def test_outcomes_travel_between_processes() -> None:
-    import pickle
+def test_a_full_disk_is_one_line() -> None:
+    with (
+        ReportLog(Path("/dev/full"), every=1, quiet=False) as log,
+        pytest.raises(TrainerError, match=r"^--log /dev/full: No space left on device$"),
+    ):
+        log.report([jobs(GD)[0]], [1], {"loss": torch.ones(1)})
 
+
+def test_a_line_that_is_written_in_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nearly full disk writes a part of a line."""
+    write = os.write
+    path = tmp_path / "log"
+    with ReportLog(path, every=1, quiet=False) as log, monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        with pytest.raises(TrainerError, match=rf"^--log {path}: No space left on device, its last line is cut off$"):
+            log.report([jobs(GD)[0]], [1], {"loss": torch.ones(1)})
+    assert path.read_bytes() == b"gd-r2"
+
+
+def test_outcomes_travel_between_processes() -> None:
     found = do_jobs(jobs(GD)[:1], SMALL, Plan(), "cpu")
     assert pickle.loads(pickle.dumps(found)) == found
     assert asdict(found[0])["fit"]["epochs"] == found[0].fit.epochs

@@ -19,7 +19,8 @@ from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import group_work, result_file
-from reference_trainer.ssm.group_work import first_work, groups
+from reference_trainer.ssm.group_work import SweepContext, first_work, groups
+from reference_trainer.ssm.placement import WorkerSlot
 from reference_trainer.ssm.plan import Plan, plan
 from reference_trainer.ssm.problem import GD, GNC, Job
 from reference_trainer.ssm.result_file import ResultFile
@@ -262,6 +263,23 @@ def test_a_disk_that_fills_up_loses_nothing_that_is_written(tmp_path: Path, monk
     result = sweep(settings, work=fake_jobs.work)
     assert (result.kept, result.done) == (len(before), 24)
     assert outcomes(settings) == expected(settings)
+
+
+def test_memory_is_divided_anew_only_where_others_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[int] = []
+    monkeypatch.setattr(group_work, "_sharing", {})
+    monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: requested.append(sharing))
+    settings = Settings()
+    context = SweepContext(settings, Plan(), PerformanceConfig(), work=fake_jobs.work)
+    group, alone = settings.jobs()[:1], WorkerSlot("cpu", "cpu")
+    group_work.prepare(context, alone)
+    group_work.do(context, group, alone)
+    assert requested == [1]
+    for _ in range(3):
+        group_work.do(context, group, alone._replace(sharing=4))
+    assert requested == [1, 4]
+    group_work.prepare(context, alone._replace(sharing=4))
+    assert requested == [1, 4, 4], "another sweep may have other settings"
 
 
 # ---------------------------------------------------------------- ended from outside
