@@ -13,10 +13,17 @@ from tests.approval.approve import differences, read
 from tests.approval.cases import cases, numbers, words
 
 CASES = cases()
+OF_REPORT = [name for name in CASES if name.startswith(("made-up-", "variant-", "wording"))]
+"""Cases that tests/report runs."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OF_REPORT])
 def test_output_is_as_approved(name: str) -> None:
+    check(name)
+
+
+def check(name: str) -> None:
+    """Compare the output of a case with the approved one."""
     approved, text = read(name)
     output = CASES[name]()
     changed = list(differences(approved, numbers(output.document)))
