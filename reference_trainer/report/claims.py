@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,33 +17,11 @@ from reference_trainer.report.ladder import Ladder, comparison_ladder
 
 SOURCE: Final = "the case as reported"
 
-AS_FOUND_TOKENS_PER_S: Final = 20.0
-AS_FOUND_CPU: Final = 1.0
-"""Share of the machine's core or cores."""
-AS_FOUND_DEVICE_BUSY: Final = 0.10
-"""Share of the time."""
-SYNCS_PER_CHUNK: Final = 3000
-"""A GPU-to-CPU sync after every token."""
-BATCH_SAMPLES: Final = 8
-BATCH_TOKENIZE_S: Final = 0.0453
-"""Tokenization of BATCH_SAMPLES samples in one call."""
-SAMPLE_TOKENIZE_S: Final = 0.0057
-"""The same, a sample."""
-HOPED_GAIN: Final = 300.0
-"""Ratio of tokens a second, fixed over as found."""
-HOPED_CPU: Final = (0.10, 0.15)
-HOPED_DEVICE_BUSY: Final = (0.85, 0.90)
-CAUSE: Final = "named as a cause"
-"""The claim about inline tokenization, which names no share."""
-THOUSANDS: Final = "thousands, named as a cause"
-"""The claim about tiny copies and about allocations."""
-
+_THOUSANDS: Final = "thousands, named as a cause"
 _MODULE: Final = "reference_trainer.lm"
-UNTIMED = "the batch call was not timed in this run"
-_COPIES = ("h2d_per_step", "d2h_per_step", "d2d_per_step")
-
-_Row = tuple[str, str, str, Cell]
-"""The quantity, the side, the claim, the measurement."""
+_BATCH_SAMPLES: Final = 8
+"""Samples of the batch whose tokenization the case timed."""
+_COPIES: Final = ("h2d_per_step", "d2h_per_step", "d2d_per_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +41,29 @@ def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
     if ladder is None or not report_input.sides or not is_language_model(report_input):
         return ()
     as_found, fixed = report_input.sides[0], report_input.sides[-1]
-    rows = (
-        *_speed(report_input, as_found, fixed),
-        *_use(as_found, fixed),
-        *_pattern(as_found, fixed),
-        *_tokenize(ladder, as_found, fixed),
+    batch, single = _batched(ladder), _sample_time(as_found.detailed, as_found)
+    tokens_per_s = measure_cell(as_found.measure("tokens_per_s"), spread=True)
+    gain = ratio_cell(report_input.ratio(fixed.label, "tokens_per_s"))
+    syncs, copies, allocations = (
+        _sum_of_both(as_found, fixed, names) for names in (("syncs_per_step",), _COPIES, ("allocations_per_step",))
     )
-    return tuple(ClaimRow(*row) for row in rows)
+    cpu, busy, share = "CPU of the host's threads", "Device busy", "Tokenization (input), share of the host's time"
+    batched = f"Tokenization of {_BATCH_SAMPLES} samples in one batch"
+    return (
+        ClaimRow("Tokens a second", as_found.label, "20 tokens/s", tokens_per_s),
+        ClaimRow("Tokens a second over as-found", fixed.label, f"300{TIMES}, hoped for", gain),
+        ClaimRow(cpu, as_found.label, "100% of the machine", _cpu(as_found)),
+        ClaimRow(cpu, fixed.label, "10 to 15%, hoped for", _cpu(fixed)),
+        ClaimRow(busy, as_found.label, "10%", _busy(as_found)),
+        ClaimRow(busy, fixed.label, "85 to 90%, hoped for", _busy(fixed)),
+        ClaimRow("Syncs a chunk", as_found.label, "3,000, one after every token", syncs),
+        ClaimRow("Copies a chunk", as_found.label, _THOUSANDS, copies),
+        ClaimRow("Allocations a chunk", as_found.label, _THOUSANDS, allocations),
+        ClaimRow(share, as_found.label, "named as a cause", _input_share(as_found)),
+        ClaimRow(share, fixed.label, "not claimed", _input_share(fixed)),
+        ClaimRow(batched, "", "45.3 ms", _times(batch, single, _BATCH_SAMPLES)),
+        ClaimRow("The same, a sample", "", "5.7 ms", _times(batch, single, 1)),
+    )
 
 
 def is_language_model(report_input: ReportInput) -> bool:
@@ -79,21 +72,8 @@ def is_language_model(report_input: ReportInput) -> bool:
     return not sides or sides[0].info.facts.get("trainer", _MODULE) == _MODULE
 
 
-def _speed(report_input: ReportInput, as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    measured = measure_cell(as_found.measure("tokens_per_s"), spread=True)
-    yield "Tokens a second", as_found.label, f"{count(AS_FOUND_TOKENS_PER_S)} tokens/s", measured
-    gain = ratio_cell(report_input.ratio(fixed.label, "tokens_per_s"))
-    yield "Tokens a second over as-found", fixed.label, f"{count(HOPED_GAIN)}{TIMES}, hoped for", gain
-
-
-def _use(as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    """CPU of the host and time in which the device was busy."""
-    title = "CPU of the host's threads"
-    yield title, as_found.label, f"{_whole(AS_FOUND_CPU)} of the machine", _cpu(as_found)
-    yield title, fixed.label, f"{_span(HOPED_CPU)}, hoped for", _cpu(fixed)
-    busy = [measure_cell(view.measure("device_utilization"), share=True) for view in (as_found, fixed)]
-    yield "Device busy", as_found.label, _whole(AS_FOUND_DEVICE_BUSY), busy[0]
-    yield "Device busy", fixed.label, f"{_span(HOPED_DEVICE_BUSY)}, hoped for", busy[1]
+def _busy(side: ReportSide) -> Cell:
+    return measure_cell(side.measure("device_utilization"), share=True)
 
 
 def _cpu(view: ReportSide) -> Cell:
@@ -104,15 +84,7 @@ def _cpu(view: ReportSide) -> Cell:
     return Cell(f"{100 * measured.value:.0f}", "%", sort=measured.value, note=note)
 
 
-def _pattern(as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    """Count the synchronizations, copies and allocations of a chunk."""
-    claimed = f"{count(SYNCS_PER_CHUNK)}, one after every token"
-    yield "Syncs a chunk", as_found.label, claimed, _beside(as_found, fixed, ("syncs_per_step",))
-    yield "Copies a chunk", as_found.label, THOUSANDS, _beside(as_found, fixed, _COPIES)
-    yield "Allocations a chunk", as_found.label, THOUSANDS, _beside(as_found, fixed, ("allocations_per_step",))
-
-
-def _beside(as_found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cell:
+def _sum_of_both(as_found: ReportSide, fixed: ReportSide, names: tuple[str, ...]) -> Cell:
     """The sum of counters as found, with that of the fixed side below."""
     counted, reason = _sum(as_found, names)
     if counted is None:
@@ -129,19 +101,6 @@ def _sum(view: ReportSide, names: tuple[str, ...]) -> tuple[float | None, Notice
     return (None, measures[0].reason) if measures[0].value is None else (sum(values), None)
 
 
-def _tokenize(ladder: Ladder, as_found: ReportSide, fixed: ReportSide) -> Iterator[_Row]:
-    """Share and time of tokenization, which is the category input of the breakdown."""
-    title = "Tokenization (input), share of the host's time"
-    yield title, as_found.label, CAUSE, _input_share(as_found)
-    yield title, fixed.label, "not claimed", _input_share(fixed)
-    batch, single = _batched(ladder), _sample_time(as_found.detailed, as_found)
-    for what, claimed, samples in (
-        (f"Tokenization of {BATCH_SAMPLES} samples in one batch", BATCH_TOKENIZE_S, BATCH_SAMPLES),
-        ("The same, a sample", SAMPLE_TOKENIZE_S, 1),
-    ):
-        yield what, "", f"{1e3 * claimed:g} ms", _times(batch, single, samples)
-
-
 def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
     """Time of `samples` in one call; where that was not timed, the time of as many calls, as text only."""
     included = "reading of the text included"
@@ -149,7 +108,8 @@ def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
         return replace(seconds_cell(samples * batch.value), note=f"one call a chunk; {included}")
     if batch is not None or single.value is None:
         return missing_cell((batch or single).reason)
-    return Cell(f"one call a sample: {phrase(samples * single.value, 's')}; {UNTIMED}", note=included)
+    took = phrase(samples * single.value, "s")
+    return Cell(f"one call a sample: {took}; the batch call was not timed in this run", note=included)
 
 
 def _input_share(view: ReportSide) -> Cell:
@@ -195,14 +155,6 @@ def _samples(analysis: Analysis) -> float:
         return counted.value
     stated = analysis.info.facts.get("samples_per_chunk")
     return float(stated) if isinstance(stated, int | float) else 0.0
-
-
-def _whole(share: float) -> str:
-    return f"{100 * share:.0f}%"
-
-
-def _span(shares: tuple[float, float]) -> str:
-    return f"{100 * shares[0]:.0f} to {100 * shares[1]:.0f}%"
 
 
 TITLE = "Claimed and measured"

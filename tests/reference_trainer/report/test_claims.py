@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from profiler.analyse.model import Comparison, Measure
 from profiler.report import blocks
 from reference_trainer.report import claims
@@ -27,14 +25,6 @@ def test_only_a_ladder_of_the_language_model_has_claims() -> None:
     assert samples.build_section(claims.PLUGIN, ladders.saying(trainer="reference_trainer.lm")) is not None
 
 
-def test_claims_stand_beside_numbers_in_base_units() -> None:
-    measured = {key: cell.sort for key, cell in cells(ladders.with_ladder()).items()}
-    assert measured[("Device busy", "fixed")] == pytest.approx(0.88, abs=0.006)
-    assert measured[("Copies a chunk", "as-found")] == 12_001
-    assert measured[("Tokens a second over as-found", "fixed")] == pytest.approx(49.8, abs=0.1)
-    assert measured[BATCH] is None, "the batch call was not timed: in words only"
-
-
 def test_tokenization_in_one_call_comes_from_the_row_of_batch_tokenize() -> None:
     counted = Measure("tokenized_samples_per_step", 4.0, "1/step")
     detail = replace(
@@ -52,7 +42,3 @@ def test_what_was_not_measured_is_no_zero() -> None:
     report_input = ladders.with_ladder()
     for side in (replace(report_input.sides[0], detail=None), replace(report_input.sides[0], runs=(), detail=None)):
         assert cells(replace(report_input, sides=(side, report_input.sides[1])))[BATCH].missing
-
-
-def test_the_claims_agree_with_each_other() -> None:
-    assert pytest.approx(claims.SAMPLE_TOKENIZE_S, rel=0.01) == claims.BATCH_TOKENIZE_S / claims.BATCH_SAMPLES

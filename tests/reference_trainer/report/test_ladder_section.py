@@ -55,17 +55,6 @@ def test_a_row_that_was_not_measured_breaks_no_other() -> None:
     assert result["+ batch-recurrence"].begin == result["+ batch-embed"].end
 
 
-def test_the_table_has_a_row_a_fix_with_three_effects_and_its_companions() -> None:
-    table, others = of_kind(ladders.with_ladder(), "ladder", blocks.Table)
-    by_name = {row[0].text: row for row in table.rows}
-    assert [*by_name] == list(ladders.CURES), "a row that does other work is not among them"
-    assert [cell.sort for cell in by_name["batch-embed"][1:4]] == [1.31, 1.45, 1.9]
-    assert by_name["prefetch"][4].text == "alone: async, device-loss and zero-copy"
-    assert by_name["async"][4].text == "left out: prefetch and quiet-logging"
-    pretokenize, learn = others.rows
-    assert (pretokenize[2].sort, learn[2].text) == (1.07, "no ratio")
-
-
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_an_interrupted_ladder_begins_with_a_warning(rounds: int) -> None:
     interrupted = replace(ladders.ladder(), rounds=rounds, interrupted=True)
