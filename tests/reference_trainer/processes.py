@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reference_trainer.errors import USAGE, TrainerError
 from tests.fakes.programs import ROOT
 
 
@@ -41,6 +42,14 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    """Return the one line with which a function refuses its input."""
+    with pytest.raises(TrainerError) as caught:
+        call(*arguments, **options)
+    assert (caught.value.exit_code, "\n" in str(caught.value)) == (USAGE, False)
+    return str(caught.value)
 
 
 def refused(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

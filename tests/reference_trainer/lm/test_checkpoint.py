@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_trainer.errors import TrainerError
 from reference_trainer.lm import checkpoint as module
 from reference_trainer.lm.checkpoint import FILE, NEW, SCHEMA, Checkpoint, Origin, read, write
+from tests.reference_trainer.processes import refusal
 
 ORIGIN = Origin(
     model={"width": 32, "layers": 2, "vocabulary": 256},
@@ -49,15 +49,6 @@ def same(item: Checkpoint, another: Checkpoint) -> bool:
     )
 
 
-def refused(folder: Path, origin: Origin = ORIGIN) -> str:
-    with pytest.raises(TrainerError) as caught:
-        read(folder, origin)
-    line = str(caught.value)
-    assert "\n" not in line
-    assert str(folder) in line
-    return line
-
-
 def test_every_bit_comes_back(tmp_path: Path) -> None:
     write(tmp_path, ORIGIN, checkpoint())
     header = json.loads((tmp_path / FILE).read_bytes().split(b"\n", 1)[0])
@@ -78,20 +69,20 @@ def test_a_flipped_bit_and_a_cut_are_refused(tmp_path: Path, share: float) -> No
     at = int(share * len(content))
     for damaged in (content[:at], content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]):
         (tmp_path / FILE).write_bytes(damaged)
-        assert "damaged" in refused(tmp_path)
+        assert "damaged" in refusal(read, tmp_path, ORIGIN)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"{}\n", b"[1]\n" + b"y" * 100, b"\xff\xfe\n", b"\n" * 40])
 def test_another_file_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    assert "is no checkpoint, damaged, or cut short" in refused(tmp_path)
+    assert "is no checkpoint, damaged, or cut short" in refusal(read, tmp_path, ORIGIN)
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "SCHEMA", SCHEMA + 1)
         write(tmp_path, ORIGIN, checkpoint())
-    assert f"is of schema {SCHEMA + 1}, this program reads {SCHEMA}" in refused(tmp_path)
+    assert f"is of schema {SCHEMA + 1}, this program reads {SCHEMA}" in refusal(read, tmp_path, ORIGIN)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +101,13 @@ def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write(tmp_path, ORIGIN, checkpoint())
-    assert message in refused(tmp_path, replace(ORIGIN, **change))
+    assert message in refusal(read, tmp_path, replace(ORIGIN, **change))
 
 
 def test_a_missing_checkpoint_is_one_line(tmp_path: Path) -> None:
-    assert "holds no checkpoint; leave --resume out" in refused(tmp_path)
+    assert "holds no checkpoint; leave --resume out" in refusal(read, tmp_path, ORIGIN)
     (tmp_path / FILE).mkdir()
-    assert "cannot be read: Is a directory" in refused(tmp_path)
+    assert "cannot be read: Is a directory" in refusal(read, tmp_path, ORIGIN)
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])

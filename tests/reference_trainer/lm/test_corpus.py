@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from reference_trainer.errors import USAGE, TrainerError
+from reference_trainer.errors import TrainerError
 from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus
 from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
-from tests.reference_trainer.processes import raising
+from tests.reference_trainer.processes import raising, refusal
 
 DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
 JSONL = "".join(json.dumps({"text": text, "meta": {"source": "test"}}) + "\n" for text in DOCUMENTS).encode()
@@ -22,14 +22,6 @@ JSONL = "".join(json.dumps({"text": text, "meta": {"source": "test"}}) + "\n" fo
 
 def corpus_of(text: str) -> Corpus:
     return Corpus("made", text, "0" * 64, 1)
-
-
-def fault(path: Path) -> str:
-    """The one line that a user sees of a bad corpus."""
-    with pytest.raises(TrainerError) as caught:
-        load_corpus(path)
-    assert (caught.value.exit_code, "\n" in str(caught.value)) == (USAGE, False)
-    return str(caught.value)
 
 
 def zstd(content: bytes) -> bytes:
@@ -108,7 +100,7 @@ def test_limit_of_broken_lines(tmp_path: Path, good: int, broken: int, accepted:
     if accepted:
         assert load_corpus(path).skipped == broken
         return
-    message = fault(path)
+    message = refusal(load_corpus, path)
     assert f"{broken} of {good + broken} lines are broken" in message
     assert f"{path}:{good + 1} (not JSON)" in message
 
@@ -134,18 +126,18 @@ def test_limit_of_broken_lines(tmp_path: Path, good: int, broken: int, accepted:
 def test_bad_file_is_one_clear_line(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    message = fault(path)
+    message = refusal(load_corpus, path)
     assert expected in message
     assert str(path) in message
 
 
 def test_paths_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
-    assert fault(path) == f"corpus {path} does not exist"
-    assert "holds no file that can be read" in fault(tmp_path)
+    assert refusal(load_corpus, path) == f"corpus {path} does not exist"
+    assert "holds no file that can be read" in refusal(load_corpus, tmp_path)
     path.write_text("abc")
     monkeypatch.setattr(Path, "read_bytes", raising(PermissionError(13, "Permission denied")))
-    assert fault(path) == f"corpus {path} cannot be read: Permission denied"
+    assert refusal(load_corpus, path) == f"corpus {path} cannot be read: Permission denied"
 
 
 def test_samples_follow_one_another_and_are_cut_at_white_space() -> None:

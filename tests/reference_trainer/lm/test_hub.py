@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reference_trainer.errors import USAGE, TrainerError
 from reference_trainer.lm import documents
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
+from tests.reference_trainer.processes import refusal
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,13 +50,6 @@ def texts(*documents: str | None) -> list[dict[str, str | None]]:
 def load(name: object, **more: int) -> Corpus:
     """Load it as the command line does, where argparse makes a path of every corpus."""
     return load_corpus(Path(f"hub:{name}"), **more)
-
-
-def fault(name: object) -> str:
-    with pytest.raises(TrainerError) as caught:
-        load(name)
-    assert (caught.value.exit_code, "\n" in str(caught.value)) == (USAGE, False)
-    return str(caught.value)
 
 
 def test_documents_in_order(tmp_path: Path) -> None:
@@ -109,7 +102,7 @@ def test_only_the_used_records_of_a_set_of_the_hub_are_read(library, monkeypatch
 
 def test_too_many_records_without_a_text(tmp_path: Path) -> None:
     broken = BROKEN_LINES_ALLOWED + 1
-    message = fault(folder(tmp_path, *texts("a", *[None] * broken)))
+    message = refusal(load, folder(tmp_path, *texts("a", *[None] * broken)))
     assert f"{broken} of {broken + 1} lines are broken" in message
 
 
@@ -129,14 +122,14 @@ def test_too_many_records_without_a_text(tmp_path: Path) -> None:
 )
 def test_bad_name_is_one_line(tmp_path: Path, name: str, message: str) -> None:
     path = folder(tmp_path, {"text": "a", "number": 1})
-    assert message in fault(name.format(path=path))
+    assert message in refusal(load, name.format(path=path))
 
 
 def test_damaged_file_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = folder(tmp_path, *texts("a"))
     with open(path / "train.jsonl", "a", encoding="utf-8") as file:
         file.write("{no json\n")
-    assert "cannot be read" in fault(path)
+    assert "cannot be read" in refusal(load, path)
     assert capfd.readouterr().err == "", "the library prints nothing of its own"
 
 
@@ -150,10 +143,10 @@ def test_connection_lost_while_reading(library, monkeypatch: pytest.MonkeyPatch)
         raise errors[0]("connection reset\nby peer")
 
     monkeypatch.setattr(library, "load_dataset", stream)
-    assert fault("someone/thing").endswith(": connection reset by peer")
+    assert refusal(load, "someone/thing").endswith(": connection reset by peer")
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     message = "a corpus hub:... needs the library datasets: pip install 'training-profiler[hub]'"
-    assert fault("someone/thing") == message
+    assert refusal(load, "someone/thing") == message

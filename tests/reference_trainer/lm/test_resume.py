@@ -27,7 +27,7 @@ from reference_trainer.lm.loop import train
 from reference_trainer.lm.result import NotWrittenError
 from reference_trainer.lm.settings import Settings
 from tests.reference_trainer.lm.learners import AHEAD, curve, learned, learner, started
-from tests.reference_trainer.processes import raising, started_until
+from tests.reference_trainer.processes import raising, refusal, started_until
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ENDLESS = 1_000_000
@@ -45,14 +45,6 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     while not path.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
-
-
-def refused(settings: Settings) -> str:
-    with pytest.raises(TrainerError) as caught:
-        train(settings)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(corpus_file: Path, tmp_path: Path) -> None:
@@ -173,21 +165,21 @@ def test_checkpoints_change_nothing(corpus_file: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_resumed_is_one_line(corpus_file: Path, tmp_path: Path, small_text: str) -> None:
     (tmp_path / "file").write_text("")
     for folder, message in (("file", "file: File exists"), ("file/it", "it: Not a directory")):
-        assert refused(learner(corpus_file, max_chunks=1, checkpoint=tmp_path / folder)).endswith(message)
+        assert refusal(train, learner(corpus_file, max_chunks=1, checkpoint=tmp_path / folder)).endswith(message)
     settings = learner(corpus_file, max_chunks=10, checkpoint=tmp_path / "it")
     resume = replace(settings, resume=True, max_chunks=20)
-    assert refused(resume) == f"--resume: there is no folder {tmp_path / 'it'}; leave --resume out to begin"
+    assert refusal(train, resume) == f"--resume: there is no folder {tmp_path / 'it'}; leave --resume out to begin"
     train(settings)
-    assert f"{tmp_path / 'it'} holds a checkpoint: go on with --resume" in refused(settings)
-    assert "--max-chunks 10: the checkpoint in" in refused(replace(resume, max_chunks=10))
+    assert f"{tmp_path / 'it'} holds a checkpoint: go on with --resume" in refusal(train, settings)
+    assert "--max-chunks 10: the checkpoint in" in refusal(train, replace(resume, max_chunks=10))
     (tmp_path / "other.txt").write_text(small_text[::-1])
-    assert "of another optimizer (rate 0.01, not 0.5)" in refused(replace(resume, lr=0.5))
-    assert "of another corpus sha256" in refused(replace(resume, corpus=tmp_path / "other.txt"))
+    assert "of another optimizer (rate 0.01, not 0.5)" in refusal(train, replace(resume, lr=0.5))
+    assert "of another corpus sha256" in refusal(train, replace(resume, corpus=tmp_path / "other.txt"))
     content = (tmp_path / "it" / FILE).read_bytes()
     (tmp_path / "it" / FILE).write_bytes(content[:-1])
-    assert "damaged, or cut short" in refused(resume)
+    assert "damaged, or cut short" in refusal(train, resume)
     (tmp_path / "it" / FILE).unlink()
-    assert "holds no checkpoint" in refused(resume)
+    assert "holds no checkpoint" in refusal(train, resume)
 
 
 def test_two_runs_do_not_share_a_folder(corpus_file: Path, tmp_path: Path) -> None:
@@ -196,7 +188,7 @@ def test_two_runs_do_not_share_a_folder(corpus_file: Path, tmp_path: Path) -> No
     (tmp_path / "it").mkdir()
     settings = learner(corpus_file, max_chunks=1, checkpoint=tmp_path / "it")
     with started_until("held", "-c", hold, tmp_path / "it" / ".lock"):
-        assert "another run writes there" in refused(settings)
+        assert "another run writes there" in refusal(train, settings)
     train(settings)
 
 

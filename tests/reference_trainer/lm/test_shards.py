@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from profiler import marks
-from reference_trainer.errors import USAGE, TrainerError
+from reference_trainer.errors import TrainerError
 from reference_trainer.lm import shard_writer
 from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.shard_writer import ensure_shards, write_shards
 from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, ShardChunks, read_index
 from tests.reference_trainer.lm.sources import Letters, assert_same, made_up
+from tests.reference_trainer.processes import refusal
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -195,10 +196,7 @@ def test_refused_in_one_line(
     write_shards(tmp_path, text, 9_000)
     ShardChunks(tmp_path, text).close()
     damage(tmp_path)
-    with pytest.raises(TrainerError) as caught:
-        ShardChunks(tmp_path, text)
-    line = str(caught.value)
-    assert (caught.value.exit_code, "\n" in line) == (USAGE, False)
+    line = refusal(ShardChunks, tmp_path, text)
     assert f"remove {tmp_path}" not in line
     for part in (str(tmp_path / file), message, *cure):
         assert part in line
