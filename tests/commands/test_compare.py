@@ -30,6 +30,13 @@ class Done:
     out: str
     err: str
 
+    @property
+    def error(self) -> str:
+        """The only line that was printed, which is an error."""
+        assert (self.out, self.err.count("\n")) == ("", 1), self
+        assert self.err.startswith("error: "), self
+        return self.err.removeprefix("error: ").removesuffix("\n")
+
 
 Compare = Callable[..., Done]
 
@@ -231,19 +238,15 @@ def test_ctrl_c_in_the_first_round_of_a_ladder(compare: Compare, ladder: FakeRec
 
 def test_a_target_that_fails_is_killed_or_takes_no_step(compare: Compare) -> None:
     failing, killed = 'print(1, flush=True); raise SystemExit("no data in x")', "import os; os.kill(os.getpid(), 9)"
+    kept = "(run and output are kept in "
     for out, program, code, line in (
-        (
-            "a",
-            f"{sys.executable} -c '{failing}'",
-            4,
-            "before exited with 1: no data in x (run and output are kept in ",
-        ),
+        ("a", f"{sys.executable} -c '{failing}'", 4, f"before exited with 1: no data in x {kept}"),
         ("b", f"{sys.executable} -c '{killed}'", 4, "before was ended by signal 9: it printed nothing"),
         ("c", "true", 2, "before (true) recorded no step to compare, no optimizer or loader was seen: "),
     ):
         done = compare("--before", program, "--after", "true", "--out", out)
-        assert (done.code, done.err.count("\n")) == (code, 1)
-        assert done.err.startswith(f"error: {line}")
+        assert done.code == code
+        assert done.error.startswith(line)
     assert Path("a/warmup-before/output.log").read_text().startswith("1\n")
 
 
@@ -260,10 +263,9 @@ def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     done = compare(*ladder, "--device", "host", *given, "--out", "here")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
-    assert done.err.startswith("error: ")
-    assert "exited with" not in done.err
-    assert said in done.err
+    assert done.code == 2, done.err
+    assert "exited with" not in done.error
+    assert said in done.error
     assert [*Path().iterdir()] == []
 
 
@@ -306,8 +308,8 @@ def test_runs_that_cannot_be_read(compare: Compare) -> None:
     manifest.write_text(manifest.read_text().replace(f'"schema": {SCHEMA}', '"schema": 999'))
     for other, word in (("missing", "no run at missing"), ("damaged", "damaged"), ("newer", "newer")):
         done = compare("one", other, "--out", "here")
-        assert (done.code, done.err.count("\n")) == (2, 1), done.err
-        assert word in done.err
+        assert done.code == 2
+        assert word in done.error
         assert not Path("here").exists()
 
 
@@ -356,10 +358,8 @@ def test_latest_that_is_no_link_is_left_alone(compare: Compare) -> None:
 )
 def test_usage_errors_are_one_line_and_leave_nothing(compare: Compare, arguments: tuple[str, ...], said: str) -> None:
     done = compare(*arguments, "--out", "here")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: ")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+    assert done.code == 2
+    assert said in done.error
     assert [*Path().iterdir()] == []
 
 

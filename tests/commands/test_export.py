@@ -13,8 +13,8 @@ import pytest
 from profiler.__main__ import main
 from profiler.core.errors import Exit
 from profiler.report.export import perfetto
-from profiler.run import store, tables
-from profiler.run.model import RunInfo
+from profiler.run import store
+from tests.recorded.directories import steps, write_manifest, write_source
 from tests.report.export.trace_rules import complaints
 from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, PID, recorded
@@ -26,16 +26,9 @@ def run(tmp_path: Path) -> Path:
     """A run of two processes with three steps each, and stacks of the first."""
     path = tmp_path / "run"
     store.create(path)
-    store.write_manifest(
-        path, RunInfo(tables.SCHEMA, "r", "", ("train",), label="mine", level="standard", state="complete")
-    )
+    write_manifest(path, label="mine", level="standard")
     for pid in (7, 8):
-        source = path / f"source-{pid}"
-        source.mkdir()
-        (source / "source.json").write_text(json.dumps({"schema": 1, "pid": pid, "rank": 0, "facts": {}}))
-        pack = tables.packer("steps").pack
-        steps = (pack(index, index * 1000, (index + 1) * 1000, 1, 0, 0, 0, pid, 0) for index in range(3))
-        (source / "steps.bin").write_bytes(b"".join(steps))
+        write_source(path, pid, steps=steps(3, 1000, tid=pid, tokens=1))
     writer = store.RunWriter(path)
     writer.stacks([(0, 2000, 7, 7, (("t.py", 1, "main"),), 1), (0, 2000, 7, 9, (("t.py", 2, "other"),), 1)])
     writer.close()

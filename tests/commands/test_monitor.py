@@ -15,9 +15,8 @@ import pytest
 from profiler.__main__ import main
 from profiler.core.live import Watched
 from profiler.record.monitor import describe_end
-from profiler.run import store
-from profiler.run.model import RunInfo
 from tests.fakes.programs import ROOT, waiting_python
+from tests.recorded.directories import write_manifest
 
 SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 """Sequences that switch a terminal to another screen, and back."""
@@ -61,14 +60,9 @@ def test_programs_that_do_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    store.create(run)
-    info = RunInfo(1, "r", "", ("x",), label="mine", state="failed", exit_code=3, begin=0, end=2_500_000_000)
-    store.write_manifest(run, info)
-    assert (
-        describe_end(Watched(1, "x", run=str(run)))
-        == f"mine has ended: failed, exit code 3, 2.5 s; python -m profiler diagnose {run}"
-    )
+    run = write_manifest(tmp_path / "run", label="mine", state="failed", exit_code=3, begin=0, end=2_500_000_000)
+    line = f"mine has ended: failed, exit code 3, 2.5 s; python -m profiler diagnose {run}"
+    assert describe_end(Watched(1, "x", run=str(run))) == line
 
 
 @pytest.mark.parametrize("way", ["q", "ctrl-c", "end"])

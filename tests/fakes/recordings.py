@@ -7,39 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiler.run import store, tables
+from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
+from tests.recorded.directories import info, write_manifest, write_source
+from tests.recorded.directories import steps as step_rows
 
 MS = 1_000_000
 
 
 def write_run(path: Path, *, step_ms: float = 10, steps: int = 20, level: str = "light", **changes: Any) -> RunInfo:
     """A run directory of `steps` steps of 100 tokens; `facts` and other fields of RunInfo may be given."""
-    facts: Mapping[str, Any] = changes.pop("facts", {"device": "host", "step": "chunk"})
     length = round(step_ms * MS)
-    info = RunInfo(
-        **{
-            "schema": tables.SCHEMA,
-            "run_id": path.name,
-            "started_at": "2026-01-01T00:00:00+00:00",
-            "argv": ("train",),
-            "level": level,
-            "state": "complete",
-            "exit_code": 0,
-            "end": steps * length,
-            "facts": facts,
-            **changes,
-        }
-    )
+    facts = {"device": "host", "step": "chunk"}
+    fields = {"run_id": path.name, "level": level, "exit_code": 0, "end": steps * length, "facts": facts, **changes}
     store.create(path)
-    source = path / "source-7"
-    source.mkdir()
-    pack = tables.packer("steps").pack
-    rows = [pack(n, n * length, (n + 1) * length, 100, length, length, 0, 7, 0) for n in range(steps)]
-    if rows:
-        (source / "steps.bin").write_bytes(b"".join(rows))
-    store.write_manifest(path, info)
-    return info
+    write_source(path, steps=step_rows(steps, length, tokens=100))
+    write_manifest(path, **fields)
+    return info(**{"state": "complete", **fields})
 
 
 @dataclass

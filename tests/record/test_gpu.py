@@ -13,8 +13,9 @@ from profiler.record.collector import Context
 from profiler.record.collectors.gpu import HIDDEN, GpuCollector, GpuReader, throttle_reasons
 from profiler.run import store
 from profiler.run.load import load
-from profiler.run.model import CollectorStatus, RunInfo, RunSpec
+from profiler.run.model import CollectorStatus, RunSpec
 from tests.fakes.nvml import FakeNvml, NVMLError
+from tests.recorded.directories import write_manifest
 
 
 def collect(folder: Path, nvml: FakeNvml, readings: int) -> CollectorStatus:
@@ -22,7 +23,7 @@ def collect(folder: Path, nvml: FakeNvml, readings: int) -> CollectorStatus:
     collector = GpuCollector()
     assert collector.available() is None
     store.create(folder)
-    store.write_manifest(folder, RunInfo(1, "r", "", ("x",), devices=collector.describe()["devices"], state="complete"))
+    write_manifest(folder, devices=collector.describe()["devices"])
     writer = store.RunWriter(folder)
     collector.start(Context(RunSpec(("x",), folder, sample_period=0.001), 1, writer))
     while nvml.readings < readings:

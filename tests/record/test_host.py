@@ -18,7 +18,8 @@ from profiler.record.collectors import host
 from profiler.record.collectors.host import _SLOW_EVERY, HostReader
 from profiler.run import store
 from profiler.run.load import load
-from profiler.run.model import Run, RunInfo, RunSpec
+from profiler.run.model import Run, RunSpec
+from tests.recorded.directories import write_manifest
 
 # One thread spins, the main thread waits for a line; a forked child waits too.
 CHILD = """
@@ -49,7 +50,7 @@ def values(run: Run, name: str, pid: int, tid: int = 0) -> list[float]:
 def sample(folder: Path, level: str, times: int) -> tuple[Run, int, int, int]:
     """Samples of CHILD: the run, its pid, the spinning thread, and its child."""
     store.create(folder)
-    store.write_manifest(folder, RunInfo(1, "r", "", ("x",), state="complete"))
+    write_manifest(folder)
     writer = store.RunWriter(folder)
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None

@@ -16,10 +16,10 @@ from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watche
 from profiler.core.procfs import ProcessStat
 from profiler.record import live as live_module
 from profiler.record.live import NOT_OURS, LiveProgram, SystemReader, find_watched, run_directory
-from profiler.run import store
-from profiler.run.model import RunInfo, StepDefinition, StepKind
+from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import WATCHED, FakeReader, process, thread
 from tests.fakes.proc import FakeProc
+from tests.recorded.directories import write_manifest
 
 
 class Clock:
@@ -144,9 +144,7 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 def a_run(path: Path, *, state: str = "running", begin: int = 1) -> Path:
-    store.create(path)
-    store.write_manifest(path, RunInfo(1, "r", "", ("python", "train.py"), label="mine", state=state, begin=begin))
-    return path
+    return write_manifest(path, argv=("python", "train.py"), label="mine", state=state, begin=begin)
 
 
 def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) -> None:

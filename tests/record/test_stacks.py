@@ -23,8 +23,9 @@ from profiler.record.collectors._traces import Span
 from profiler.record.collectors.stacks import StacksCollector, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
-from profiler.run.model import CollectorStatus, Run, RunInfo, RunSpec
+from profiler.run.model import CollectorStatus, Run, RunSpec
 from tests.fakes.programs import waiting_python
+from tests.recorded.directories import write_manifest
 
 # Writes a trace of 2 ms with the process's own id as the thread's, and says how many samples were taken; asked for the
 # holder of the GIL, it has seen one 30 times.
@@ -71,7 +72,7 @@ def collect(
     collector._program = str(program)
     run = folder / "run"
     store.create(run)
-    store.write_manifest(run, RunInfo(1, "r", "", ("x",), state="complete"))
+    write_manifest(run)
     writer = store.RunWriter(run)
     with waiting_python() as child:
         pid = of or child.pid
