@@ -71,24 +71,17 @@ def stub(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def check_step() -> dict[str, Any]:
-    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "check"]
-    return dict(step)
-
-
-def install_step() -> dict[str, Any]:
-    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Install the profiler"]
-    return dict(step)
+(CHECK,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "check"]
+(INSTALL,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Install the profiler"]
 
 
 def run_action(
-    stub: Mapping[str, str], tmp_path: Path, *, step: Mapping[str, Any] | None = None, **inputs: str
+    stub: Mapping[str, str], tmp_path: Path, *, step: Mapping[str, Any] = CHECK, **inputs: str
 ) -> subprocess.CompletedProcess[str]:
     """Do what a runner does: put inputs into the variables that the step names, and its script into a file for bash."""
     given = {name: str(about.get("default", "")) for name, about in ACTION["inputs"].items()} | {
         name.replace("_", "-"): value for name, value in inputs.items()
     }
-    step = step or check_step()
     variables = {}
     for name, expression in step["env"].items():
         match = re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) \}\}", expression)
@@ -142,16 +135,16 @@ def test_every_check_has_a_folder_of_its_own(stub: dict[str, str], tmp_path: Pat
 
 def test_the_profiler_is_installed_where_there_is_none(stub: dict[str, str], tmp_path: Path) -> None:
     asked = tmp_path / "pip.json"
-    done = run_action(stub | {"THERE": "yes"}, tmp_path, step=install_step())
+    done = run_action(stub | {"THERE": "yes"}, tmp_path, step=INSTALL)
     assert done.returncode == 0, done.stderr
     assert not asked.exists(), "the user's own would have been replaced"
-    done = run_action(stub, tmp_path, step=install_step())
+    done = run_action(stub, tmp_path, step=INSTALL)
     assert done.returncode == 0, done.stderr
     words = json.loads(asked.read_text())
     assert (words[0], words[-1]) == ("install", str(ROOT))
     steps = ACTION["runs"]["steps"]
-    assert steps.index(install_step()) < steps.index(check_step())
-    assert install_step()["if"] == "${{ inputs.install == 'true' }}"
+    assert steps.index(INSTALL) < steps.index(CHECK)
+    assert INSTALL["if"] == "${{ inputs.install == 'true' }}"
 
 
 def test_arguments_of_the_command(stub: dict[str, str], tmp_path: Path) -> None:
@@ -231,7 +224,7 @@ def test_reports_are_uploaded_after_a_failure_too() -> None:
     for about in ACTION["outputs"].values():
         name = re.fullmatch(r"\$\{\{ steps\.check\.outputs\.([a-z-]+) \}\}", about["value"])
         assert name
-        assert f'f"{name[1]}={{' in check_step()["run"]
+        assert f'f"{name[1]}={{' in CHECK["run"]
 
 
 # ---------------------------------------------------------------- GitLab
@@ -306,7 +299,7 @@ def test_every_option_of_the_page_is_one_of_the_command() -> None:
     parser = argparse.ArgumentParser()
     PLUGIN.prepare_parser(parser)
     known = {option for action in parser._actions for option in action.option_strings}
-    text = "\n".join([PAGE, (ROOT / "docs" / "gitlab-ci.yml").read_text(), check_step()["run"]])
+    text = "\n".join([PAGE, (ROOT / "docs" / "gitlab-ci.yml").read_text(), CHECK["run"]])
     lines = [line for line in text.splitlines() if "profiler check" in line]
     asked = {option for line in lines for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", line.split(" -- ")[0])}
     assert asked

@@ -33,11 +33,7 @@ def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...])
     [path] = (tmp_path / "reports" / "runs").iterdir()
     recorded = load(path)
     assert (recorded.info.label, recorded.info.level, recorded.info.state) == ("mine", "standard", "failed")
-    for part in (
-        "recorded mine: failed",
-        "with exit code 3, before it imported torch; no step was seen",
-        str(path.name),
-    ):
+    for part in ("recorded mine: failed", "with exit code 3, before it imported torch; no step was seen", path.name):
         assert part in done.stderr
     assert "gpu" not in done.stderr, "nobody asked for one"
 
@@ -114,14 +110,11 @@ def test_an_analysis_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert "the analysis failed: ValueError: [bold]no" in capsys.readouterr().err
 
 
-def test_a_program_without_python_gets_no_advice_about_python(tmp_path: Path) -> None:
-    done = run(tmp_path, "--out", "it's one", "--", "true")
-    assert "no Python was seen in it" in done.stderr
-    assert "python -I" not in done.stderr
-    assert """diagnose 'it'"'"'s one'""" in done.stderr, "a command that can be copied"
-
-
-def test_a_program_that_went_well_without_torch(tmp_path: Path) -> None:
-    done = run(tmp_path, "--", sys.executable, "-c", "pass")
-    assert "no step: the program did not import torch" in done.stderr
-    assert "median" not in done.stderr, "of one piece there is none"
+def test_programs_without_steps(tmp_path: Path) -> None:
+    errors = run(tmp_path, "--out", "it's one", "--", "true").stderr
+    assert "no Python was seen in it" in errors
+    assert "python -I" not in errors
+    assert """diagnose 'it'"'"'s one'""" in errors, "a command that can be copied"
+    errors = run(tmp_path, "--", sys.executable, "-c", "pass").stderr
+    assert "no step: the program did not import torch" in errors
+    assert "median" not in errors, "of one piece there is none"

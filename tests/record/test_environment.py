@@ -10,12 +10,14 @@ import pytest
 from profiler.record.collectors import environment
 
 
-def test_facts_of_the_machine() -> None:
-    facts = environment.host_facts()
+def test_facts_of_the_machine_and_versions() -> None:
+    facts, versions = environment.host_facts(), environment.versions()
     assert facts["cores"] >= 1
     assert facts["memory_bytes"] > 1 << 28
     assert facts["cpu"]
     assert facts["kernel"]
+    assert versions["numpy"]
+    assert versions["python"].startswith("3.")
 
 
 def test_only_listed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,12 +27,6 @@ def test_only_listed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written["OMP_NUM_THREADS"] == "3"
     assert set(written) <= set(environment.VARIABLES)
     assert "s3cr3t" not in str(environment.EnvironmentCollector().describe())
-
-
-def test_versions_without_importing() -> None:
-    versions = environment.versions()
-    assert versions["numpy"]
-    assert versions["python"].startswith("3.")
 
 
 def test_commit_and_changes(tmp_path: Path) -> None:
