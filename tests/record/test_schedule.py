@@ -13,6 +13,7 @@ import pytest
 from profiler.core.errors import Exit, ProfilerError
 from profiler.record import schedule as module
 from profiler.record.schedule import Recorded, SideCommand, Task, describe_plan, record_all, schedule, shuffled_schedule
+from profiler.run.model import RunInfo, RunSpec
 from tests.fakes.recordings import FakeRecord
 
 SIDES = (SideCommand("before", ("a",)), SideCommand("after", ("b",), warmup=("b", "--short")))
@@ -243,3 +244,23 @@ def test_a_program_without_steps_is_refused_early(make: Make, tasks: list[Task],
         make(tasks, fake)
     assert caught.value.exit_code == Exit.USAGE
     assert not any(spec.out.name.startswith("02") for spec in fake.specs)
+
+
+def test_a_log_shows_rounds_with_an_estimate_of_the_remaining_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recordings take 20 s each; the estimate leaves the two warm-ups out."""
+    fake, now = FakeRecord(), [0.0]
+
+    def record(spec: RunSpec) -> RunInfo:
+        now[0] += 20
+        return fake(spec)
+
+    monkeypatch.setattr(module, "record", record)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    module.record_with_progress(list(schedule(SIDES, 3)), tmp_path)
+    assert capsys.readouterr().err.splitlines() == [
+        "round 1 of 3",
+        "round 2 of 3, about 2 min left of all recordings",
+        "round 3 of 3, about 80 s left of all recordings",
+    ]
