@@ -21,10 +21,10 @@ from profiler.check.modes.sides import (
     describe_side,
     fingerprint,
     load_recordings,
+    programs_of_sides,
     record_counters,
     short_program,
     side_differences,
-    single_program,
     warnings_of_steps,
 )
 from profiler.check.outputs.text import sentence
@@ -44,7 +44,7 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
     settings = with_baseline_steps(settings)
     side = working_tree_side(command, Path.cwd())
-    program = single_program(side)
+    program = programs_of_sides({CANDIDATE: side})[CANDIDATE]
     if settings.update:
         return update(program, settings)
     result, _ = compare_to_baseline(replace(side, what=""), program, settings)

@@ -27,7 +27,7 @@ from profiler.check.modes.sides import (
     fingerprint,
     gpu_throttling,
     load_recordings,
-    paired_programs,
+    programs_of_sides,
     record_counters,
     record_explanations,
     side_differences,
@@ -67,7 +67,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         if not argv:
             raise ProfilerError(f"--{option}: there is no command in it")
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    return check_interleaved(sides, paired_programs(sides[BASE], sides[CANDIDATE]), settings, mode="commands")
+    return check_interleaved(sides, programs_of_sides(sides), settings, mode="commands")
 
 
 def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -90,9 +90,9 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
                     f"...), or use --environment auto"
                 )
 
-        programs = paired_programs(base, candidate, hint=_HINT)
-        baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         sides = {BASE: base, CANDIDATE: candidate}
+        programs = programs_of_sides(sides, hint=_HINT)
+        baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 
 

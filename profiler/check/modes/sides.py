@@ -16,7 +16,7 @@ from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import environment_key, key_differences
 from profiler.check.counters.paths import start_folder
-from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
+from profiler.check.model import BASE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
@@ -42,30 +42,23 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 # ---------------------------------------------------------------- programs
 
 
-def single_program(side: PreparedSide) -> Program:
-    """The program of a candidate that is compared to no other program."""
-    return _program(CANDIDATE, side, hooked=not marks_itself(side.argv))
-
-
-def paired_programs(base: PreparedSide, candidate: PreparedSide, *, hint: str = "") -> Mapping[str, Program]:
-    """Both sides of a comparison. Hooks are installed in both or in neither, since they cost time and count.
+def programs_of_sides(sides: Mapping[str, PreparedSide], *, hint: str = "") -> dict[str, Program]:
+    """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param hint: a likely cause where the base fails.
+    :raises ProfilerError: there is no such program, which is reported before anything takes time.
     """
-    hooked = not (marks_itself(base.argv) and marks_itself(candidate.argv))
-    return {
-        BASE: _program(BASE, base, hooked=hooked, hint=hint),
-        CANDIDATE: _program(CANDIDATE, candidate, hooked=hooked),
-    }
-
-
-def _program(label: str, side: PreparedSide, *, hooked: bool, hint: str = "") -> Program:
     from profiler.record.collectors.environment import EnvironmentCollector
 
-    facts = {**EnvironmentCollector().describe(), "git_commit": side.commit or None}
-    program = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, hint)
-    program.executable()  # a missing one is reported before anything takes time
-    return program
+    hooked = not all(marks_itself(side.argv) for side in sides.values())
+    machine = EnvironmentCollector().describe()
+    programs = {}
+    for label, side in sides.items():
+        facts = {**machine, "git_commit": side.commit or None}
+        cause = hint if label == BASE else ""
+        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause)
+        programs[label].executable()
+    return programs
 
 
 def marks_itself(argv: Sequence[str]) -> bool:

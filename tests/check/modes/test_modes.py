@@ -16,6 +16,8 @@ import pytest
 from rich.console import Console
 
 from profiler.check.model import (
+    BASE,
+    CANDIDATE,
     CONFIRM,
     FAIL,
     INCONCLUSIVE,
@@ -36,7 +38,7 @@ from profiler.check.modes.interleaved import (
     with_source_lines,
 )
 from profiler.check.modes.options import check_spelling
-from profiler.check.modes.sides import load_recordings, marks_itself, paired_programs, short_program
+from profiler.check.modes.sides import load_recordings, marks_itself, programs_of_sides, short_program
 from profiler.check.speed.controlled_process import SPANS_FILE
 from profiler.check.speed.round_values import RoundValues
 from profiler.check.worktree.prepare import PreparedSide
@@ -82,7 +84,8 @@ def test_only_the_bundled_language_model_started_as_a_module_marks_all_it_does(c
 )
 def test_hooks_go_into_both_sides_or_neither(before: str, after: str, inside: bool) -> None:
     sides = [PreparedSide((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
-    assert [one.hooked for one in paired_programs(*sides).values()] == [inside, inside]
+    programs = programs_of_sides(dict(zip((BASE, CANDIDATE), sides, strict=True)))
+    assert [program.hooked for program in programs.values()] == [inside, inside]
 
 
 def test_a_program_that_ended_early_raises_a_warning() -> None:
