@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any, Final, NamedTuple
 
 from reference_trainer.errors import TrainerError
@@ -117,31 +118,26 @@ class Placement:
 
     def first(self) -> list[WorkerSlot]:
         """One worker per device: the memory that it takes is unknown."""
-        return [WorkerSlot(device.name, device.name) for device in self.devices[: self._at_most(self.workers)]]
+        count = self._at_most(len(self.devices) if self.workers is None else self.workers)
+        return [WorkerSlot(device.name, device.name) for device in self.devices[:count]]
 
     def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
         """The other workers, device by device in turn.
 
         :param memory_use: what the first worker of each device took.
         """
+        names = [device.name for device in self.devices[: len(memory_use)]]
+        turns: Iterator[str]
         if self.workers is not None:
-            more = (self._at_most(self.workers) or 0) - len(memory_use)
-            names = (self.devices[number % len(memory_use)].name for number in range(more))
-            return [WorkerSlot(name, name) for name in names]
-        remaining = [self._fit(device, use) - 1 for device, use in zip(self.devices, memory_use, strict=False)]
-        slots: list[WorkerSlot] = []
-        # each worker needs a core to launch from, whatever its device
-        room = self._at_most(cores()) or 0
-        while len(slots) + len(memory_use) < room and any(count > 0 for count in remaining):
-            for number, device in enumerate(self.devices[: len(memory_use)]):
-                if remaining[number] > 0 and len(slots) + len(memory_use) < room:
-                    remaining[number] -= 1
-                    slots.append(WorkerSlot(device.name, device.name))
-        return slots
+            wanted, turns = self.workers, cycle(names)
+        else:
+            wanted = cores()  # each worker needs one to launch from, whatever its device
+            more = [self._fit(device, use) - 1 for device, use in zip(self.devices, memory_use, strict=False)]
+            turns = (name for turn in range(max(more)) for name, count in zip(names, more, strict=True) if turn < count)
+        return [WorkerSlot(name, name) for name in islice(turns, max(0, self._at_most(wanted) - len(memory_use)))]
 
-    def _at_most(self, workers: int | None) -> int | None:
-        limits = [count for count in (workers, self.limit) if count is not None]
-        return min(limits) if limits else None
+    def _at_most(self, workers: int) -> int:
+        return workers if self.limit is None else min(workers, self.limit)
 
     def share(self, memory_use: MemoryUse) -> float:
         """Share of a device that a worker gets because of its memory, above 0 and at most 1."""

@@ -23,8 +23,7 @@ from reference_trainer.ssm.plan import Plan, plan, variant_fixes
 from reference_trainer.ssm.problem import Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
-from reference_trainer.ssm.statistics import Statistics, cells
-from reference_trainer.ssm.utilisation import Utilisation, used
+from reference_trainer.ssm.statistics import Statistics, Utilisation, cells, used
 
 _PATHS: Final = ("results", "log")
 

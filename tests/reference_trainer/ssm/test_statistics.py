@@ -10,8 +10,7 @@ from dataclasses import asdict
 import pytest
 
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
-from reference_trainer.ssm.statistics import cells, plain
-from reference_trainer.ssm.utilisation import Utilisation
+from reference_trainer.ssm.statistics import Utilisation, cells, plain
 
 
 def outcomes(method: str, dim: int, losses: list[float]) -> list[Outcome]:
