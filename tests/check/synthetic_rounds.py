@@ -1,4 +1,4 @@
-"""Made-up rounds: two or three programs that take turns on a noisy machine, with known differences."""
+"""Made-up rounds: two or three programs in alternating blocks on a noisy machine, with known differences."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Made:
     steps: int = 2
     second_slot: float = 0.0
     """How much slower a program is that was started second."""
-    second_turn: float = 0.0
-    """How much slower a turn is that comes second."""
+    second_block: float = 0.0
+    """How much slower the second block of a pair is."""
     tokens: Mapping[str, int] | None = None
     """Of a step, by side."""
 
@@ -52,9 +52,9 @@ def a_round(number: int, kind: str = MEASURE, made: Made = Made(), seed: int = 0
     speed[slots[1]] += made.second_slot
     if kind == CONFIRM:
         speed[CONTROL] += made.control
-    phase, done, begin, turns = int(rng.integers(made.every or 1)), 0, 0, []
+    phase, done, begin, blocks = int(rng.integers(made.every or 1)), 0, 0, []
     for place, side in enumerate(_order(rng, sides, made.pairs)):
-        log = speed[side] + made.second_turn * (place % len(sides) == 1)
+        log = speed[side] + made.second_block * (place % len(sides) == 1)
         times = np.exp(log + made.core * rng.normal(size=made.steps)) * (
             1 + 0.5 * (rng.random(made.steps) < made.outliers)
         )
@@ -62,9 +62,9 @@ def a_round(number: int, kind: str = MEASURE, made: Made = Made(), seed: int = 0
             times *= np.where((np.arange(done, done + made.steps) + phase) % made.every == 0, 1 + made.stall, 1.0)
             done += made.steps
         steps = tuple(int(time * STEP_NS) for time in times)
-        turns.append(StepBlock(side, begin, steps, (made.tokens or {}).get(side, 0) * made.steps))
+        blocks.append(StepBlock(side, begin, steps, (made.tokens or {}).get(side, 0) * made.steps))
         begin += sum(steps)
-    return Round(number, kind, slots, tuple(turns), 6.0, QUIET)
+    return Round(number, kind, slots, tuple(blocks), 6.0, QUIET)
 
 
 def _order(rng: np.random.Generator, sides: Sequence[str], pairs: int) -> list[str]:

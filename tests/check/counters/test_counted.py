@@ -1,7 +1,8 @@
-"""What is counted in which steps, by whom and where: of made-up runs, and of programs that hooks really watch."""
+"""The counters of a process and its workers, with their lines: of made-up runs and of real programs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,15 @@ import pytest
 
 from profiler.agent.hooks import functions, loader, optimizers, tensors
 from profiler.check.counters.counted import counted
+from profiler.check.model import Counted
+from profiler.check.speed.controlled_process import Program, measured_spans
+from profiler.check.speed.counting import record_steps
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
+from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
@@ -35,7 +41,7 @@ def stepped(steps: int = 10, **facts: object) -> RunBuilder:
     return builder
 
 
-def test_all_measured_steps_count_where_there_are_no_turns() -> None:
+def test_all_measured_steps_count_without_blocks() -> None:
     builder = stepped(5)
     builder.step(50 * MS, 60 * MS, warmup=True)
     builder.counter("syncs", 7, step=5)
@@ -44,17 +50,17 @@ def test_all_measured_steps_count_where_there_are_no_turns() -> None:
     assert found.lines == {("syncs", "train.py", "main", "sync"): ((5, 5.0, "text 5"),)}
 
 
-def test_only_steps_that_end_in_a_turn_count() -> None:
+def test_only_steps_that_end_in_a_block_count() -> None:
     run = stepped(10).build()
-    turns = [(70 * MS, 90 * MS), (20 * MS, 40 * MS)]
-    found = counted(run, turns)
+    blocks = [(70 * MS, 90 * MS), (20 * MS, 40 * MS)]
+    found = counted(run, blocks)
     assert (found.steps, found.totals["syncs"]) == (4, 4.0), "20-30, 30-40, 70-80, 80-90"
     assert found.lines["syncs", "train.py", "main", "sync"][0][:2] == (5, 4.0)
     late = [(20 * MS + 1000, 40 * MS + 1000)]
-    assert counted(run, late).steps == 2, "a step is stamped before the turn that it ends is, and after the pause"
+    assert counted(run, late).steps == 2, "a step is stamped before the end of its block and after the pause"
 
 
-def test_a_warm_up_of_the_program_is_no_warm_up_of_a_turn() -> None:
+def test_a_warm_up_of_the_program_is_no_warm_up_of_a_block() -> None:
     builder = RunBuilder()
     builder.steps(4, 10 * MS, warmup=True)
     builder.counter("syncs", 3, step=1)
@@ -212,15 +218,15 @@ def test_what_a_loader_does_in_the_stepping_process_is_apart() -> None:
     assert "would_sync_in_loader" not in light, "it has no calls to tell them apart by"
 
 
-def test_the_thread_with_most_steps_in_the_turns_is_counted() -> None:
+def test_the_thread_with_most_steps_in_the_blocks_is_counted() -> None:
     builder = stepped(4)
-    for number in range(6):  # an evaluation in a thread of its own, outside of the turns
+    for number in range(6):  # an evaluation in a thread of its own, outside of the blocks
         builder.step((number + 10) * 10 * MS, (number + 11) * 10 * MS, tid=TID + 1, index=50 + number)
     assert counted(builder.build(), [(0, 40 * MS)]).totals == {"syncs": 4.0}
 
 
-@pytest.mark.parametrize("turns", [None, [(0, 40 * MS)]])
-def test_of_ranks_the_first_is_counted_whichever_is_ahead(turns: list[tuple[int, int]] | None) -> None:
+@pytest.mark.parametrize("blocks", [None, [(0, 40 * MS)]])
+def test_the_first_rank_is_counted_whichever_is_ahead(blocks: list[tuple[int, int]] | None) -> None:
     for order in ((0, 1), (1, 0)):
         builder = RunBuilder()
         for rank in order:
@@ -228,7 +234,7 @@ def test_of_ranks_the_first_is_counted_whichever_is_ahead(turns: list[tuple[int,
                 begin = number * 10 * MS
                 builder.step(begin, begin + 9 * MS + rank, pid=900 - rank, tid=5, rank=rank, index=number)
                 builder.counter("syncs", 1 + rank, step=number, pid=900 - rank)
-        assert counted(builder.build(), turns).totals == {"syncs": 4.0}, "rank 0 counts 1, rank 1 counts 2"
+        assert counted(builder.build(), blocks).totals == {"syncs": 4.0}, "rank 0 counts 1, rank 1 counts 2"
 
 
 # ---------------------------------------------------------------- really watched
@@ -275,3 +281,57 @@ def test_the_loss_gates_and_what_torchs_sampler_and_a_collate_do_does_not(tmp_pa
     apart = {(key[2], key[3]) for key in found.lines if key[0] == "would_sync_in_loader"}
     assert apart >= {("make", "item"), ("train", "tolist")}, "a collate of one's own; the sampler's numbers"
     assert found.totals["would_sync_in_loader"] >= 5 + 2, "five batches, two epochs that began"
+
+
+# ---------------------------------------------------------------- real training in blocks of steps
+
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, i):
+        x = torch.full((4,), float(i))
+        return x / x.sum().clamp(min=1).item()
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    for number, batch in enumerate(DataLoader(Data(), batch_size=8, num_workers=2)):
+        loss = model(batch).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if number % 10 == 0:
+            print(loss.item())
+"""
+TRAINER = ("-m", "reference_trainer.lm", "--variant", "fixed", "--device", "host", "--max-chunks", "100000")
+PLAIN = ("--warmup-seconds", "0")
+"""A warm-up in seconds ends at another chunk each time."""
+
+
+def processes(argv: tuple[str, ...], folder: Path, out: Path, number: int) -> list[Counted]:
+    program = Program("candidate", (sys.executable, *argv), folder, hooked=argv[0] != "-m")
+    paths = record_steps(program, out, [f"{folder.name}-{one}" for one in range(number)])
+    return [counted(load(path), measured_spans(path), folder=str(folder)) for path in paths]
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_program_with_loader_workers_count_the_same(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    base = processes(("train.py",), tmp_path, tmp_path / "runs", 2)
+    assert base[0] == base[1], "two processes of the same program"
+    assert base[0].totals["would_sync"] == 2.0, "every 10th of 20 steps"
+    assert base[0].workers["would_sync_in_loader"] == 160.0, "8 samples a batch"
+    assert not {"syncs", "h2d", "launches"} & {*base[0].totals, *base[0].workers}, "there is no device"
+
+
+@pytest.mark.slow
+def test_the_reference_trainer_counts_the_same_each_time(tmp_path: Path) -> None:
+    found = processes((*TRAINER, *PLAIN), ROOT, tmp_path, 3)
+    assert found[0] == found[1] == found[2]
+    assert found[0].totals["syncs"] == found[0].steps == 20

@@ -28,8 +28,8 @@ def during(rounds: list[Round], conditions: Conditions) -> list[Round]:
 def slowed(rounds: list[Round], number: int, by: float) -> list[Round]:
     """The machine is slower in one round."""
     slow = rounds[number]
-    turns = tuple(replace(turn, steps=tuple(round(step * by) for step in turn.steps)) for turn in slow.blocks)
-    return [*rounds[:number], replace(slow, blocks=turns), *rounds[number + 1 :]]
+    blocks = tuple(replace(block, steps=tuple(round(step * by) for step in block.steps)) for block in slow.blocks)
+    return [*rounds[:number], replace(slow, blocks=blocks), *rounds[number + 1 :]]
 
 
 def confirming(control: float) -> list[Round]:
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Callable[[], list[Round]], str, dict[str, Any]]] = {
     ),
     "rare stalls": (lambda: some(10, replace(CLEAN, every=50, stall=9.0)), "rare-stalls", {}),
     "start order": (lambda: some(10, replace(CLEAN, second_slot=0.05)), "start-order", {}),
-    "block order": (lambda: some(8, replace(CLEAN, second_turn=0.05)), "block-order", {}),
+    "block order": (lambda: some(8, replace(CLEAN, second_block=0.05)), "block-order", {}),
     "control": (lambda: confirming(0.06), "control-differs", {"rounds": 5}),
     "speed": (lambda: slowed(some(5), 3, 1.8), "unsteady-speed", {"slow": 4}),
     "steal": (lambda: during(some(5), Conditions(steal=0.09)), "steal", {"share": pytest.approx(0.09)}),

@@ -166,7 +166,7 @@ def test_too_few_rounds_are_inconclusive(number: int) -> None:
 
 def test_rounds_without_blocks_of_one_side_are_unusable() -> None:
     one = a_round(1)
-    empty = replace(one, blocks=tuple(turn for turn in one.blocks if turn.side == BASE))
+    empty = replace(one, blocks=tuple(block for block in one.blocks if block.side == BASE))
     assert next_kind([empty, empty], LIMITS) == MEASURE
     assert next_kind([empty] * 3, LIMITS) is None, "no more of them"
     found = throughput([empty] * 3, LIMITS)
