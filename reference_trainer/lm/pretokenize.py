@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
     tokenizer = train_or_load(corpus, vocabulary)
     text = ChunkedText(corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
-    samples, existing = text.samples.epoch_length, finished_shards(arguments.out)
+    samples = text.samples.epoch_length
+    existing = finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
     began = time.perf_counter()
     with _bar(samples) as bar:
         index = write_shards(arguments.out, text, arguments.shard_tokens, workers=arguments.workers, progress=bar)

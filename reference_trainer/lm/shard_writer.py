@@ -90,7 +90,6 @@ def write_shards(
     :raises TrainerError: the folder holds other shards or damaged ones, another process writes there, a worker failed,
         the disk is full.
     """
-    finished_shards(directory)  # before the lock: nothing is made in a folder that is not ours
     with locked(directory):
         return _write_shards(directory, text, planned_index(text, shard_tokens), workers, progress)
 

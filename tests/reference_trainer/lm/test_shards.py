@@ -76,6 +76,11 @@ def test_the_vocabulary_decides_the_bytes_of_an_id(
     assert max(ShardChunks(tmp_path, text).ids(number).max() for number in range(20)) > vocabulary - 100
 
 
+def test_a_shard_ends_with_the_sample_that_fills_it(tmp_path: Path) -> None:
+    index = write_shards(tmp_path, made_up("aaaa bbbb cccc dddd eeee ", Letters(), 5, 1), 10)
+    assert [(shard.samples, shard.tokens) for shard in index.shards] == [(2, 10), (2, 10), (1, 5)]
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_worker_that_fails_is_one_line(tmp_path: Path, workers: int) -> None:
     class Failing(Letters):
