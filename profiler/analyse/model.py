@@ -385,6 +385,11 @@ class Analysis:
     timeline: Timeline | None = None
     """None: nobody asked for one."""
 
+    def value(self, name: str) -> float | None:
+        """The value of a measure; None: the run does not have it, or it was not measured."""
+        measure = self.measures.get(name)
+        return measure.value if measure else None
+
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
@@ -416,6 +421,11 @@ class Side:
     """Over the light runs: median, with the lowest and highest run as low and high."""
     recording_slowdown: Measure
     """How many times slower a step was in the breakdown pass than in the light runs."""
+
+    def value(self, name: str) -> float | None:
+        """The value of a measure; None: the light runs do not have it, or it was not measured."""
+        measure = self.measures.get(name)
+        return measure.value if measure else None
 
 
 class Extension(Protocol):

@@ -35,37 +35,40 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 
     :param faster: whether the light runs say that `side` is faster.
     """
-    first, last = _step_time(base), _step_time(side)
+    first, last = base.value("step_time"), side.value("step_time")
     if not first or not last:
         return None
     gain = first - last if faster else last - first
     if base.phases and side.phases:
         return _phase_change(base, side, faster=faster, gain=gain)
-    for kind, before, after in (
-        (ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)),
-        (ChangeKind.HOST, _host_seconds(base), _host_seconds(side)),
-    ):
-        if before is not None and after is not None:
-            slow, fast = (before, after) if faster else (after, before)
-            gains = {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in dict.fromkeys((*before, *after))}
-            name = max(gains, key=lambda key: gains[key], default="")
-            if not name or gains[name] <= WORTH_NAMING * abs(gain):
-                return None
-            amounts = before.get(name, 0.0), after.get(name, 0.0)
-            shares = amounts[0] / first, amounts[1] / last
-            # recording distorts shares least, but shares mislead if the rest of the step changed even more
-            as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
-            return TimeChange(
-                kind,
-                name,
-                faster,
-                is_cause=gains[name] >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
-                before=shares[0] if as_shares else amounts[0],
-                after=shares[1] if as_shares else amounts[1],
-                as_shares=as_shares,
-                site=_blamed_line(base if faster else side, name) if kind is ChangeKind.IDLE else None,
-            )
-    return None
+    kind, before, after = ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
+    if before is None or after is None:
+        kind, before, after = ChangeKind.HOST, _host_seconds(base), _host_seconds(side)
+    if before is None or after is None or not (before or after):
+        return None
+    gains = _gains(before, after) if faster else _gains(after, before)
+    name = max(gains, key=lambda key: gains[key])
+    if gains[name] <= WORTH_NAMING * abs(gain):
+        return None
+    amounts = before.get(name, 0.0), after.get(name, 0.0)
+    shares = amounts[0] / first, amounts[1] / last
+    # recording distorts shares least, but shares mislead if the rest of the step changed even more
+    as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
+    return TimeChange(
+        kind,
+        name,
+        faster,
+        is_cause=gains[name] >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
+        before=shares[0] if as_shares else amounts[0],
+        after=shares[1] if as_shares else amounts[1],
+        as_shares=as_shares,
+        site=_blamed_line(base if faster else side, name) if kind is ChangeKind.IDLE else None,
+    )
+
+
+def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:
+    """By how much each part is longer on the slow side."""
+    return {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in {**slow, **fast}}
 
 
 def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
@@ -77,7 +80,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
     slow, fast = (base, side) if faster else (side, base)
     long, short = _phase_seconds(slow), _phase_seconds(fast)
     sites = {phase.name: phase.site for phase in slow.phases}
-    gains = {name: long.get(name, 0.0) - short.get(name, 0.0) for name in dict.fromkeys((*long, *short))}
+    gains = _gains(long, short)
     ordered = sorted(gains, key=lambda name: -gains[name])
     largest = gains[ordered[0]]
     if largest <= WORTH_NAMING * abs(gain):
@@ -139,10 +142,9 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
 
 def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
     """Host seconds per step by category, without `python` if that may hide waits."""
-    parts = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value is not None}
-    if hides_waits(analysis):
-        parts.pop("python", None)
-    return parts or None
+    hidden = ("python",) if hides_waits(analysis) else ()
+    parts = {name: part.value for name, part in analysis.breakdown.items() if part.value is not None}
+    return {name: value for name, value in parts.items() if name not in hidden} or None
 
 
 def _blamed_line(analysis: Analysis, category: str) -> Site | None:
@@ -152,8 +154,3 @@ def _blamed_line(analysis: Analysis, category: str) -> Site | None:
     for row in sorted(rows, key=lambda row: -row.share_of_wall):
         totals[row.site] = totals.get(row.site, 0.0) + row.share_of_wall
     return max(totals, key=lambda site: totals[site], default=None)
-
-
-def _step_time(analysis: Analysis) -> float | None:
-    measure = analysis.measures.get("step_time")
-    return measure.value if measure else None

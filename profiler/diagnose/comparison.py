@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from profiler.analyse.model import Comparison, Measure, Side
+from profiler.analyse.model import Comparison, Side
 from profiler.core.facts import stated_device
+from profiler.core.metrics import PER_STEP, RATES
 from profiler.core.notice import Notice
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove
 from profiler.diagnose.run import is_sampled
 from profiler.run.model import RunInfo
 
-_SPEEDS: Final = ("tokens_per_s", "steps_per_s")
 COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")
 """Counters that a verdict may name, the most telling first."""
 _MAX_SLOWDOWN: Final = 1.5
@@ -51,23 +51,27 @@ def _start(side: Side) -> float | None:
 
 def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     base, ratios = comparison.sides[0], comparison.ratios.get(side.label, {})
-    speeds = [ratios[name] for name in _SPEEDS if name in ratios]
+    speeds = [ratios[name] for name in RATES if name in ratios]
     speed = next((ratio for ratio in speeds if ratio.value is not None), None)
     if speed is None or speed.value is None:
         return SideDiagnosis(base.label, side.label, None, reason=speeds[0].reason if speeds else Notice("no-pairs"))
     units = (measure.unit for each in (base, side) if (measure := each.measures.get(speed.name)) and measure.unit)
-    infos = [info for each in (base, side) if (info := _info(each)) is not None and info.facts.get("device")]
+    infos = [_info(base), _info(side)]
     result = SideDiagnosis(
         base.label,
         side.label,
         speed,
         unit=next(units, speed.name),
-        devices=tuple(dict.fromkeys(stated_device(info.facts, info.devices) for info in infos)),
+        devices=tuple(dict.fromkeys(stated_device(i.facts, i.devices) for i in infos if i and i.facts.get("device"))),
     )
     if speed.n > 1 and not speed.different:
         return result
-    if moved := _moved(base, side):
-        return replace(result, moved=moved)
+    before, after = ({} if info is None else info.facts for info in infos)
+    if before.get("engine") != after.get("engine"):
+        workers = after.get("workers")
+        return replace(
+            result, moved=WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
+        )
     faster = speed.value > 1
     change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
     slowed = _slowed(base, side) if change and (change.is_cause or change.is_several) else None
@@ -84,16 +88,6 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
 def _info(side: Side) -> RunInfo | None:
     run = side.runs[0] if side.runs else side.detail
     return run.info if run else None
-
-
-def _moved(base: Side, side: Side) -> WorkerMove | None:
-    """The move of the work to another engine, if the programs state one."""
-    facts: list[Any] = [info.facts if (info := _info(each)) else {} for each in (base, side)]
-    before, after = facts
-    if before.get("engine") == after.get("engine"):
-        return None
-    workers = after.get("workers")
-    return WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
 
 
 def _slowed(base: Side, side: Side) -> tuple[str, float] | None:
@@ -116,7 +110,7 @@ def _counter_changes(base: Side, side: Side, *, faster: bool) -> Iterator[Counte
     if all(sizes) and max(sizes) >= _SAME_SIZE * min(sizes):
         return
     for name in COUNTERS:
-        before, after = (_measured(each, f"{name}_per_step") for each in (base, side))
+        before, after = (_measured(each, f"{name}{PER_STEP}") for each in (base, side))
         if before is None or after is None:
             continue
         large, small = (before, after) if faster else (after, before)
@@ -126,12 +120,11 @@ def _counter_changes(base: Side, side: Side, *, faster: bool) -> Iterator[Counte
 
 def _step_size(side: Side) -> float:
     """Tokens of a step; 0: not stated."""
-    tokens, steps = (side.measures.get(name, Measure(name, None, "")).value for name in _SPEEDS)
+    tokens, steps = (side.value(name) for name in RATES)
     return tokens / steps if tokens and steps else 0.0
 
 
 def _measured(side: Side, name: str) -> float | None:
     """A measure of the light runs or, if they do not have it, of the breakdown pass."""
-    empty = Measure(name, None, "")
-    light = side.measures.get(name, empty).value
-    return light if light is not None or side.detail is None else side.detail.measures.get(name, empty).value
+    light = side.value(name)
+    return light if light is not None or side.detail is None else side.detail.value(name)

@@ -54,10 +54,8 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
             return RunDiagnosis(RunVerdict.THREADS_ONLY, thread=thread)
         reason = step.reason if step else Notice("no-step")
         return RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=reason)
-    device, busy = (
-        stated_device(analysis.info.facts, analysis.info.devices),
-        analysis.measures.get("device_utilization"),
-    )
+    device = stated_device(analysis.info.facts, analysis.info.devices)
+    busy = analysis.measures.get("device_utilization")
     if analysis.idle:
         idle = sum(row.share_of_wall for row in analysis.idle)
         if idle > 1 - BUSY:
@@ -110,22 +108,22 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     """The diagnosis without a device queue: what the host's time was spent on."""
     if analysis.phases and (diagnosis := _diagnose_step(analysis)):
         return diagnosis
-    parts = [measure for measure in analysis.breakdown.values() if measure.value]
-    if not parts:
+    parts, total = _parts(analysis)
+    if not total:
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
-            return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.measures["step_time"].value or 0.0)
+            return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
-    largest = max(parts, key=lambda measure: measure.value or 0.0)
-    value = largest.value or 0.0
-    share = value / sum(measure.value or 0.0 for measure in parts)
-    if largest.name == "unattributed":
+    largest = max(parts, key=lambda name: parts[name])
+    share = parts[largest] / total
+    if largest == "unattributed":
         return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(share, _samples(analysis)))
     facts = analysis.info.facts
     # a program with an engine waits for its workers, not for a device
-    if largest.name == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
+    if largest == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         return RunDiagnosis(RunVerdict.WAITING_FOR_WORKERS, share=share)
-    category = "python-or-wait" if largest.name == "python" and hides_waits(analysis) else largest.name
-    return RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=share, category=category, seconds=value, reason=reason)
+    category = "python-or-wait" if largest == "python" and hides_waits(analysis) else largest
+    seconds = parts[largest]
+    return RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=share, category=category, seconds=seconds, reason=reason)
 
 
 def _diagnose_step(analysis: Analysis) -> RunDiagnosis | None:

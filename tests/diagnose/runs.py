@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis
-from profiler.run.tables import ActivityKind, CallKind
-from tests.recorded.builders import MS, RunBuilder
+from profiler.run.tables import ActivityKind
+from tests.recorded.builders import MS, RunBuilder, add_records
 
 
-def slow(length: int = 100 * MS, *, level: str = "standard", steps: int = 6, **facts: Any) -> Analysis:
+def slow(length: int = 100 * MS, *, level: str = "standard", **facts: Any) -> Analysis:
     """Busy for the first 10%, idle after a sync for 60% of the step, then tokenizing; 50 syncs counted a step."""
-    builder = RunBuilder(level=level, **{"device": "host", **facts})
-    for step in range(steps):
-        begin, tenth = step * length, length // 10
-        builder.step(begin, begin + length, tokens=1000)
-        builder.counter("syncs", 50, step=step)
-        builder.counter("allocations", 4, step=step)
-        builder.counter("device_busy_ns", tenth, step=step)
-        if level != "light":
-            builder.activity(ActivityKind.KERNEL, begin, begin + tenth)
-            builder.call(CallKind.SYNC, begin, begin + tenth + 10, blocked=tenth, site="src/train.py:88:loop")
-            builder.call(CallKind.LAUNCH, begin + 7 * tenth, begin + 7 * tenth + 20, site="src/train.py:91:loop")
-            builder.region("tokenize", begin + 7 * tenth + 20, begin + length)
-    return analyse(builder.build())
+    records = (
+        "kernel 0 1; sync 0 1.000001 1 src/train.py:88:loop; launch 7 7.000002 src/train.py:91:loop;"
+        "tokenize 7.000002 10"
+    )
+    return _device_run(records, length, level, facts, syncs=50, busy=1)
 
 
-def fast(length: int = 10 * MS, *, level: str = "standard", steps: int = 6, **facts: Any) -> Analysis:
+def fast(length: int = 10 * MS, *, level: str = "standard", **facts: Any) -> Analysis:
     """Busy for 90%; one sync counted a step."""
+    records = "kernel 0 9; sync 0.000005 9.000005 9 src/fixed.py:7:loop; launch 9.999995 10"
+    return _device_run(records, length, level, facts, syncs=1, busy=9)
+
+
+def _device_run(records: str, length: int, level: str, facts: Mapping[str, Any], *, syncs: int, busy: int) -> Analysis:
+    """Six steps of `length` ns with these records, whose times are tenths of a step."""
     builder = RunBuilder(level=level, **{"device": "host", **facts})
-    for step in range(steps):
-        begin, tenth = step * length, length // 10
+    for step in range(6):
+        begin = step * length
         builder.step(begin, begin + length, tokens=1000)
-        builder.counter("syncs", 1, step=step)
-        builder.counter("allocations", 4, step=step)
-        builder.counter("device_busy_ns", 9 * tenth, step=step)
+        for name, count in (("syncs", syncs), ("allocations", 4), ("device_busy_ns", busy * length // 10)):
+            builder.counter(name, count, step=step)
         if level != "light":
-            builder.activity(ActivityKind.KERNEL, begin, begin + 9 * tenth)
-            builder.call(CallKind.SYNC, begin + 5, begin + 9 * tenth + 5, blocked=9 * tenth, site="src/fixed.py:7:loop")
-            builder.call(CallKind.LAUNCH, begin + length - 5, begin + length)
+            add_records(builder, records, begin=begin, tick=length / 10)
     return analyse(builder.build())
 
 

@@ -28,13 +28,13 @@ def steps(*, lines: bool = False, **ms: float) -> Analysis:
 
 
 def change(before: Analysis, after: Analysis, *, faster: bool = False) -> TimeChange:
-    found = largest_change(before, after, faster=faster)
-    assert found is not None
-    return found
+    largest = largest_change(before, after, faster=faster)
+    assert largest is not None
+    return largest
 
 
-def listed(found: TimeChange) -> list[tuple[str, float, int]]:
-    return [(one.phase, round(1000 * one.seconds, 2), one.site.line if one.site else 0) for one in found.phases]
+def listed(largest: TimeChange) -> list[tuple[str, float, int]]:
+    return [(one.phase, round(1000 * one.seconds, 2), one.site.line if one.site else 0) for one in largest.phases]
 
 
 SIX_LAYERS = steps(forward=5.2, backward=7.3, optimizer=8.2, elsewhere=0.1)
@@ -44,31 +44,31 @@ NINE_LAYERS = steps(forward=8.2, backward=11.7, optimizer=14.6, elsewhere=0.1)
 @pytest.mark.parametrize("faster", [True, False])
 def test_one_phase_with_the_line_of_the_slow_side(faster: bool) -> None:
     slow, fast = steps(forward=20, elsewhere=2, lines=True), steps(elsewhere=3, forward=2, lines=True)
-    found = change(slow, fast, faster=True) if faster else change(fast, slow)
-    assert (found.kind, found.name, found.faster, found.is_cause) == (ChangeKind.PHASE, "forward", faster, True)
-    assert (found.before, found.after) == ((0.02, 0.002) if faster else (0.002, 0.02))
-    assert found.site == Site("train.py", 1, "main")
-    assert found.site_seconds == pytest.approx(0.018)
+    largest = change(slow, fast, faster=True) if faster else change(fast, slow)
+    assert (largest.kind, largest.name, largest.faster, largest.is_cause) == (ChangeKind.PHASE, "forward", faster, True)
+    assert (largest.before, largest.after) == ((0.02, 0.002) if faster else (0.002, 0.02))
+    assert largest.site == Site("train.py", 1, "main")
+    assert largest.site_seconds == pytest.approx(0.018)
 
 
 def test_time_that_nothing_explains_is_no_cause() -> None:
-    found = change(steps(forward=2, elsewhere=20), steps(forward=2, elsewhere=1), faster=True)
-    assert (found.name, found.is_cause) == ("elsewhere", False)
+    largest = change(steps(forward=2, elsewhere=20), steps(forward=2, elsewhere=1), faster=True)
+    assert (largest.name, largest.is_cause) == ("elsewhere", False)
 
 
 @pytest.mark.parametrize("faster", [True, False])
 def test_where_all_phases_changed_no_line_is_to_blame(faster: bool) -> None:
-    found = change(NINE_LAYERS, SIX_LAYERS, faster=True) if faster else change(SIX_LAYERS, NINE_LAYERS)
+    largest = change(NINE_LAYERS, SIX_LAYERS, faster=True) if faster else change(SIX_LAYERS, NINE_LAYERS)
     sign = -1 if faster else 1
-    assert (found.kind, found.is_cause) == (ChangeKind.ALL_PHASES, False)
-    assert listed(found) == [("optimizer", sign * 6.4, 0), ("backward", sign * 4.4, 0), ("forward", sign * 3.0, 0)]
-    assert found.step_seconds == pytest.approx(sign * 0.0138)
+    assert (largest.kind, largest.is_cause) == (ChangeKind.ALL_PHASES, False)
+    assert listed(largest) == [("optimizer", sign * 6.4, 0), ("backward", sign * 4.4, 0), ("forward", sign * 3.0, 0)]
+    assert largest.step_seconds == pytest.approx(sign * 0.0138)
 
 
 def test_several_phases_have_their_lines_and_are_a_cause() -> None:
-    found = change(steps(data=1, forward=5, backward=10), steps(data=5, forward=8, backward=10))
-    assert (found.kind, found.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
-    assert listed(found) == [("data", 4.0, 1), ("forward", 3.0, 2)]
+    largest = change(steps(data=1, forward=5, backward=10), steps(data=5, forward=8, backward=10))
+    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
+    assert listed(largest) == [("data", 4.0, 1), ("forward", 3.0, 2)]
 
 
 @pytest.mark.parametrize(("optimizer", "kind"), [(16.1, ChangeKind.PHASE), (15.9, ChangeKind.ALL_PHASES)])
@@ -80,25 +80,25 @@ def test_a_phase_is_named_alone_where_it_makes_up_most(optimizer: float, kind: C
 
 def test_phases_that_went_the_other_way_leave_no_phase_alone() -> None:
     """Either of two phases is more than the difference, as a third one made up for much of them."""
-    found = change(steps(data=20, forward=10, backward=10), steps(data=8, forward=20, backward=18))
-    assert (found.kind, found.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
-    assert listed(found) == [("forward", 10.0, 2), ("backward", 8.0, 3)]
-    assert [(one.phase, round(1000 * one.seconds)) for one in found.against] == [("data", -12)]
+    largest = change(steps(data=20, forward=10, backward=10), steps(data=8, forward=20, backward=18))
+    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
+    assert listed(largest) == [("forward", 10.0, 2), ("backward", 8.0, 3)]
+    assert [(one.phase, round(1000 * one.seconds)) for one in largest.against] == [("data", -12)]
 
 
 def test_at_most_three_are_listed_and_small_ones_not() -> None:
     before = steps(data=10, forward=10, backward=10, optimizer=10, after_the_optimizer=10)
-    found = change(before, steps(data=15, forward=16, backward=17, optimizer=18, after_the_optimizer=19))
-    assert [one.phase for one in found.phases] == ["after the optimizer", "optimizer", "backward"]
-    found = change(before, steps(data=15, forward=16, backward=10.5, optimizer=10, after_the_optimizer=10))
-    assert [one.phase for one in found.phases] == ["forward", "data"]
+    largest = change(before, steps(data=15, forward=16, backward=17, optimizer=18, after_the_optimizer=19))
+    assert [one.phase for one in largest.phases] == ["after the optimizer", "optimizer", "backward"]
+    largest = change(before, steps(data=15, forward=16, backward=10.5, optimizer=10, after_the_optimizer=10))
+    assert [one.phase for one in largest.phases] == ["forward", "data"]
 
 
 def test_several_of_which_most_is_unexplained_are_no_cause() -> None:
-    found = change(steps(forward=10, backward=10, elsewhere=10), steps(forward=15, backward=10, elsewhere=15))
-    assert (found.kind, found.is_cause) == (ChangeKind.SEVERAL_PHASES, False)
+    largest = change(steps(forward=10, backward=10, elsewhere=10), steps(forward=15, backward=10, elsewhere=15))
+    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, False)
 
 
 def test_passes_that_went_the_other_way_have_no_list() -> None:
-    found = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
-    assert (found.kind, found.name, found.is_cause) == (ChangeKind.PHASE, "forward", False)
+    largest = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
+    assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.PHASE, "forward", False)

@@ -18,20 +18,24 @@ from tests.recorded.builders import MS, RunBuilder
 
 
 def diagnosed(*made: SideRuns) -> SideDiagnosis:
-    (found,) = diagnose_comparison(compare(made)).sides
-    return found
+    (diagnosis,) = diagnose_comparison(compare(made)).sides
+    return diagnosis
 
 
 @pytest.mark.parametrize(("first", "last", "faster"), [(slow, fast, True), (fast, slow, False)])
 def test_a_cause_with_its_line_and_counters(first: Any, last: Any, faster: bool) -> None:
-    found = diagnosed(*sides(first, last))
-    assert (found.speed.value > 1, found.unit, found.devices) == (faster, "tokens/s", ("host device (CPU)",))
-    change = found.change
-    assert (change.kind, change.name, change.faster, found.explained) == (ChangeKind.IDLE, "sync", faster, True)
+    diagnosis = diagnosed(*sides(first, last))
+    assert (diagnosis.speed.value > 1, diagnosis.unit, diagnosis.devices) == (
+        faster,
+        "tokens/s",
+        ("host device (CPU)",),
+    )
+    change = diagnosis.change
+    assert (change.kind, change.name, change.faster, diagnosis.explained) == (ChangeKind.IDLE, "sync", faster, True)
     shares = (round(change.before, 2), round(change.after, 2))
     assert (shares, change.as_shares) == ((0.6, 0.1) if faster else (0.1, 0.6), True)
     assert (change.site.file, change.site.line) == ("src/train.py", 88)
-    assert found.counters == (CounterChange("syncs", *((50, 1) if faster else (1, 50))),)
+    assert diagnosis.counters == (CounterChange("syncs", *((50, 1) if faster else (1, 50))),)
 
 
 def reading(count: int, length: int, points: int) -> SideRuns:
@@ -43,8 +47,8 @@ def reading(count: int, length: int, points: int) -> SideRuns:
 
 
 def test_counters_are_compared_between_steps_of_one_size_only() -> None:
-    found = diagnosed(reading(50, 10 * MS, 100), reading(2, MS, 100))
-    assert (found.unit, found.counters) == ("points/s", (CounterChange("would_sync", 50, 2),))
+    diagnosis = diagnosed(reading(50, 10 * MS, 100), reading(2, MS, 100))
+    assert (diagnosis.unit, diagnosis.counters) == ("points/s", (CounterChange("would_sync", 50, 2),))
     larger = compare((reading(50, 10 * MS, 100), reading(2, MS, 500)))
     assert diagnose_comparison(larger).sides[0].counters == ()
     (notice,) = [notice for notice in larger.method if notice.code == "step-sizes"]
@@ -62,8 +66,8 @@ def test_work_that_moved_to_other_processes_has_no_cause_in_this_one() -> None:
         light = tuple(with_engine(run, engine, workers) for run in side.light)
         assert side.detail is not None
         made.append(replace(side, light=light, detail=with_engine(side.detail, engine, workers)))
-    found = diagnosed(*made)
-    assert (found.moved, found.change) == (WorkerMove("pool", 2), None)
+    diagnosis = diagnosed(*made)
+    assert (diagnosis.moved, diagnosis.change) == (WorkerMove("pool", 2), None)
 
 
 def test_the_start_that_programs_state_is_listed() -> None:
@@ -80,14 +84,14 @@ def test_the_start_that_programs_state_is_listed() -> None:
 
 def test_no_difference_has_no_cause() -> None:
     base, _ = sides(slow, slow)
-    found = diagnosed(base, SideRuns("again", "", tuple(reversed(base.light)), None))
-    assert (found.speed.different, found.change, found.counters) == (False, None, ())
+    diagnosis = diagnosed(base, SideRuns("again", "", tuple(reversed(base.light)), None))
+    assert (diagnosis.speed.different, diagnosis.change, diagnosis.counters) == (False, None, ())
 
 
 def test_one_pair_has_no_interval_and_no_cause() -> None:
-    found = diagnosed(*sides(slow, fast, pairs=1, detail=False))
-    assert (found.speed.reason, found.explained) == (Notice("one-pair"), False)
-    assert found.busy == (pytest.approx(0.1, abs=0.01), pytest.approx(0.9, abs=0.01))
+    diagnosis = diagnosed(*sides(slow, fast, pairs=1, detail=False))
+    assert (diagnosis.speed.reason, diagnosis.explained) == (Notice("one-pair"), False)
+    assert diagnosis.busy == (pytest.approx(0.1, abs=0.01), pytest.approx(0.9, abs=0.01))
 
 
 def passes(
@@ -120,20 +124,20 @@ def amounts(change: TimeChange | None) -> tuple[float, float] | None:
 def test_a_cause_explains_half_of_the_change_or_is_none(
     before: tuple[int, int], after: tuple[int, int], light: tuple[int, int], explained: bool, shown: tuple[float, float]
 ) -> None:
-    found = passes(before, after, light)
-    assert (found.explained, amounts(found.change)) == (explained, shown)
+    diagnosis = passes(before, after, light)
+    assert (diagnosis.explained, amounts(diagnosis.change)) == (explained, shown)
 
 
 @pytest.mark.parametrize(("light", "named"), [((90, 9), True), ((90, 46), True), ((44, 90), False)])
 def test_one_pair_gives_no_cause_however_fast(light: tuple[int, int], named: bool) -> None:
-    found = passes((100, 50), (50, 5), light, pairs=1)
-    assert (found.explained, found.change is not None) == (False, named)
+    diagnosis = passes((100, 50), (50, 5), light, pairs=1)
+    assert (diagnosis.explained, diagnosis.change is not None) == (False, named)
 
 
 @pytest.mark.parametrize(("light", "label"), [((60, 45), "a"), ((90, 30), "b")])
 def test_a_breakdown_pass_that_was_much_slower_gives_no_cause(light: tuple[int, int], label: str) -> None:
-    found = passes((100, 50), (50, 5), light)
-    assert (found.explained, found.slowed) == (False, (label, pytest.approx(1.67, abs=0.01)))
+    diagnosis = passes((100, 50), (50, 5), light)
+    assert (diagnosis.explained, diagnosis.slowed) == (False, (label, pytest.approx(1.67, abs=0.01)))
 
 
 def test_recording_itself_is_no_cause() -> None:
@@ -152,8 +156,8 @@ def test_not_comparable_and_forced() -> None:
 
 def test_nothing_measured_on_a_side() -> None:
     empty = analyse(RunBuilder(level="light", device="host").build())
-    found = diagnosed(sides(slow, fast)[0], SideRuns("fixed", "", (empty,) * 3, None))
-    assert (found.speed, found.reason) == (
+    diagnosis = diagnosed(sides(slow, fast)[0], SideRuns("fixed", "", (empty,) * 3, None))
+    assert (diagnosis.speed, diagnosis.reason) == (
         None,
         Notice("not-measured-in", {"side": "fixed", "reason": Notice("no-step")}),
     )

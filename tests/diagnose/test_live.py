@@ -44,9 +44,9 @@ def test_what_limits(given: dict[str, Any], limit: LiveLimit) -> None:
 
 
 def test_figures() -> None:
-    found = diagnose_live(snapshot(cpu=0.1, workers=(0.9, 0.1), steps=step_use(data=0.78)))
-    assert (found.part, found.part_share, found.part_window) == ("data", 0.78, 10.0)
-    assert (found.busy_workers, found.workers, found.thread_cpu) == (1, 2, 0.1)
+    diagnosis = diagnose_live(snapshot(cpu=0.1, workers=(0.9, 0.1), steps=step_use(data=0.78)))
+    assert (diagnosis.part, diagnosis.part_share, diagnosis.part_window) == ("data", 0.78, 10.0)
+    assert (diagnosis.busy_workers, diagnosis.workers, diagnosis.thread_cpu) == (1, 2, 0.1)
 
 
 @pytest.mark.parametrize(("since", "step", "stalled"), [(30.0, 0.1, 30.0), (30.0, 20.0, None), (1.0, 0.001, None)])
@@ -57,11 +57,11 @@ def test_a_stalled_program(since: float, step: float, stalled: float | None) -> 
 def test_the_mean_of_the_last_seconds() -> None:
     recent = RecentMean()
     for cpu, workers in ((0.2, (0.9, 0.9)), (0.4, (0.1, 0.5))):
-        found = recent.update(snapshot(cpu=cpu, workers=workers))
-    assert found.cpu == pytest.approx(0.3)
-    assert found.threads[0].cpu == pytest.approx(0.3)
-    assert [worker.cpu for worker in found.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
+        diagnosis = recent.update(snapshot(cpu=cpu, workers=workers))
+    assert diagnosis.cpu == pytest.approx(0.3)
+    assert diagnosis.threads[0].cpu == pytest.approx(0.3)
+    assert [worker.cpu for worker in diagnosis.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
     for _ in range(6):
-        found = recent.update(snapshot(cpu=0.8))
-    assert found.cpu == pytest.approx(0.8), "what is long ago counts no more"
+        diagnosis = recent.update(snapshot(cpu=0.8))
+    assert diagnosis.cpu == pytest.approx(0.8), "what is long ago counts no more"
     assert recent.update(snapshot(cpu=None)).cpu is None

@@ -32,10 +32,14 @@ def causes(diagnosis: RunDiagnosis) -> list[tuple[str, float, str]]:
 
 
 def test_an_idle_device_has_causes_with_their_lines() -> None:
-    found = diagnose_run(slow())
-    assert (found.verdict, found.device, round(found.share, 2)) == (RunVerdict.DEVICE_IDLE, "host device (CPU)", 0.9)
-    assert causes(found) == [("sync", 0.6, "src/train.py:88"), ("input", 0.3, "")]
-    assert found.causes[0].blame.state is HostState.AFTER_SYNC
+    diagnosis = diagnose_run(slow())
+    assert (diagnosis.verdict, diagnosis.device, round(diagnosis.share, 2)) == (
+        RunVerdict.DEVICE_IDLE,
+        "host device (CPU)",
+        0.9,
+    )
+    assert causes(diagnosis) == [("sync", 0.6, "src/train.py:88"), ("input", 0.3, "")]
+    assert diagnosis.causes[0].blame.state is HostState.AFTER_SYNC
 
 
 def test_several_lines_of_one_category_are_added_up() -> None:
@@ -45,21 +49,21 @@ def test_several_lines_of_one_category_are_added_up() -> None:
         builder.activity(ActivityKind.KERNEL, begin, begin + 20)
         builder.call(CallKind.SYNC, begin, begin + 30, blocked=30, site=site)
         builder.call(CallKind.LAUNCH, begin + 395, begin + 400)
-    found = diagnosed(builder)
-    assert (found.device, round(found.share, 2)) == ("NVIDIA H200", 0.96)
-    first = found.causes[0]
+    diagnosis = diagnosed(builder)
+    assert (diagnosis.device, round(diagnosis.share, 2)) == ("NVIDIA H200", 0.96)
+    first = diagnosis.causes[0]
     assert (first.category, round(first.share, 2), round(first.blame.share_of_wall, 3)) == ("sync", 0.75, 0.365)
 
 
 def test_a_busy_device() -> None:
-    found = diagnose_run(fast())
-    assert (found.verdict, round(found.share, 2), len(found.causes)) == (RunVerdict.DEVICE_BUSY, 0.9, 1)
+    diagnosis = diagnose_run(fast())
+    assert (diagnosis.verdict, round(diagnosis.share, 2), len(diagnosis.causes)) == (RunVerdict.DEVICE_BUSY, 0.9, 1)
     assert diagnose_run(fast(level="light")).causes == (), "the light level records no blame"
 
 
 def test_where_the_cause_was_not_recorded_it_is_not_guessed() -> None:
-    found = diagnose_run(slow(level="light"))
-    assert (found.verdict, found.reason) == (RunVerdict.DEVICE_IDLE_UNEXPLAINED, Notice("level-light"))
+    diagnosis = diagnose_run(slow(level="light"))
+    assert (diagnosis.verdict, diagnosis.reason) == (RunVerdict.DEVICE_IDLE_UNEXPLAINED, Notice("level-light"))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +86,13 @@ def test_without_a_queue_the_host_is_described(
         builder.region(region, 0, 90 * MS)
     if facts.get("device") == "cuda":
         builder.sample("gpu.util", 100 * MS, 0.6, pid=0)
-    found = diagnosed(builder)
-    assert (found.verdict, found.category, round(found.share, 2)) == expected
+    diagnosis = diagnosed(builder)
+    assert (diagnosis.verdict, diagnosis.category, round(diagnosis.share, 2)) == expected
 
 
 def test_nothing_measured() -> None:
-    found = diagnosed(RunBuilder())
-    assert (found.verdict, found.reason) == (RunVerdict.NOTHING_MEASURED, Notice("no-step"))
+    diagnosis = diagnosed(RunBuilder())
+    assert (diagnosis.verdict, diagnosis.reason) == (RunVerdict.NOTHING_MEASURED, Notice("no-step"))
 
 
 def test_recording_itself_is_never_a_cause() -> None:
@@ -173,11 +177,11 @@ UNKNOWN, BUSY = RunVerdict.UNKNOWN_STEP, RunVerdict.DEVICE_BUSY_SAMPLED
 def test_the_largest_part_of_a_step_that_can_be_removed(
     given: Analysis, verdict: RunVerdict, cause: tuple[str, float] | None, unknown: tuple[float, int] | None
 ) -> None:
-    found = diagnose_run(given)
-    assert found.verdict is verdict
+    diagnosis = diagnose_run(given)
+    assert diagnosis.verdict is verdict
     lines = {"input": "/x/train.py:41", "after the optimizer": "/x/train.py:60"}
-    assert causes(found) == ([(*cause, lines.get(cause[0], f"/x/{cause[0]}.py:7"))] if cause else [])
-    assert (found.unknown and (round(found.unknown.share, 2), found.unknown.samples)) == unknown
+    assert causes(diagnosis) == ([(*cause, lines.get(cause[0], f"/x/{cause[0]}.py:7"))] if cause else [])
+    assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
 
 
 def test_a_wait_for_data_names_what_the_loader_does() -> None:

@@ -216,6 +216,12 @@ def timeline(text: str, *, tick: int = 1, **options: Any) -> Run:
     Fields follow as `name=number`: `thread`, `pid`, `depth`, `tokens`, `stream`, ...
     """
     builder = RunBuilder(**options)
+    add_records(builder, text, tick=tick)
+    return builder.build()
+
+
+def add_records(builder: RunBuilder, text: str, *, tick: float = 1, begin: int = 0) -> None:
+    """Add the records of a `timeline`, `begin` ns later."""
     for record in text.split(";"):
         kind, *words = record.split()
         fields = {key: int(value) for key, _, value in (word.partition("=") for word in words if "=" in word)}
@@ -229,24 +235,25 @@ def timeline(text: str, *, tick: int = 1, **options: Any) -> Run:
                 add(names[0], value, step=step, **fields)
             continue
         if kind == "sample":
-            builder.sample(names[0], round(numbers[0] * tick), numbers[1], **fields)
+            builder.sample(names[0], begin + round(numbers[0] * tick), numbers[1], **fields)
             continue
         if kind == "steps":
-            builder.steps(int(numbers[0]), round(numbers[1] * tick), **fields)
+            builder.steps(int(numbers[0]), round(numbers[1] * tick), begin=begin, **fields)
             continue
-        begin, end, *more = (round(number * tick) for number in numbers)
+        start, end = (begin + round(number * tick) for number in numbers[:2])
         if kind in ("step", "warm-up"):
-            builder.step(begin, end, warmup=kind == "warm-up", **fields)
+            builder.step(start, end, warmup=kind == "warm-up", **fields)
         elif kind in ("kernel", "upload"):
-            builder.activity(ActivityKind.KERNEL if kind == "kernel" else ActivityKind.H2D, begin, end, **fields)
+            builder.activity(ActivityKind.KERNEL if kind == "kernel" else ActivityKind.H2D, start, end, **fields)
         elif kind == "stack":
-            builder.stack(names[0].split(">"), begin, end, **fields)
+            builder.stack(names[0].split(">"), start, end, **fields)
         elif kind.upper() in CallKind.__members__:
             site = next(iter(names), None)
-            builder.call(CallKind[kind.upper()], begin, end, blocked=sum(more), site=site, **fields)
+            builder.call(
+                CallKind[kind.upper()], start, end, blocked=round(sum(numbers[2:]) * tick), site=site, **fields
+            )
         else:
-            builder.region(kind.replace("_", " "), begin, end, **fields)
-    return builder.build()
+            builder.region(kind.replace("_", " "), start, end, **fields)
 
 
 def _is_number(word: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches, unstated_facts
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
-from profiler.analyse.model import Analysis, Comparison, Extension, FlameDiff, Measure, Side
+from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
 from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit
@@ -91,8 +91,7 @@ def _slowdown(side: SideRuns) -> Measure:
     if not side.has_separate_detail:
         return Measure(name, None, "x", reason=Notice("no-separate-breakdown-pass"))
     detail = side.detail.measures["step_time"]
-    light = [run.measures["step_time"].value for run in side.light]
-    values = [value for value in light if value]
+    values = [value for run in side.light if (value := run.value("step_time"))]
     if detail.value is None or not values:
         return Measure(name, None, "x", reason=detail.reason or Notice("no-light-step"))
     factors = [detail.value / value for value in values]
@@ -146,8 +145,7 @@ def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
 
 def _step_sizes(sides: Sequence[SideRuns]) -> Iterator[Notice]:
     """Where steps of a side are larger or smaller, only rates can be compared."""
-    base = sides[0]
-    before = _step_size(base)
+    base, before = sides[0], _step_size(sides[0])
     for side in sides[1:]:
         after = _step_size(side)
         if before and after and max(before, after) > _SAME_SIZE * min(before, after):
@@ -158,22 +156,16 @@ def _step_sizes(sides: Sequence[SideRuns]) -> Iterator[Notice]:
 
 def _step_size(side: SideRuns) -> float | None:
     """Tokens of a step, the median of its light runs."""
-    pairs = [[run.measures.get(name) for name in ("tokens_per_s", "steps_per_s")] for run in side.light]
-    sizes = [rate.value / steps.value for rate, steps in pairs if rate and steps and rate.value and steps.value]
+    rates = [(run.value("tokens_per_s"), run.value("steps_per_s")) for run in side.light]
+    sizes = [tokens / steps for tokens, steps in rates if tokens and steps]
     return median(sizes) if sizes else None
 
 
 def _median_seconds(side: SideRuns) -> float | None:
-    values = [value for run in side.light if (value := _measured_seconds(run)) is not None]
-    return median(values) if values else None
-
-
-def _measured_seconds(run: Analysis) -> float | None:
-    """Length of the measured window."""
-    steps, step_time = run.measures.get("steps"), run.measures.get("step_time")
-    if steps is None or step_time is None or steps.value is None or step_time.value is None:
-        return None
-    return steps.value * step_time.value
+    """Length of the measured window, the median of its light runs."""
+    windows = [(run.value("steps"), run.value("step_time")) for run in side.light]
+    seconds = [steps * step for steps, step in windows if steps is not None and step is not None]
+    return median(seconds) if seconds else None
 
 
 def _order(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:

@@ -41,17 +41,17 @@ def over_runs(side: SideRuns) -> Mapping[str, Measure]:
 
 def _over_runs(name: str, side: SideRuns) -> Measure:
     measures = [run.measures[name] for run in (*side.light, *side.again) if name in run.measures]
-    values = [measure.value for measure in measures if measure.value is not None]
-    if not values:
+    measured = [measure for measure in measures if measure.value is not None]
+    if not measured:
         return replace(measures[0], n=0)
-    measured = next(measure for measure in measures if measure.value is not None)
-    return replace(measured, value=median(values), low=min(values), high=max(values), n=len(values))
+    values = [measure.value for measure in measured if measure.value is not None]
+    return replace(measured[0], value=median(values), low=min(values), high=max(values), n=len(values))
 
 
 def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
     """Ratio of every measure that both sides have."""
-    names = [name for name in _names(base) if name in set(_names(side))]
-    return {name: paired_ratio(name, base, side) for name in names}
+    other = _names(side)
+    return {name: paired_ratio(name, base, side) for name in _names(base) if name in other}
 
 
 def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
@@ -93,11 +93,11 @@ def _names(side: SideRuns) -> dict[str, None]:
 
 
 def _values(side: SideRuns, name: str) -> list[float | None]:
-    """One value for each round."""
-    first = [_value(run, name) for run in side.light]
+    """One value for each round: where there is a second run of it, the geometric mean."""
+    first = [run.value(name) for run in side.light]
     if not side.again:
         return first
-    return [_mean(*both) for both in zip(first, (_value(run, name) for run in side.again), strict=False)]
+    return [_mean(*both) for both in zip(first, (run.value(name) for run in side.again), strict=False)]
 
 
 def _mean(first: float | None, second: float | None) -> float | None:
@@ -107,8 +107,3 @@ def _mean(first: float | None, second: float | None) -> float | None:
     if first == second or min(first, second) <= 0:
         return min(first, second)
     return math.sqrt(first) * math.sqrt(second)
-
-
-def _value(run: Analysis, name: str) -> float | None:
-    measure = run.measures.get(name, Measure(name, None, ""))
-    return measure.value

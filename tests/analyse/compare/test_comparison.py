@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,11 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.compare.ratios import paired_ratio
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
-from profiler.report.text import describe
 from profiler.run.model import RunInfo
-from tests.fakes.sentences import method, mismatches, note
+from tests.fakes.sentences import mismatches, note
 from tests.recorded.builders import MAIN, MS, RunBuilder
 
 FACTS: dict[str, Any] = dict.fromkeys(MUST_BE_EQUAL, "same") | {"device": "host"}
@@ -37,60 +37,67 @@ def side(label: str, *values: float | None, detail: Analysis | None = None, **in
     return SideRuns(label, f"python {label}.py", tuple(run_of(value, **info) for value in values), detail)
 
 
+def ratio(one: Sequence[float | None], other: Sequence[float | None]) -> Ratio:
+    return paired_ratio("tokens_per_s", side("a", *one), side("b", *other))
+
+
 def test_ratio_is_the_geometric_mean_with_a_t_interval_of_logarithms() -> None:
-    got = paired_ratio("tokens_per_s", side("a", 10, 20, 40), side("b", 20, 80, 640))
+    mean = ratio((10, 20, 40), (20, 80, 640))
     # the pairs' ratios are 2, 4 and 16: logarithms to base 2 are 1, 2, 4, with mean 7/3 and variance 7/3
     half = 4.302652729911275 * math.sqrt(7 / 3 / 3)  # t(0.975, 2) of any printed table: 4.303
-    assert got.value == pytest.approx(2 ** (7 / 3))
-    assert (got.low, got.high) == pytest.approx((2 ** (7 / 3 - half), 2 ** (7 / 3 + half)))
-    assert (got.n, got.different) == (3, False), "the interval reaches below 1"
-    clear = paired_ratio("tokens_per_s", side("a", 10, 10, 10), side("b", 19, 20, 21))
-    assert clear.different
-    slower = paired_ratio("tokens_per_s", side("a", 19, 20, 21), side("b", 10, 10, 10))
-    assert slower.different
-    assert slower.value == pytest.approx(1 / (clear.value or 0))
+    assert (mean.value, mean.low, mean.high) == pytest.approx((2 ** (7 / 3), 2 ** (7 / 3 - half), 2 ** (7 / 3 + half)))
+    assert (mean.n, mean.different) == (3, False), "the interval reaches below 1"
+    faster, slower = ratio((10, 10, 10), (19, 20, 21)), ratio((19, 20, 21), (10, 10, 10))
+    assert (faster.different, slower.different) == (True, True)
+    assert slower.value == pytest.approx(1 / (faster.value or 0))
 
 
 @pytest.mark.parametrize(
     ("one", "other", "value", "different"), [(6000.0, 3.0, 0.0005, True), (7.0, 7.0, 1.0, False), (0.1, 0.3, 3.0, True)]
 )
 def test_what_is_counted_exactly_has_an_exact_ratio(one: float, other: float, value: float, different: bool) -> None:
-    got = paired_ratio("tokens_per_s", side("a", one, one), side("b", other, other))
-    assert (got.value, got.low, got.high) == pytest.approx((value, value, value))
-    assert got.different is different
+    exact = ratio((one, one), (other, other))
+    assert (exact.value, exact.low, exact.high) == pytest.approx((value, value, value))
+    assert exact.different is different
 
 
 @pytest.mark.parametrize(
     ("one", "other", "reason", "n"),
     [
-        ((5.0,), (10.0,), "one pair: no interval", 1),
-        ((0.0, 1.0), (1.0, 1.0), "a has 0: no ratio", 2),
-        ((1.0, 1.0), (0.0, 0.0), "b has 0: no ratio", 2),
-        ((-1.0, 1.0), (1.0, 1.0), "a has values that are not positive: no ratio", 2),
-        ((None, None), (1.0, 1.0), "not measured in a: no tokens", 0),
-        ((), (), "not measured in any pair of runs", 0),
+        ((5.0,), (10.0,), Notice("one-pair"), 1),
+        ((0.0, 1.0), (1.0, 1.0), Notice("zero", {"side": "a"}), 2),
+        ((1.0, 1.0), (0.0, 0.0), Notice("zero", {"side": "b"}), 2),
+        ((-1.0, 1.0), (1.0, 1.0), Notice("not-positive", {"side": "a"}), 2),
+        ((None, None), (1.0, 1.0), Notice("not-measured-in", {"side": "a", "reason": note("no tokens")}), 0),
+        ((), (), Notice("not-measured-in-pairs"), 0),
     ],
 )
 def test_where_there_is_no_ratio_or_no_interval_there_is_a_reason(
-    one: tuple[float | None, ...], other: tuple[float | None, ...], reason: str, n: int
+    one: tuple[float | None, ...], other: tuple[float | None, ...], reason: Notice, n: int
 ) -> None:
-    got = paired_ratio("tokens_per_s", side("a", *one), side("b", *other))
-    assert (describe(got.reason), got.n, got.low, got.high, got.different) == (reason, n, None, None, False)
-    assert got.value == (pytest.approx(2.0) if reason.startswith("one pair") else None)
+    value = pytest.approx(2.0) if reason.code == "one-pair" else None
+    assert ratio(one, other) == Ratio("tokens_per_s", value, None, None, n, different=False, reason=reason)
 
 
 def test_pairs_that_only_one_side_measured_are_left_out() -> None:
-    got = paired_ratio("tokens_per_s", side("a", 10, None, 10), side("b", 20, 999, 20, 77))
-    assert (got.value, got.n) == (2.0, 2)
+    left = ratio((10, None, 10), (20, 999, 20, 77))
+    assert (left.value, left.n) == (2.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("second", "value"),
+    [((20.0, 20.0), 2.0), ((80.0, 80.0), 4.0), ((None, 20.0), 2.0), ((0.0, 20.0), None)],
+)
+def test_second_runs_of_a_round_count_by_the_geometric_mean(second: tuple[float | None, ...], value: float) -> None:
+    again = replace(side("b", 20, 20), again=side("b", *second).light)
+    assert paired_ratio("tokens_per_s", side("a", 10, 10), again).value == (value and pytest.approx(value))
 
 
 def test_sides_have_medians_with_their_range() -> None:
-    done = compare((side("a", 30, 10, 20), side("b", 60, None, 40)))
-    assert done.title == "b against a"
-    assert done.pairs == 3
-    first, second = (one.measures["tokens_per_s"] for one in done.sides)
-    assert (first.value, first.low, first.high, first.n) == (20, 10, 30, 3)
-    assert (second.value, second.low, second.high, second.n) == (50, 40, 60, 2)
+    comparison = compare((side("a", 30, 10, 20), side("b", 60, None, 40)))
+    assert (comparison.title, comparison.pairs) == ("b against a", 3)
+    rows = [each.measures["tokens_per_s"] for each in comparison.sides]
+    assert [(row.value, row.low, row.high, row.n) for row in rows] == [(20, 10, 30, 3), (50, 40, 60, 2)]
     missing = compare((side("a", None), side("b", 1))).sides[0].measures["tokens_per_s"]
     assert (missing.value, missing.reason) == (None, note("no tokens"))
 
@@ -131,7 +138,7 @@ def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_nobody_sta
     neither = [replace(s, light=tuple(bare(run, "seed", "work") for run in s.light)) for s in (one, other)]
     done = compare(neither)
     assert done.comparable
-    assert any("do not state work, seed" in sentence for sentence in method(done)), method(done)
+    assert notices(done, "unstated-facts") == [{"facts": ("work", "seed")}]
 
 
 def test_environment_rows() -> None:
@@ -153,21 +160,30 @@ def test_environment_rows() -> None:
     assert same["environment OMP NUM THREADS"] == "1"
 
 
-def test_method_says_whether_runs_were_interleaved_from_their_starts() -> None:
-    def started(label: str, *at: int) -> SideRuns:
-        runs = tuple(run_of(1, started_at=f"2025-01-01T00:00:{second:02}Z") for second in at)
-        return SideRuns(label, "", runs, None)
+def notices(comparison: Comparison, code: str) -> list[Mapping[str, Any]]:
+    return [notice.values for notice in comparison.method if notice.code == code]
 
-    def order(one: SideRuns, other: SideRuns) -> str:
-        return next(s for s in method(compare((one, other))) if "interleaved" in s)
 
-    assert "take turns" in order(started("a", 1, 4), started("b", 2, 3))
-    assert "a always first" in order(started("a", 1, 3), started("b", 2, 4))
-    assert "not interleaved" in order(started("a", 1, 2), started("b", 3, 4))
-    sentences = method(compare((started("a", 1, 4), started("b", 2, 3))))
-    assert sentences[0] == "2 pairs of runs; measured time of a run, warm-up not counted: a 3.00 s, b 3.00 s."
-    assert any("1 degree of freedom" in s for s in sentences)
-    assert any("no interval" in s for s in method(compare((side("a", 1), side("b", 1)))))
+@pytest.mark.parametrize(
+    ("one", "other", "code", "first"),
+    [
+        ((1, 4), (2, 3), "interleaved", ""),
+        ((1, 3), (2, 4), "interleaved", "a"),
+        ((1, 2), (3, 4), "not-interleaved", None),
+    ],
+)
+def test_the_method_tells_from_their_starts_whether_runs_were_interleaved(
+    one: tuple[int, ...], other: tuple[int, ...], code: str, first: str | None
+) -> None:
+    sides = [
+        SideRuns(label, "", tuple(run_of(1, started_at=f"2025-01-01T00:00:{second:02}Z") for second in starts), None)
+        for label, starts in (("a", one), ("b", other))
+    ]
+    comparison = compare(sides)
+    assert notices(comparison, code) == [{} if first is None else {"first": first}]
+    seconds = (("a", pytest.approx(3.0)), ("b", pytest.approx(3.0)))
+    assert notices(comparison, "pairs") == [{"pairs": 2, "seconds": seconds}]
+    assert notices(comparison, "ratio-interval") == [{"pairs": 2}]
 
 
 def detailed(length: int) -> Analysis:
@@ -184,7 +200,7 @@ def test_slowdown_and_flame_difference_come_from_the_breakdown_pass() -> None:
     slowdown = done.sides[0].recording_slowdown
     assert (slowdown.value, slowdown.unit, slowdown.n) == (pytest.approx(2.0), "x", 2)
     assert (done.flame_diff.before, done.flame_diff.after) == pytest.approx((0.6, 0.15))
-    assert any("its times are not used in any ratio" in sentence for sentence in method(done))
+    assert notices(done, "breakdown-pass") == [{"levels": ("standard",)}]
 
 
 def test_a_run_that_is_its_own_breakdown_pass_has_no_slowdown() -> None:
@@ -193,7 +209,7 @@ def test_a_run_that_is_its_own_breakdown_pass_has_no_slowdown() -> None:
     assert done.sides[0].recording_slowdown.value is None
     assert done.sides[0].recording_slowdown.reason == Notice("no-separate-breakdown-pass")
     assert done.ratios["b"]["step_time"].value == pytest.approx(2)
-    assert not any("enter no ratio" in sentence for sentence in method(done))
+    assert notices(done, "breakdown-pass") == []
     assert compare((side("a", 1), side("b", 1))).sides[0].recording_slowdown.reason == Notice("no-breakdown-pass")
 
 

@@ -18,7 +18,7 @@ from profiler.core.notice import Notice
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
-from tests.recorded.builders import MS, TID, RunBuilder, timeline
+from tests.recorded.builders import MS, TID, RunBuilder, add_records, timeline
 
 STEPS, STEP_NS, PERIOD = 200, 100 * MS, 10 * MS
 GRAPH = ENGINE[0].rpartition("torch/")[0] + "torch/autograd/graph.py:979:_engine_run_backward"
@@ -179,7 +179,7 @@ def repeated(
 ) -> RunBuilder:
     """Steps of 100 ms, each with ten samples of 10 ms and the regions and calls of `text`.
 
-    :param text: records KIND BEGIN END [FILE:LINE] in ms of a step; calls that synchronize block.
+    :param text: records of a `timeline` in ms.
     :param cpu: clocks of each step, in ns.
     """
     builder = RunBuilder(**({"device": "cpu"} | facts))
@@ -188,14 +188,8 @@ def repeated(
         builder.step(at, at + STEP_NS, **cpu)
         for number, frames in enumerate(stacks):
             builder.stack(frames, at + number * PERIOD, at + (number + 1) * PERIOD, active=active)
-        for record in text.split(";") if text else ():
-            kind, begin, end, *site = record.split()
-            span = at + int(begin) * MS, at + int(end) * MS
-            if kind.upper() in CallKind.__members__:
-                blocked = span[1] - span[0] if kind == "sync" else 0
-                builder.call(CallKind[kind.upper()], *span, blocked=blocked, site=site[0])
-            else:
-                builder.region(kind, *span)
+        if text:
+            add_records(builder, text, tick=MS, begin=at)
     return builder
 
 
@@ -243,7 +237,7 @@ def test_regions_of_the_programs_own_say_nothing_of_what_runs_elsewhere() -> Non
 def test_a_line_is_what_its_own_calls_are_within_the_measured_time() -> None:
     copies = ITEM.replace("_waiting", "_copying")
     stacks = [("t.py:9:main", ITEM)] * 4 + [("t.py:5:main", copies)] * 5 + [("t.py:6:main", LINEAR)]
-    builder = repeated(stacks, "sync 0 40 t.py:9:main;h2d 40 90 t.py:5:main", device="cuda")
+    builder = repeated(stacks, "sync 0 40 40 t.py:9:main; h2d 40 90 t.py:5:main", device="cuda")
     builder.call(CallKind.H2D, -600 * STEP_NS, 0, site="t.py:9:main")
     assert lines_of(builder) == {9: {"sync": 40}, 5: {"copy": 50}, 6: {"framework": 10}}
 

@@ -19,8 +19,6 @@ from profiler.run.tables import ActivityKind, CallKind
 from tests.fakes.seeds import for_each_seed
 from tests.recorded.builders import RunBuilder, timeline
 
-KERNEL = ActivityKind.KERNEL
-
 
 def rows(run: Run) -> dict[tuple[str, str, str], tuple[int, int]]:
     """(doing, category, file:line) -> (ns, gaps) over the whole run."""
@@ -135,20 +133,13 @@ def test_the_breakdown_counts_recording_as_python() -> None:
 
 
 def test_gaps_count_once_for_each_line_and_aggregate_over_steps() -> None:
-    builder = RunBuilder(device="host")
-    for step in range(4):
-        begin = step * 100
-        builder.step(begin, begin + 100)
-        builder.call(CallKind.LAUNCH, begin, begin + 20, site="t.py:2")
-        builder.activity(KERNEL, begin + 20, begin + 60)
-        builder.call(CallKind.SYNC, begin + 20, begin + 70, blocked=50, site="t.py:3")
-    run = builder.build()
-    row = {host_state(r): r for r in analyse(run).idle}
-    assert row["blocked in the sync call"].seconds_per_step == pytest.approx(10e-9)
-    assert row["after the sync"].seconds_per_step == pytest.approx(30e-9)
-    assert row["after the sync"].share_of_wall == pytest.approx(0.3)
-    assert row["after the sync"].gaps_per_step == row["blocked in the sync call"].gaps_per_step == 1
-    assert row["in the launch call"].seconds_per_step == pytest.approx(20e-9)
+    step = "launch {0} {1} t.py:2; kernel {1} {3}; sync {1} {4} {2} t.py:3"
+    steps = (step.format(at, at + 20, 50, at + 60, at + 70) for at in range(0, 400, 100))
+    run = timeline("; ".join(["steps 4 100", *steps]), device="host")
+    row = {host_state(row): (row.seconds_per_step, row.share_of_wall, row.gaps_per_step) for row in analyse(run).idle}
+    assert row["blocked in the sync call"] == pytest.approx((10e-9, 0.1, 1))
+    assert row["after the sync"] == pytest.approx((30e-9, 0.3, 1))
+    assert row["in the launch call"] == pytest.approx((20e-9, 0.2, 1))
     check_sum(run)
 
 
