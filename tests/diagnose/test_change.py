@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
@@ -102,3 +104,34 @@ def test_several_of_which_most_is_unexplained_are_no_cause() -> None:
 def test_passes_that_went_the_other_way_have_no_list() -> None:
     largest = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
     assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.PHASE, "forward", False)
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "after", "expected"),
+    [
+        ("cpu", {"input": 80, "python": 20}, {"input": 10, "python": 20}, ("input", True, True, 0.8, 0.333)),
+        ("cpu", {"unattributed": 80, "python": 20}, {"python": 20}, ("unattributed", False, True, 0.8, 0.0)),
+        # shares that read alike: seconds
+        ("cpu", {"input": 80, "python": 20}, {"input": 78, "python": 20}, ("input", True, False, 0.08, 0.078)),
+        ("cuda", {"python": 80, "log": 20}, {"python": 10, "log": 20}, None),  # Python may be a wait inside CUDA
+        ("cpu", {}, {"python": 20}, None),
+    ],
+)
+def test_without_idle_time_the_host_is_compared_by_category(
+    device: str, before: dict[str, float], after: dict[str, float], expected: tuple[Any, ...] | None
+) -> None:
+    runs = [
+        Analysis(
+            RunInfo(1, "r", "r", ("x",), facts={"device": device}),
+            {"step_time": Measure("step_time", (sum(parts.values()) or 100) / 1000, "s")},
+            {name: Measure(name, ms / 1000, "s") for name, ms in parts.items()},
+            {},
+        )
+        for parts in (before, after)
+    ]
+    largest = largest_change(*runs, faster=True)
+    assert (largest is None) is (expected is None)
+    if largest is not None:
+        amounts = round(largest.before, 3), round(largest.after, 3)
+        assert (largest.name, largest.is_cause, largest.as_shares, *amounts) == expected
+        assert (largest.kind, largest.site) == (ChangeKind.HOST, None)
