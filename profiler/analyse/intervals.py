@@ -58,7 +58,7 @@ def times(values: npt.ArrayLike) -> Times:
 
 
 def union(begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
-    """What any of the intervals covers; touching intervals are merged, empty ones are left out."""
+    """The time that any of the intervals covers; touching intervals are merged, empty ones are left out."""
     begins, ends = times(begin), times(end)
     keep = ends > begins
     begins, ends = begins[keep], ends[keep]
@@ -73,7 +73,7 @@ def union(begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
 
 
 def complement(intervals: Intervals, low: int, high: int) -> Intervals:
-    """What of [low, high) the intervals do not cover."""
+    """The parts of [low, high) that the intervals do not cover."""
     begin = np.clip(np.concatenate([[low], intervals.end]), low, high).astype(np.int64)
     end = np.clip(np.concatenate([intervals.begin, [high]]), low, high).astype(np.int64)
     keep = end > begin
@@ -95,13 +95,13 @@ def overlaps(begin: npt.ArrayLike, end: npt.ArrayLike, windows: Intervals) -> Ov
 
 
 def intersect(first: Intervals, second: Intervals) -> Intervals:
-    """What both cover."""
+    """The time that both cover."""
     common = overlaps(first.begin, first.end, second)
     return Intervals(common.begin, common.end)
 
 
 def subtract(first: Intervals, second: Intervals) -> Intervals:
-    """What `first` covers and `second` does not."""
+    """The time that `first` covers and `second` does not."""
     if not len(first):
         return first
     return intersect(first, complement(second, int(first.begin[0]), int(first.end[-1])))

@@ -55,12 +55,12 @@ class Measure:
     n: int = 0
     """How many observations (steps, runs, samples) stand behind it."""
     source: str = ""
-    """Where it comes from, as a code: steps, counters, thread clocks, nvml, ..."""
+    """The code of its source: steps, counters, thread clocks, nvml, ..."""
     reason: Notice | None = None
 
 
 class HostState(IntEnum):
-    """What the host was doing while the device was idle."""
+    """The activity of the host while the device was idle."""
 
     AFTER_SYNC = 0
     AFTER_SYNC_IN_REGION = 1
@@ -73,7 +73,7 @@ class HostState(IntEnum):
 
 
 class SiteOrigin(IntEnum):
-    """Which call the site of idle time belongs to."""
+    """The call that the site of idle time belongs to."""
 
     ITSELF = 0
     FOLLOWING_CALL = 1
@@ -109,7 +109,7 @@ class CallSite:
     """Seconds of these in which the host was blocked on the device."""
     bytes_per_step: float
     operation: str = ""
-    """What the user wrote: item, mask index, to, ...; empty where the kind says it all."""
+    """The operation as the user wrote it: item, mask index, to, ...; empty where the kind is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class LineCost:
 
     site: Site
     calls: str
-    """What most of that time was in below the line: the innermost library function; empty: the line itself."""
+    """The innermost library function that takes most of that time below the line; empty: the line itself."""
     seconds_per_step: float
     share: float
     """The share of the step's wall time; low and high are its 95% interval."""
@@ -205,17 +205,17 @@ class Spikes:
     times: float
     """How many times as long as the others they take, by the medians of both."""
     share: float
-    """Of all measured time what they take beyond the median of all steps."""
+    """The share of all measured time that they take beyond the median of all steps."""
     lines: tuple[SpikeLine, ...] = ()
     """The most first; without any, none stands out, or `samples` are too few."""
     samples: int = 0
     """Stack samples in the long steps."""
     enough: bool = False
-    """Whether these tell at which lines the extra time lies."""
+    """True if these samples tell at which lines the extra time lies."""
 
 
 class ThreadState(StrEnum):
-    """What a sampled thread was doing."""
+    """The activity of a sampled thread."""
 
     WAITING_FOR_DATA = "waiting-for-data"
     MAKING_DATA = "making-data"
@@ -238,7 +238,7 @@ class ThreadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """What one thread was doing most of the time in which it was sampled, whether there are steps or not."""
+    """The activity of one thread while it was sampled, whether there are steps or not."""
 
     pid: int
     tid: int
@@ -266,7 +266,7 @@ class ThreadActivity:
     states: tuple[tuple[ThreadState, float], ...] = ()
     """Every state with its share of the samples, the largest first."""
     lines: tuple[LineCost, ...] = ()
-    """Where it was, the largest first: shares of the thread's samples, seconds of the recording, by state."""
+    """Its lines, the largest first: shares of the thread's samples, seconds of the recording, by state."""
 
     @property
     def share_at_site(self) -> float:
@@ -309,7 +309,7 @@ class FlameDiff:
 
 
 class Topic(StrEnum):
-    """What kind of result is missing."""
+    """The kind of result that is missing."""
 
     HOST_BREAKDOWN = "host-breakdown"
     DEVICE_BREAKDOWN = "device-breakdown"
@@ -327,7 +327,7 @@ class Missing:
     topic: Topic
     reason: Notice
     item: str = ""
-    """Which category of a breakdown, which measure, which collector; empty: all of it."""
+    """The category of a breakdown, the measure or the collector that is missing; empty: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class Timeline:
     data: bytes = b""
     """Chrome trace JSON, gzip."""
     window: str = ""
-    """Which stretch it is, in words: steps 40 to 79 of 120, 1.2 s."""
+    """The stretch in words: steps 40 to 79 of 120, 1.2 s."""
     whole: bool = False
     """True: it is all that was recorded."""
     reason: Notice | None = None
@@ -363,27 +363,27 @@ class Analysis:
     flame: FlameNode | None = None
     missing: tuple[Missing, ...] = ()
     warnings: tuple[Notice, ...] = ()
-    """What makes the numbers of this run less certain: few steps, other load on the machine, torn tables, ..."""
+    """Facts that make the numbers of this run less certain: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
     """Why the program is slow, or that it is not, as a sentence."""
     headline: str = ""
     """The beginning of `verdict` that reads well in large type."""
     step: StepDefinition | None = None
-    """What a step is in this run, and how that was found."""
+    """The definition of a step in this run, and how it was detected."""
     lines: tuple[LineCost, ...] = ()
     """The time of the stepping thread by line of the user's code, the most seconds first."""
     phases: tuple[Phase, ...] = ()
     """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()
-    """What the loader's time is made of, the most seconds first."""
+    """The parts of the loader's time, the most seconds first."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
     spikes: Spikes | None = None
     """None: no step takes much longer than the others."""
     threads: tuple[ThreadActivity, ...] = ()
-    """What each thread was doing, the main process and its main thread first."""
+    """The activity of each thread, the main process and its main thread first."""
     timeline: Timeline | None = None
-    """None: nobody asked for one."""
+    """None: it was not requested."""
 
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""
@@ -429,13 +429,13 @@ class Side:
 
 
 class Extension(Protocol):
-    """What only some trainers measure in a comparison; the plug-ins that know it show it."""
+    """A part of a comparison that only some trainers measure; their plug-ins show it."""
 
     def method_sentences(self) -> Iterable[str]:
         """How it was measured."""
 
     def verdict_sentence(self) -> str:
-        """What the verdict of the comparison says of it; may be empty."""
+        """Its part of the comparison's verdict; it may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

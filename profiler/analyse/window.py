@@ -24,7 +24,7 @@ class Window:
     pid: int
     tid: int
     steps: Table
-    """By begin; they need not be contiguous."""
+    """The steps in the order of their begin; they need not be contiguous."""
     begin: Times
     end: Times
     reason: Notice | None = None
@@ -142,5 +142,5 @@ def has_name(run: Run, table: Table, *names: str) -> npt.NDArray[np.bool_]:
 
 
 def device_kind(run: Run) -> str:
-    """What the program states that it runs on: host, cuda, cpu; empty when it states nothing."""
+    """The device that the program states: host, cuda, cpu; empty when it states none."""
     return str(run.info.facts.get("device", ""))

@@ -49,14 +49,14 @@ class Cause:
     category: str
     """A host category, or the phase after the optimizer."""
     share: float
-    """Of the wall time."""
+    """The share of the wall time."""
     site: Site | None = None
     calls: str = ""
     """The user's function that this line calls."""
     blame: IdleBlame | None = None
-    """Of idle time: the row of this category with the largest share."""
+    """The row of this category with the largest share, if it is idle time."""
     loader: InputPart | None = None
-    """Of waiting for data: what the loader spends most time on."""
+    """The part that the loader spends most time on, if it is a wait for data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RunDiagnosis:
     causes: tuple[Cause, ...] = ()
     """The largest first."""
     category: str = ""
-    """Of LARGEST_CATEGORY; `python-or-wait` where Python may be a wait inside CUDA."""
+    """The category of LARGEST_CATEGORY; `python-or-wait` where Python may be a wait inside CUDA."""
     seconds: float = 0.0
     """Seconds per step of `category`, or of the whole step."""
     unknown: UnknownShare | None = None

@@ -131,7 +131,7 @@ class Stack:
     in_optimizer: bool
     """Whether it lies in what is recorded of an optimizer's step: closures run the model inside of it."""
     roles: frozenset[str]
-    """What any of its frames tells of its thread: wait, network, compiler, ..."""
+    """The roles of its thread that any of its frames indicates: wait, network, compiler, ..."""
     leaf_roles: frozenset[str]
     """The same for its innermost frame that is in a file."""
 

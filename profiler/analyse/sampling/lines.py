@@ -135,7 +135,7 @@ def _periods(run: Run, window: Window, samples: Table) -> Iterator[tuple[Period,
 
 
 def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
-    """Which steps torch's profiler touched, from its start to the end of its writing."""
+    """The steps that torch's profiler affected, from its start to the end of its writing."""
     trace = run.info.facts.get("trace")
     began, ended = (trace.get("began"), trace.get("ended")) if isinstance(trace, Mapping) else (None, None)
     if not isinstance(began, int):

@@ -96,9 +96,8 @@ class StackStrata:
         self._segments = host.segments
         recorded = {name for name, ns in exact.items() if not name or (ns.any() and (name != CALL or len(host.calls)))}
         has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
+        # of each stack: its stratum, the category that its frames stand for (-1: none), and its leaf, one of LEAVES
         self._stratum, self.category, self.leaf = np.zeros((3, len(run.stack_frames)), np.int64)
-        """The category that frames stand for, or -1; a stack without frames is unattributed. The leaf is one of
-        LEAVES."""
         shown = set[str]()
         for number in np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist():
             stack, frames = stacks[number], run.stack_frames[number]

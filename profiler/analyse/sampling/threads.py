@@ -121,7 +121,7 @@ class _Process:
         self._name = "loader worker" if any(map(_in_worker, sites)) else self._role()
 
     def thread(self, tid: int, rows: Table) -> ThreadActivity:
-        """What one of its threads was doing."""
+        """The activity of one of its threads."""
         state_ns = _state_ns(rows)
         total = sum(state_ns.values()) or 1
         count = max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
@@ -212,7 +212,7 @@ class _Process:
 
 
 def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
-    """What the frames of a library tell by themselves."""
+    """The state that frames of a library indicate by themselves."""
     if "loader" in stack.roles and waits:
         return ThreadState.IDLE  # a worker or the thread that pins memory has nothing to do
     if stack.calls.startswith("import "):

@@ -21,7 +21,7 @@ from profiler.run.model import Run, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
 EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
-"""What a device counts; those that a run lacks are reported as not measured."""
+"""Counters of a device; those that a run lacks are reported as not measured."""
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
 SOURCE: Final = "counters"
 MAX_SITES: Final = 100

@@ -85,14 +85,14 @@ class HostTimeline:
     regions: Table
     calls: Table
     call_begin: Times
-    """Of each of `calls`, which come as they were recorded."""
+    """The begin of each of `calls`, in the order in which they were recorded."""
     segments: Segments
     source: Indices
-    """Of each segment: REGION, CALL, or BLOCKED (the part of a call in which the host was blocked)."""
+    """REGION, CALL or BLOCKED (the part of a call in which the host was blocked) for each segment."""
     record: Indices
-    """Of each segment: the row in `regions` or `calls`."""
+    """The row in `regions` or `calls` for each segment."""
     category: Indices
-    """Of each segment: the number of its host category (categories.CODE)."""
+    """The number of the host category (CODE) of each segment."""
 
 
 def host_timeline(run: Run, window: Window) -> HostTimeline:

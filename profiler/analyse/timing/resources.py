@@ -28,9 +28,9 @@ SAMPLED: Final = "nvml"
 LEAST_CPU: Final = 0.005
 """Cores that processes use which only wait, such as those that Python itself starts."""
 MAX_POINTS: Final = 240
-"""What a plot of a report's width can show."""
+"""The number of points that a plot of a report's width can show."""
 GAUGES: Final = ("loss", "accuracy", "heldout_loss", "heldout_accuracy")
-"""What a model has learned, on training text and on held-out text."""
+"""Gauges of what a model has learned, on training text and on held-out text."""
 NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 Floats = npt.NDArray[np.float64]

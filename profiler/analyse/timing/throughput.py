@@ -23,7 +23,7 @@ _WORD: Final = re.compile(r"[a-z]{1,20}")
 
 
 def counted_unit(info: RunInfo) -> str:
-    """What the steps of a program count: tokens, or the unit that it states."""
+    """The unit that the steps of a program count: tokens, or the one that it states."""
     unit = info.facts.get("unit")
     return unit if isinstance(unit, str) and _WORD.fullmatch(unit) else TOKENS
 
