@@ -194,6 +194,7 @@ VARIANTS: dict[str, tuple[Callable[[], Results], tuple[str, ...]]] = {
     "light, points": (lambda: light("points/s"), ("verdict",)),
     "learning": (ladders.learner, ("verdict", "learning")),
     "many lines": (lambda: run(lines=MANY_LINES), ("lines",)),
+    "many calls": (lambda: run(call_sites=samples.CALLS * 4), ("hot",)),
     "few samples": (lambda: run(lines=FEW_SAMPLES), ("lines",)),
     "found sides": (lambda: FOUND, ("verdict", "lines", "input")),
     "other order": (lambda: details(FOUND, {}, {"lines": hook_samples.LINES[1::-1]}), ("verdict",)),

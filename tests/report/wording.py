@@ -134,6 +134,7 @@ LIMITED = (worker("dataset", 0.9), worker(WAITING_FOR_INDEX, 0.03), main_process
 INPUTS: dict[str, tuple[tuple[InputPart, ...], int, int]] = {  # parts, workers (0: not known), cores
     "workers limit": (LIMITED, 2, 8),
     "workers limit without cores": (LIMITED, 2, 2),
+    "workers limit, one core free": (LIMITED, 2, 3),
     "workers limit, unknown number": (LIMITED, 0, 8),
     "keeps up": ((worker(WAITING_FOR_INDEX, 0.8), worker("dataset", 0.2)), 4, 8),
     "one worker keeps up": ((worker(WAITING_FOR_INDEX, 0.8),), 1, 8),
