@@ -13,6 +13,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.devices.protocol import Device
 from reference_trainer.lm.pipeline import QUIET_CHUNKS, Pipeline
 from reference_trainer.lm.plan import Plan, fixes, plan, variant_fixes
+from reference_trainer.lm.stages import Work
 from tests.reference_trainer.lm import equivalence
 from tests.reference_trainer.lm.reference import ReferenceModel
 
@@ -58,6 +59,17 @@ def test_every_step_of_the_ladder(device: Device, chosen: Plan) -> None:
 @pytest.mark.parametrize("case", equivalence.CASES.values(), ids=equivalence.CASES.keys())
 def test_the_same_as_plain_pytorch(device: Device, case: equivalence.Case, chosen: Plan) -> None:
     equivalence.run(device, case, chosen)
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_memory_is_reused_where_the_plan_says(reused: bool) -> None:
+    case, opened = equivalence.CASES["tiny"], HostDevice()
+    work = Work(opened, case.config, case.weights(), 8, Plan(pooled=reused, zero_copy=reused))
+    upload, array = work.uploader((1,)), np.zeros(1, np.float32)
+    for give in (work.memory((2,)), work.host_memory((2,)), lambda: upload(array)):
+        first, second = give(), give()
+        assert (first is second) == reused
+    opened.close()
 
 
 def test_two_chunks_in_flight_give_what_one_at_a_time_gives(device: Device) -> None:
