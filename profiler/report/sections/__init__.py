@@ -1,1 +1,1 @@
-"""The sections of a report: one a file, each with one PLUGIN; adding one is adding a file."""
+"""The sections of a report, declared with `profiler.report.build.section` and listed in the `PLUGINS` of a module."""
