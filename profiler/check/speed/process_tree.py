@@ -131,8 +131,8 @@ class ProcessTree:
         refused: set[int] = set()
         while True:
             self.find_orphans()
-            stats = {pid: read_stat(pid) for pid in self.members() if pid not in refused}
-            living = {pid: stat.start_ticks for pid, stat in stats.items() if stat and stat.state not in ENDED_STATES}
+            # not `members`: a parent that dies between both would hide its children
+            living = {pid: start for pid, start in self.starts.items() if pid not in refused and is_alive(pid, start)}
             if not living or time.monotonic() > deadline:
                 return
             refused.update([pid for pid in living if not _send(pid, signal.SIGKILL)])
