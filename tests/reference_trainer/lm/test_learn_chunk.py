@@ -69,11 +69,9 @@ def close(what: str, result: Any, expected: Any, tolerance: float) -> None:
     assert error <= tolerance, f"{what} is off by {error:.2g}"
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-9), ("device", 1e-4)])
-@each_case
-def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, tolerance: float) -> None:
-    """Gradients of all parameters, with the state carried over chunks; the tolerance is a share of the largest."""
-    ours, reference = case.both(request.getfixturevalue(precision), STILL)
+def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
+    """Compare all gradients, with the state carried over chunks; the tolerance is a share of the largest."""
+    ours, reference = case.both(device, STILL)
     for number, ids in enumerate(case.chunks()):
         result, expected = learn(ours, ids), reference.step(ids)
         close(f"chunk {number}: loss", result.loss, expected.loss, tolerance)
@@ -84,6 +82,12 @@ def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, t
         for name in NAMES:
             what = f"chunk {number}: gradient of {name}"
             close(what, getattr(gradients, name), expected.gradients[name], tolerance)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-9), ("device", 1e-4)])
+@each_case
+def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, tolerance: float) -> None:
+    compare_gradients(request.getfixturevalue(precision), case, tolerance)
 
 
 def test_twenty_steps(double: HostDevice) -> None:
