@@ -172,7 +172,7 @@ class Recorder:
         Frequent calls are expensive: all buffers are flushed too.
         """
         when = now()
-        self._write_values(when, tables.OTHER_PROCESS)
+        self._write_values(when, tables.STEP_OF_ANOTHER_PROCESS)
         self._flushed = when
         self.flush()
 
@@ -210,7 +210,7 @@ class Recorder:
             else:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges:
-                self._write_values(when, -1)
+                self._write_values(when, tables.NO_MARKED_STEP)
         except Exception as error:  # noqa: BLE001 - it must not fail the program whose code it runs in
             self.folder.fail(error)
             return None

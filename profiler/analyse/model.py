@@ -1,7 +1,8 @@
 """The results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
-`reason` says why. These types hold no sentences: `profiler.report.text` makes them from codes and values.
+`reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
+here are `verdict` and `headline`, which `profiler.report.verdict_text` adds after the diagnosis.
 """
 
 from __future__ import annotations
@@ -365,7 +366,7 @@ class Analysis:
     warnings: tuple[Notice, ...] = ()
     """Facts that make the numbers of this run less certain: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
-    """Why the program is slow, or that it is not, as a sentence."""
+    """Why the program is slow, or that it is not, as a sentence; empty until `verdict_text.with_verdict` adds it."""
     headline: str = ""
     """The beginning of `verdict` that reads well in large type."""
     step: StepDefinition | None = None

@@ -24,13 +24,16 @@ STATES: Final = (PASS, INCONCLUSIVE, FAIL)
 
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
-CONTROL: Final = "control"
+BASE_AGAIN: Final = "control"
 """A second copy of the base, compared to the first: it shows what the method measures where there is no difference."""
+
+PATIENCE_S: Final = 300.0
+"""Seconds that a program's first steps may take, since they may load data and compile."""
 
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
 """Kinds of rounds: rounds that may lead to a suspected FAIL, and rounds that confirm it (programs started in the
-other order, with a control)."""
+other order, with the base again)."""
 
 LOOKS: Final = (5, 7, 10, 14, 20)
 """Numbers of rounds after which the test may decide; each is about 1.4 times the one before. The maximum number of
@@ -47,7 +50,7 @@ class StepBlock:
     """Steps of one side in a row, while the others were paused. A device is idle before and after them."""
 
     side: str
-    """BASE | CANDIDATE | CONTROL"""
+    """BASE | CANDIDATE | BASE_AGAIN"""
     begin: int
     """Start of the first step, in ns."""
     steps: tuple[int, ...]
@@ -232,10 +235,11 @@ class Throughput:
     control: float | None = None
     """The base against itself in the confirming rounds; None: there were none."""
     confirmed: bool | None = None
-    """Whether the confirming rounds and their control confirm a suspected FAIL; None: nothing was to be confirmed."""
+    """Whether the confirming rounds confirm a suspected FAIL; None: nothing was to be confirmed."""
     warnings: tuple[Notice, ...] = ()
     round_slowdowns: tuple[tuple[float | None, float | None], ...] = ()
-    """For each round the slow-down of the typical step, of the candidate and of the control; None: too few blocks."""
+    """For each round the slow-down of the typical step of the candidate and of the second copy of the base. None: too
+    few blocks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from profiler.check.counters.compare import suggestion
-from profiler.check.model import Limit, Limits
+from profiler.check.model import PATIENCE_S, Limit, Limits
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
@@ -23,8 +23,6 @@ FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
 PROCESSES: Final = 2
 """Counted by default: what differs between them is not constant."""
-PATIENCE_S: Final = 300.0
-"""For a program's first step."""
 _MAX_SHOWN: Final = 60
 """Characters of a value that an error quotes."""
 

@@ -1,4 +1,7 @@
-"""The commands, one module each: a parser and a short `run`. Wiring only; found by `profiler.core.plugins`."""
+"""The commands, one module each: a parser and a short `run`.
+
+They only connect other packages. `profiler.core.plugins` finds them.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +19,4 @@ class Command(Protocol):
         """Add this command's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code. Errors that the user can correct are raised as ProfilerError."""
+        """Run the command and return its exit code. Errors that the user can correct are raised as ProfilerError."""

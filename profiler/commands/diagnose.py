@@ -1,4 +1,4 @@
-"""`diagnose`: shows in the terminal where the time of a recorded run went, and what left the device idle."""
+"""`diagnose`: explains in the terminal why a recorded run was slow: where its time went, what left the device idle."""
 
 from __future__ import annotations
 

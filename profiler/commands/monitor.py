@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profiler.core.live import Snapshot
 
 _MIN_INTERVAL_S: Final = 0.1
-"""CPU times of processes tick at 10 ms: below it they are a tenth off."""
+"""CPU times of processes tick at 10 ms: at shorter intervals the error exceeds 10%."""
 _LEAVE: Final = "q or Ctrl-C leaves; the program goes on"
 
 
@@ -32,7 +32,7 @@ class MonitorCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("what", nargs="?", metavar="PID | RUN", help="default: the newest run that is being recorded")
-        once = "print one snapshot, after one interval (so where there is no terminal)"
+        once = "print one snapshot, after one interval (the default without a terminal)"
         add("--once", action="store_true", help=once)
         add("--json", action="store_true", help="the snapshot as JSON (docs/json.md); implies --once")
         interval = "seconds between readings (default: 1)"

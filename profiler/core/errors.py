@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of every command; documented in the README and pinned by a test."""
+    """Exit codes of every command; documented in docs/exit-codes.md and pinned by a test."""
 
     OK = 0
     FAIL = 1

@@ -17,7 +17,10 @@ def missing_packages(find: Callable[[str], object] = importlib.util.find_spec) -
 
 
 def install_hint(names: tuple[str, ...]) -> str:
-    """`numpy and rich are missing in /usr/bin/python3: /usr/bin/python3 -m pip install numpy rich`"""
+    """A line that says what is missing and how to install it.
+
+    `numpy and rich are missing in /usr/bin/python3: /usr/bin/python3 -m pip install numpy rich`
+    """
     import shlex
 
     *first, last = names

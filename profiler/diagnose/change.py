@@ -16,7 +16,7 @@ from profiler.diagnose.model import ChangeKind, PhaseChange, TimeChange
 from profiler.diagnose.run import hides_waits, program_blame
 from profiler.run.model import Site
 
-WORTH_NAMING: Final = 0.1
+MIN_SHARE_OF_CHANGE: Final = 0.1
 """Share of the change in step time that a category or phase must make up to be named beside it."""
 IS_CAUSE: Final = 0.5
 """Share of the change that it must make up to be named as its cause."""
@@ -48,7 +48,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
         return None
     gains = _gains(before, after) if faster else _gains(after, before)
     name = max(gains, key=lambda key: gains[key])
-    if gains[name] <= WORTH_NAMING * abs(gain):
+    if gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
     amounts = before.get(name, 0.0), after.get(name, 0.0)
     shares = amounts[0] / first, amounts[1] / last
@@ -83,7 +83,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
     gains = _gains(long, short)
     ordered = sorted(gains, key=lambda name: -gains[name])
     largest = gains[ordered[0]]
-    if largest <= WORTH_NAMING * abs(gain):
+    if largest <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
     if gain <= 0 or largest > _ALONE * sum(value for value in gains.values() if value > 0):
         name = ordered[0]
@@ -100,7 +100,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
             site=site,
             site_seconds=sum(line.seconds_per_step for line in lines) if lines else None,
         )
-    threshold = WORTH_NAMING * gain
+    threshold = MIN_SHARE_OF_CHANGE * gain
     listed = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
     all_changed = _all_changed(long, short)
     if all_changed:  # then no line is to blame

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from profiler.analyse.model import IdleBlame, InputPart, Mismatch, Ratio, Spikes, ThreadActivity
 from profiler.core.notice import Notice
 from profiler.run.model import Site
+
+WORTH_NAMING: Final = 0.05
+"""Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
 
 
 class RunVerdict(StrEnum):

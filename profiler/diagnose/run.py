@@ -19,13 +19,11 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict, UnknownShare
+from profiler.diagnose.model import WORTH_NAMING, Cause, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import Site
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
-WORTH_NAMING: Final = 0.05
-"""Share of wall time below which a cause is not named beside a larger one."""
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named first: it may be larger than any cause."""
 COMPUTING_LEADS: Final = 0.6

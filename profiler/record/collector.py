@@ -34,6 +34,8 @@ class Collector(Protocol):
     name: ClassVar[str]
     levels: ClassVar[tuple[str, ...]]
     """The levels at which it runs."""
+    start_order: ClassVar[int]
+    """Collectors start in ascending order: 0 where the start of a short program must not be missed."""
 
     def available(self) -> str | None:
         """None, or the reason in one line why it cannot run here."""
@@ -86,8 +88,8 @@ class CollectorSet:
         return fields
 
     def start(self, context: Context) -> None:
-        """Start them; stacks before the others, because a short target ends soon."""
-        for collector in sorted(self._ready, key=lambda collector: collector.name, reverse=True):
+        """Start them by `start_order`."""
+        for collector in sorted(self._ready, key=lambda collector: (collector.start_order, collector.name)):
             try:
                 collector.start(context)
                 self._running.append(collector)

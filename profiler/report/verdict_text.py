@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeLine, Spikes, ThreadActivity
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
+    WORTH_NAMING,
     Cause,
     ChangeKind,
     ComparisonDiagnosis,
@@ -33,19 +34,33 @@ from profiler.report.text import (
 )
 from profiler.run.model import Site
 
-WHILE: Final[Mapping[str, str]] = {
-    "input": "while the host prepared input",
-    "sync": "in and after syncs",
-    "copy": "in copy calls",
-    "launch": "in launch and allocation calls",
-    "framework": "during the framework's operators",
-    "compute": "while the host computed",
-    "log": "while the host logged",
-    "checkpoint": "while the host wrote a checkpoint",
-    "python": "while the host ran Python",
-    "unattributed": "while nothing recorded what the host did",
+
+class CategoryText(NamedTuple):
+    """How a verdict words a host category."""
+
+    idle: str
+    """Names the time in which the device was idle: `61 points while the host prepared input`."""
+    step: str
+    """Follows a share of the step: `61% of each step is waiting for data`."""
+
+
+CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
+    "input": CategoryText("while the host prepared input", "is waiting for data"),
+    "sync": CategoryText("in and after syncs", "is spent blocked on the device"),
+    "copy": CategoryText("in copy calls", "goes to copies between host and device"),
+    "launch": CategoryText("in launch and allocation calls", "is spent in device calls"),
+    "framework": CategoryText(
+        "during the framework's operators", "is spent in the framework's own Python and in launching its operators"
+    ),
+    "compute": CategoryText("while the host computed", "is spent on computing"),
+    "log": CategoryText("while the host logged", "goes to logging"),
+    "checkpoint": CategoryText("while the host wrote a checkpoint", "is spent on writing checkpoints"),
+    "python": CategoryText("while the host ran Python", "is spent in Python code, or waiting in it"),
+    "unattributed": CategoryText(
+        "while nothing recorded what the host did", "is spent on something that was not recorded"
+    ),
 }
-"""The clause that names the time in which the device was idle, for each host category."""
+"""The texts of every category of HOST_CATEGORIES; a test checks that none is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +100,6 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
 
 _SAME_SHARE: Final = 0.95
 """If the share at the line is at least this part of the share of the state, only one number is shown."""
-_WORTH_NAMING: Final = 0.05
-"""Share of a step below which computing is not named beside a cause."""
 
 
 def _thread_state(thread: ThreadActivity | None) -> str:
@@ -106,11 +119,11 @@ def _idle_cause(cause: Cause, *, first: bool) -> str:
     """One cause: the row itself if its category has only one, otherwise the category with its largest row."""
     amount = _points(cause.share) + " of it" * first
     if cause.blame is None:
-        return f"{amount} {WHILE[cause.category]}"
+        return f"{amount} {CATEGORY_TEXTS[cause.category].idle}"
     row = f"{host_state(cause.blame)}{at(cause.blame.site)}"
     if _points(cause.blame.share_of_wall) == _points(cause.share):
         return f"{amount} {row}"
-    return f"{amount} {WHILE[cause.category]} (most: {_points(cause.blame.share_of_wall)} {row})"
+    return f"{amount} {CATEGORY_TEXTS[cause.category].idle} (most: {_points(cause.blame.share_of_wall)} {row})"
 
 
 def _points(part: float) -> str:
@@ -144,18 +157,9 @@ def _does(cause: Cause) -> str:
     if cause.category == AFTER_OPTIMIZER:
         return f"runs after optimizer.step(){at(cause.site)}" + (f" ({cause.calls})" if cause.calls else "")
     function = cause.site.function if cause.site and cause.site.function != "<module>" else ""
-    return f"{_DOES[cause.category]}{at(cause.site)}" + (f" ({function})" if function else "")
+    return f"{CATEGORY_TEXTS[cause.category].step}{at(cause.site)}" + (f" ({function})" if function else "")
 
 
-_DOES: Final[Mapping[str, str]] = {
-    "sync": "is spent blocked on the device",
-    "copy": "goes to copies between host and device",
-    "log": "goes to logging",
-    "checkpoint": "is spent on writing checkpoints",
-    "python": "is spent in Python code, or waiting in it",
-    "framework": "is spent in the framework's own Python and in launching its operators",
-    "launch": "is spent in device calls",
-}
 _LOADER_WORK: Final[Mapping[str, str]] = {
     "dataset": "the dataset",
     "collate": "collating",
@@ -171,7 +175,7 @@ def _waits_for_data(cause: Cause) -> str:
     if part := cause.loader:
         name = _LOADER_WORK.get(part.name, "") if part.context == "loader" else ""
         work = f"; the loader's time goes mostly to {name or input_part(part)}{at(part.site)}, in the {part.where}"
-    return f"is waiting for data (next(loader){where}{work})"
+    return f"{CATEGORY_TEXTS['input'].step} (next(loader){where}{work})"
 
 
 _NOT_LIMITED_BY_HOST: Final = "the host is not what limits this run"
@@ -204,7 +208,7 @@ _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Statement]]] = {
     RunVerdict.CAUSE: lambda run: _of_step(
         run,
         f"{share(run.causes[0].share)} of each step {_does(run.causes[0])}"
-        + (f"; computing takes {share(run.share)}." if run.share >= _WORTH_NAMING else "."),
+        + (f"; computing takes {share(run.share)}." if run.share >= WORTH_NAMING else "."),
     ),
     RunVerdict.UNKNOWN_STEP: _of_step,
     RunVerdict.STEP_TIME_ONLY: lambda run: Statement(
@@ -348,7 +352,7 @@ def change_text(change: TimeChange) -> str:
 
 def _what(change: TimeChange) -> str:
     if change.kind is ChangeKind.IDLE:
-        return f"idle {WHILE[change.name]}"
+        return f"idle {CATEGORY_TEXTS[change.name].idle}"
     if change.kind is ChangeKind.HOST:
         return f"the host's {change.name} time"
     if change.kind is ChangeKind.PHASE:

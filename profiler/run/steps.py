@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from profiler.run.model import HOOKS, Run, StepDefinition, StepKind, Table
 from profiler.run.step_detection import Numbers, StepEnds, count_optimizer_steps, detect_steps
-from profiler.run.tables import NOT_READ, OTHER_PROCESS, PAUSED, BoundaryKind
+from profiler.run.tables import NOT_READ, PAUSED, STEP_OF_ANOTHER_PROCESS, BoundaryKind
 
 WARMUP_SHARE: Final = 0.1
 MAX_WARMUP: Final = 5
@@ -107,7 +107,7 @@ def _merge_helper_values(run: Run) -> Run:
     A helper is a process without steps that called `marks.worked`: it works for the steps of another one. Values that
     hooks wrote in it at boundaries move too.
     """
-    helpers = np.unique(run.values["pid"][run.values["step"] == OTHER_PROCESS])
+    helpers = np.unique(run.values["pid"][run.values["step"] == STEP_OF_ANOTHER_PROCESS])
     helpers = helpers[~np.isin(helpers, run.steps["pid"])]
     if not len(helpers):
         return run

@@ -145,11 +145,13 @@ ACTIVITIES: Final = (
     ("stream", "i"),
     ("device", "i"),
 )
-OTHER_PROCESS: Final = -2
+NO_MARKED_STEP: Final = -1
+"""Step of a value that was written at no marked step; loading assigns it to the step at whose time it was written."""
+STEP_OF_ANOTHER_PROCESS: Final = -2
 """Step of a value that a process counted for another process: the step that is open there at that time."""
 VALUES: Final = (
     ("time", "q"),
-    ("step", "q"),  # index of the step that it belongs to; -1: outside any; or OTHER_PROCESS
+    ("step", "q"),  # index of its step, NO_MARKED_STEP or STEP_OF_ANOTHER_PROCESS
     ("value", "d"),
     ("name", "i"),
     ("kind", "i"),  # ValueKind

@@ -26,7 +26,7 @@ _OPTIONS: Final = {
     "weight_decay": "weight_decay",
     "largest_norm": "clip_norm",
 }
-"""Setting of the optimizer -> that of the command line."""
+"""Parameter of the optimizer -> name in Settings."""
 _CUDA_ONLY: Final = dict.fromkeys(("max_memory", "empty_cache_frequency", "tf32"), "it is for device cuda")
 
 
@@ -35,24 +35,24 @@ class Job:
     """A run's settings with everything that they refer to, loaded."""
 
     settings: Settings
-    names: tuple[str, ...]
+    fixes: tuple[str, ...]
     """Names of the fixes."""
-    chosen: Plan
+    plan: Plan
     config: ModelConfig
     text: ChunkedText
 
     @property
     def label(self) -> str:
         """The variant's name, or those of the fixes."""
-        return self.settings.variant if self.settings.fixes is None else "+".join(self.names) or "as-found"
+        return self.settings.variant if self.settings.fixes is None else "+".join(self.fixes) or "as-found"
 
 
 def prepare(settings: Settings) -> Job:
     """Load text and tokenizer. Bad input is a TrainerError."""
     kind, _ = kind_of(settings.device)
     check_performance(settings.performance, kind)
-    names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
-    chosen = plan(names, kind)
+    fixes = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
+    chosen = plan(fixes, kind)
     if settings.empty_kernels and chosen.learn:
         raise TrainerError("--empty-kernels: nothing is learned with them, leave out fix 'learn'")
     if not chosen.learn and (options := settings.learning_options()):
@@ -62,29 +62,30 @@ def prepare(settings: Settings) -> Job:
     if settings.shards is not None and chosen.tokenize != "shards":
         raise TrainerError("--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards out")
     if chosen.learn:
-        optimizer(settings)  # better refused before the text is read
+        optimizer(settings)  # refuses bad options before the text is read
     config = preset(settings.preset)
     corpus = load_corpus(settings.corpus)
-    return Job(settings, names, chosen, config, chunked_text(settings, corpus, config))
+    return Job(settings, fixes, chosen, config, chunked_text(settings, corpus, config))
 
 
 def chunked_text(settings: Settings, corpus: Corpus, config: ModelConfig) -> ChunkedText:
-    """The corpus with its tokenizer, to be cut as the settings say."""
+    """The corpus with its tokenizer, and the sizes of chunks and samples from the settings."""
     tokenizer = train_or_load(corpus, config.vocabulary)
     return ChunkedText(corpus, tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
 
 
 def check_performance(config: PerformanceConfig, kind: str) -> None:
-    """Refuse what of it this trainer has no use for on a device of that kind.
+    """Refuse settings that this trainer ignores on a device of that kind.
 
     :raises TrainerError: such a setting.
     """
-    alone = replace(config, num_devices=None) if config.num_devices == 1 else config
-    refuse(alone, UNUSED if kind == "cuda" else {**UNUSED, **_CUDA_ONLY})
+    if config.num_devices == 1:
+        config = replace(config, num_devices=None)
+    refuse(config, UNUSED if kind == "cuda" else {**UNUSED, **_CUDA_ONLY})
 
 
 def optimizer(settings: Settings) -> Optimizer:
-    """AdamW as the settings have it, and where they say nothing as it comes.
+    """AdamW with the options of the settings, and with its defaults where they have none.
 
     :raises TrainerError: a setting that is out of its range.
     """
@@ -100,7 +101,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
     return {
         "trainer": "reference_trainer.lm",
         "variant": job.label,
-        "fixes": list(job.names),
+        "fixes": list(job.fixes),
         "device": device.kind,
         "device_label": device.label,
         "corpus": job.text.corpus.name,
@@ -113,17 +114,17 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "seed": settings.seed,
         "dtype": "float32 with TF32 products" if settings.performance.tf32 else "float32",
         "step": "chunk",
-        "work": "empty kernels" if settings.empty_kernels else "learning" if job.chosen.learn else "forward",
+        "work": "empty kernels" if settings.empty_kernels else "learning" if job.plan.learn else "forward",
         "device_note": device.note,
     }
 
 
 def open_source(job: Job) -> Source:
-    """The same chunks whatever the plan; to be closed.
+    """The same chunks whatever the plan. The caller closes it.
 
     :raises TrainerError: a text too short for a chunk, or shards that do not fit.
     """
-    settings, chosen, text = job.settings, job.chosen, job.text
+    settings, chosen, text = job.settings, job.plan, job.text
     if chosen.tokenize == "shards":
         from reference_trainer.lm.shard_writer import ensure_shards
         from reference_trainer.lm.shards import ShardChunks

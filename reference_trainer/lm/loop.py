@@ -31,7 +31,7 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
     """Run the trainer; `progress` gets a line now and then. Bad input is a TrainerError."""
     say = progress or _silent
     job, history = prepare(settings), History(settings.metrics)
-    options = {"blocking_wait": job.chosen.blocking_wait, "empty_kernels": settings.empty_kernels}
+    options = {"blocking_wait": job.plan.blocking_wait, "empty_kernels": settings.empty_kernels}
     corpus = job.text.corpus
     if corpus.skipped:
         say(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}")
@@ -45,9 +45,9 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         if device.note:
             say(device.note)
         say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {corpus.name}")
-        if not job.chosen.learn:
+        if not job.plan.learn:
             weights = initial_weights(job.config, settings.seed)
-            forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.chosen)
+            forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
             return _Loop(job, source, device, forward, history=history).run(say)
         from reference_trainer.lm.learning import Learning
 
@@ -95,7 +95,7 @@ class _Loop:
         self._learning = learning
         self._snapshots = learning.snapshots if learning else None
         self._empty_cache = emptying(job.settings.performance, device.kind)
-        self._depth = IN_FLIGHT if job.chosen.prefetch else 1
+        self._depth = IN_FLIGHT if job.plan.prefetch else 1
         self._submitted = self._collected = 0  # chunks
         self._last: int | None = None
         """Chunk after which none is submitted; None: not known yet."""

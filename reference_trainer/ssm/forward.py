@@ -1,10 +1,10 @@
 """A student's forward pass, in several equivalent ways: outputs for sequences, and the impulse response.
 
-    loop      as found: a Python loop over time, a tensor of its own for everything, once for the sequences and again
-              for the impulse; parameters in fp32 against inputs in fp64
-    powers    k_t = sum_j c_j b_j a_j^t as one product with the powers of a, and y = sum_t x_{T-1-t} k_t as another
-    scan      the recurrence over time in one compiled kernel, with a kernel for its gradient (kernels/scan.py)
-    fft       k from powers, and the sequences convolved with it by FFT, which gives the outputs at all times
+    loop      is as found: a Python loop over time makes new tensors at each step, once for the sequences and again
+              for the impulse; it combines parameters in fp32 with inputs in fp64
+    powers    computes k_t = sum_j c_j b_j a_j^t as a product with the powers of a, then y = sum_t x_{T-1-t} k_t
+    scan      computes the recurrence over time in one compiled kernel, and its gradient in another (kernels/scan.py)
+    fft       takes k from powers and convolves the sequences with it by FFT, which gives the outputs at all times
 
 The last three use one dtype throughout, that of the students. fastest.py measures which of them is fastest.
 """
@@ -36,16 +36,16 @@ def respond(
 ) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
     """The outputs of students at the end of sequences, (S, N), and their impulse responses, (S, T).
 
-    :param students: (S, d); what is returned can be differentiated in a, b and c.
-    :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students are given the first
-        sequences, and so on; an expanded (S, N, T) is taken as (1, N, T). Not differentiated.
+    :param students: (S, d); the results can be differentiated with respect to a, b and c.
+    :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students get the first sequences,
+        and so on; an expanded (S, N, T) counts as (1, N, T). They are not differentiated.
     :param way: one of WAYS. With `loop` the dtypes differ, and the result has the wider one.
     :param outputs_only: return the outputs alone; with `loop` that saves one pass.
     """
     if inputs.stride(0) == 0:
         inputs = inputs[:1]
     if way == LOOP:
-        outputs = _last_outputs(students, _each(inputs, len(students.a)))
+        outputs = _last_outputs(students, _repeat_for_students(inputs, len(students.a)))
         return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
     inputs = inputs.to(students.a.dtype)
     if way == SCAN:
@@ -83,7 +83,7 @@ def losses_and_gradient(
 # ------------------------------------------------------------ as found
 
 
-def _each(inputs: torch.Tensor, students: int) -> torch.Tensor:
+def _repeat_for_students(inputs: torch.Tensor, students: int) -> torch.Tensor:
     return inputs.repeat_interleave(students // len(inputs), 0) if 1 < len(inputs) < students else inputs
 
 
@@ -109,7 +109,7 @@ def _last_outputs(students: Students, inputs: torch.Tensor) -> torch.Tensor:
 
 
 def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """The response to an impulse that is made on the host and copied, read out at all times."""
+    """The outputs at all times for an impulse that is made on the host and copied."""
     impulse = torch.zeros(1, 1, inputs.shape[2], dtype=inputs.dtype)
     impulse[:, :, 0] = 1
     states = _states(students, impulse.to(inputs.device))
@@ -131,14 +131,14 @@ def _response(students: Students, length: int) -> torch.Tensor:
 
 def _apply_response(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
     """The outputs (S, N): the sum over time of each sequence, its latest value first, times the response."""
-    each = responses.flip(1).view(len(inputs), -1, responses.shape[1])
-    return (each @ inputs.transpose(1, 2)).view(len(responses), -1)
+    weights = responses.flip(1).view(len(inputs), -1, responses.shape[1])
+    return (weights @ inputs.transpose(1, 2)).view(len(responses), -1)
 
 
 def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
     """The outputs (S, N): the last time step of the convolution."""
     length = responses.shape[1]
-    size = 2 * length  # so that the end of a sequence does not reach its beginning
+    size = 2 * length  # zero padding prevents circular wrap-around
     spectrum = torch.fft.rfft(responses, size).view(len(inputs), -1, 1, length + 1)
     product = torch.fft.rfft(inputs, size)[:, None] * spectrum
     return torch.fft.irfft(product, size)[..., length - 1].reshape(len(responses), -1)
@@ -167,6 +167,7 @@ def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tenso
 def _fused(
     parameters: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`losses_and_gradient` by `scan`: by one kernel on the host, by two kernels and two matrix products on a GPU."""
     from reference_trainer.ssm.kernels import launch, scan
 
     gradient = torch.empty_like(parameters)
@@ -185,8 +186,8 @@ def _fused(
 
 def _response_gradient(doutputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """dL/dk (S, T) from dL/dy (S, N): the sequences, their latest values first, weighted by dL/dy."""
-    each = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
-    return each.reshape(len(doutputs), -1).flip(1)
+    weighted = doutputs.reshape(len(inputs), -1, inputs.shape[1]) @ inputs
+    return weighted.reshape(len(doutputs), -1).flip(1)
 
 
 def _gradients_on_gpu(gradient: torch.Tensor, parts: tuple[torch.Tensor, ...], weights: torch.Tensor) -> None:

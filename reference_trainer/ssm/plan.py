@@ -17,9 +17,9 @@ class Plan:
     recurrence: str = "loop"
     """loop: a Python loop over time with mixed dtypes | measured: the fastest way at these sizes"""
     batched_draws: bool = False
-    """False: one guess is drawn and checked at a time | True: many are, with one wait for all of them"""
+    """False: one guess is drawn and checked at a time | True: many are drawn and checked together, with one wait"""
     quiet: bool = False
-    """False: every report writes whole tensors | True: reports at growing intervals write the first values"""
+    """False: every report writes whole tensors | True: fewer and fewer reports write the first values of tensors"""
     batched_seeds: bool = False
     """False: one seed is fitted at a time | True: all seeds of a combination form a batch dimension"""
     flat: bool = False
@@ -40,7 +40,7 @@ FIXES: Final = (
         name="fused-recurrence",
         does="Compute the recurrence by one kernel, powers or a convolution: whichever is fastest at these sizes.",
         code="forward, fastest",
-        removes="a Python loop over time: some launches, and fresh tensors of mixed dtypes, a time step",
+        removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
         rule="tiny-kernels",
         changes={"recurrence": "measured"},
     ),
@@ -54,7 +54,7 @@ FIXES: Final = (
     ),
     Fix(
         name="quiet-logging",
-        does="Log the first five values, at growing intervals.",
+        does="Log only the first five values of each tensor, and double the interval after each report.",
         code="report_log",
         removes="whole tensors that are fetched and written at every report",
         rule="noisy-logging",
@@ -64,7 +64,7 @@ FIXES: Final = (
         name="batched-seeds",
         does="Fit all seeds of a combination at once, as one batch dimension.",
         code="group_work, gradient_descent",
-        removes="a pass of its own for every seed: small operations, each with the cost of a launch",
+        removes="a separate fit for every seed: small operations, each with the cost of a launch",
         rule="tiny-kernels",
         changes={"batched_seeds": True},
     ),

@@ -120,7 +120,7 @@ def _own_pool(gates: Sequence[Mapping[str, Any]]) -> Pool:
 
 
 def _usable(values: RoundValues, kind: str) -> bool:
-    return values.typical is not None and (kind == MEASURE or values.control_typical is not None)
+    return values.typical is not None and (kind == MEASURE or values.base_again_typical is not None)
 
 
 def _with_lent_rounds(pool: Pool, lender: Pool | None) -> Pool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Conditions, Limits, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, Conditions, Limits, Round, StepBlock
 from profiler.check.speed.verdict import next_kind
 
 STEP_NS = 50_000_000
@@ -44,14 +44,14 @@ class Made:
 def a_round(number: int, kind: str = MEASURE, made: Made = Made(), seed: int = 0) -> Round:
     """One round; the same seed and number give the same one."""
     rng = np.random.default_rng([seed, number])
-    sides = [BASE, CANDIDATE, CONTROL] if kind == CONFIRM else [BASE, CANDIDATE]
+    sides = [BASE, CANDIDATE, BASE_AGAIN] if kind == CONFIRM else [BASE, CANDIDATE]
     swapped = (number % 2 == 0) != (kind == CONFIRM)
     slots = (CANDIDATE, BASE, *sides[2:]) if swapped else tuple(sides)
     speed = {side: float(rng.normal(0, made.luck / 2**0.5)) for side in sides}
     speed[CANDIDATE] += made.slower
     speed[slots[1]] += made.second_slot
     if kind == CONFIRM:
-        speed[CONTROL] += made.control
+        speed[BASE_AGAIN] += made.control
     phase, done, begin, blocks = int(rng.integers(made.every or 1)), 0, 0, []
     for place, side in enumerate(_order(rng, sides, made.pairs)):
         log = speed[side] + made.second_block * (place % len(sides) == 1)

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ from profiler.core.errors import ProfilerError
 from profiler.record import collector, target
 from profiler.record.launch import record
 from profiler.run.load import load
-from profiler.run.model import CollectorStatus, Run
-from profiler.run.store import RECORDER
+from profiler.run.model import CollectorStatus, Run, RunSpec
+from profiler.run.store import RECORDER, RunWriter
 from tests.fakes.programs import (
     MARKED,
     command_line,
@@ -198,6 +198,7 @@ class Broken:
 
     name = "broken"
     levels = ("light", "standard", "full")
+    start_order = 1
     at = ""
 
     def _call(self, method: str) -> None:
@@ -359,3 +360,23 @@ def test_kill_9_of_the_target(tmp_path: Path) -> None:
     assert (run.info.state, run.info.exit_code) == ("failed", -9)
     assert len(run.steps) > 0
     assert len(run.samples) > 0
+
+
+def test_collectors_start_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    def kind(collector_name: str, order: int) -> type[Broken]:
+        class Ordered(Broken):
+            name = collector_name
+            start_order = order
+
+            def start(self, context: Any) -> None:
+                started.append(self.name)
+
+        return Ordered
+
+    monkeypatch.setattr(collector, "discover", lambda _: (kind("a", 2), kind("b", 0), kind("c", 1)))
+    collectors = collector.CollectorSet(RunSpec(("x",), tmp_path))
+    collectors.start(collector.Context(RunSpec(("x",), tmp_path), 1, cast("RunWriter", None)))
+    collectors.stop()
+    assert started == ["b", "c", "a"]

@@ -11,7 +11,7 @@ import pytest
 from profiler.report.text import step_text
 from profiler.run.model import CollectorStatus, Run, StepDefinition, StepKind
 from profiler.run.steps import add_steps, interpolate_cpu
-from profiler.run.tables import NOT_READ, OTHER_PROCESS, BoundaryKind
+from profiler.run.tables import NOT_READ, STEP_OF_ANOTHER_PROCESS, BoundaryKind
 from tests.fakes.seeds import for_each_seed
 from tests.recorded.builders import MS, PID, TID, RunBuilder, dtype_of
 
@@ -334,18 +334,18 @@ def test_what_workers_counted_belongs_to_the_step_that_was_open() -> None:
     builder = RunBuilder()
     builder.steps(3, 10 * MS, begin=100 * MS)
     for pid, time, step in (
-        (7, 50, OTHER_PROCESS),  # before the first step: of none
-        (7, 105, OTHER_PROCESS),
-        (8, 110, OTHER_PROCESS),  # at its very end: still of the first
+        (7, 50, STEP_OF_ANOTHER_PROCESS),  # before the first step: of none
+        (7, 105, STEP_OF_ANOTHER_PROCESS),
+        (8, 110, STEP_OF_ANOTHER_PROCESS),  # at its very end: still of the first
         (8, 112, -1),  # what a hook wrote in the middle of the work
-        (8, 125, OTHER_PROCESS),
+        (8, 125, STEP_OF_ANOTHER_PROCESS),
         (9, 125, -1),  # of a process that works for nobody
         (PID, 129, -1),  # what a hook wrote before the program marked its first step
     ):
         builder.counter("syncs", time, step=step, time=time * MS, pid=pid)
     found = counted(add_steps(builder.build()))
     assert found == [
-        (PID, OTHER_PROCESS, 50),
+        (PID, STEP_OF_ANOTHER_PROCESS, 50),
         (PID, 0, 105),
         (PID, 0, 110),
         (PID, 1, 112),
@@ -359,6 +359,6 @@ def test_a_worker_with_steps_of_its_own_keeps_what_it_counted() -> None:
     builder = RunBuilder()
     builder.steps(3, 10 * MS)
     builder.step(0, 30 * MS, pid=7, index=0)
-    builder.counter("syncs", 1, step=OTHER_PROCESS, time=15 * MS, pid=7)
+    builder.counter("syncs", 1, step=STEP_OF_ANOTHER_PROCESS, time=15 * MS, pid=7)
     builder.counter("syncs", 2, step=1, time=20 * MS)
     assert counted(add_steps(builder.build())) == [(7, 0, 1), (PID, 1, 2)]

@@ -28,16 +28,16 @@ _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "datasets.iterable_dataset": {"dataset": ("IterableDataset.__iter__",)},
 }
-"""For each module the regions, and the functions that they are recorded around; versions of a library may lack some."""
+"""Module -> region -> functions whose calls are recorded as that region; versions of a library may lack some."""
 _OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
-"""Regions that are recorded for the outermost call only, and the group of regions in which that holds: one way of
-reading a dataset uses another, and a batch is pinned part by part."""
+"""Region -> group. Of nested calls in one group, only the outermost is recorded: one way of reading a dataset uses
+another, and a batch is pinned part by part."""
 
 
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.open: set[str] = set()
-        """The groups of _OUTERMOST of which this thread is in a region."""
+        """Groups (see _OUTERMOST) in which this thread has an open region."""
 
 
 _thread: Final = _Thread()
@@ -49,7 +49,7 @@ def _install(module: ModuleType) -> None:
             owner, _, name = path.rpartition(".")
             target = attrgetter(owner)(module) if owner else module
             if callable(getattr(target, name, None)):
-                make = _iterated if name == "__iter__" else _once if region in _OUTERMOST else _timed
+                make = _iterated if name == "__iter__" else _outermost if region in _OUTERMOST else _timed
                 patch(target, name, partial(make, region))
 
 
@@ -72,10 +72,10 @@ def _timed(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return timed
 
 
-def _once(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _outermost(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
     timed, group = _timed(region, original), _OUTERMOST[region]
 
-    def once(*args: Any, **kwargs: Any) -> Any:
+    def outermost(*args: Any, **kwargs: Any) -> Any:
         if group in _thread.open:
             return original(*args, **kwargs)
         _thread.open.add(group)
@@ -84,20 +84,20 @@ def _once(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _thread.open.discard(group)
 
-    return once
+    return outermost
 
 
 def _iterated(region: str, original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
     def iterate(self: Any) -> Iterator[Any]:
         rows = original(self)
-        return rows if STATE.recorder is None or _OUTERMOST[region] in _thread.open else _each(region, rows)
+        return rows if STATE.recorder is None or _OUTERMOST[region] in _thread.open else _timed_reads(region, rows)
 
     return iterate
 
 
-def _each(region: str, rows: Iterator[Any]) -> Iterator[Any]:
+def _timed_reads(region: str, rows: Iterator[Any]) -> Iterator[Any]:
     end = object()
-    read = _once(region, partial(next, rows, end))
+    read = _outermost(region, partial(next, rows, end))
     while (row := read()) is not end:
         yield row
 

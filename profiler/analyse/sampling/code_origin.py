@@ -15,8 +15,8 @@ from typing import Any, Final
 from profiler.run.model import Run, Site
 
 USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
-COMPILED: Final = "/torchinductor_"
-"""Folder of the code that torch.compile writes."""
+COMPILED_FOLDER: Final = "/torchinductor_"
+"""Part of the path of every file that torch.compile writes."""
 
 _OUR_PARTS: Final = ("agent/", "inside/", "marks.py")
 """Parts of our package that run in the program; `inside/` is the name of `agent/` in runs recorded by version 0.1."""
@@ -38,7 +38,7 @@ class PackageFolders:
     """Name of the user's package, which may be installed."""
 
 
-USUAL: Final = PackageFolders()
+UNKNOWN_FOLDERS: Final = PackageFolders()
 
 
 def package_folders(run: Run) -> PackageFolders:
@@ -47,8 +47,8 @@ def package_folders(run: Run) -> PackageFolders:
     return PackageFolders(*(value.rstrip("/") if isinstance(value, str) else "" for value in facts))
 
 
-def relative_path(file: str, folders: PackageFolders = USUAL) -> str:
-    """The path below the folder of packages or of the standard library; the full path of a user's file."""
+def relative_path(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
+    """The path relative to site-packages or the standard library; the full path of any other file."""
     if folders.torch and file.startswith(folders.torch + "/"):
         return "torch" + file[len(folders.torch) :]
     for pattern in (_PACKAGES, _STANDARD):
@@ -58,7 +58,7 @@ def relative_path(file: str, folders: PackageFolders = USUAL) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def code_owner(file: str, folders: PackageFolders = USUAL) -> str:
+def code_owner(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
     """USER, TORCH, LIBRARY (other packages, the standard library, frozen code) or OURS."""
     ours = f"{folders.ours or '/profiler'}/"
     if any(file.startswith(ours + part) if folders.ours else ours + part in file for part in _OUR_PARTS):
@@ -66,7 +66,7 @@ def code_owner(file: str, folders: PackageFolders = USUAL) -> str:
     if file.startswith("<"):
         return USER if file.startswith(_TYPED) else LIBRARY
     path = relative_path(file, folders)
-    if COMPILED in file or (path != file and path.startswith("torch/")):
+    if COMPILED_FOLDER in file or (path != file and path.startswith("torch/")):
         return TORCH
     if path != file:
         return USER if folders.main and path.startswith((f"{folders.main}/", f"{folders.main}.py")) else LIBRARY
@@ -76,7 +76,7 @@ def code_owner(file: str, folders: PackageFolders = USUAL) -> str:
 
 
 def working_folder(run: Run) -> str:
-    """The working directory of the program where it is recorded; else the folder of its script."""
+    """The working directory of the program where it is recorded; else the folder of its script; empty: not known."""
     folder: Any = run.info.facts.get("cwd") or run.info.host.get("cwd")
     if folder:
         return str(folder)

@@ -14,12 +14,12 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from profiler.analyse.sampling.code_origin import (
-    COMPILED,
+    COMPILED_FOLDER,
     LIBRARY,
     OURS,
     TORCH,
+    UNKNOWN_FOLDERS,
     USER,
-    USUAL,
     PackageFolders,
     code_owner,
     relative_path,
@@ -199,7 +199,7 @@ def _frame_stratum(owner: str, path: str, function: str) -> str:
     return CHECKPOINT if path == "torch/serialization.py" and name == "save" else ""
 
 
-def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = USUAL) -> Stack:
+def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FOLDERS) -> Stack:
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
@@ -285,8 +285,8 @@ def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
 def _module_name(file: str, folders: PackageFolders) -> str:
     if file.startswith("<frozen "):
         return file[len("<frozen ") :].rstrip(">")
-    if file.startswith("<") or COMPILED in file:
-        return "compiled" if COMPILED in file else ""
+    if file.startswith("<") or COMPILED_FOLDER in file:
+        return "compiled" if COMPILED_FOLDER in file else ""
     path = PurePosixPath(relative_path(file, folders))
     parts = [part for part in path.with_suffix("").parts if part != "/"]
     if parts and parts[-1] == "__init__":

@@ -44,7 +44,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
 name ran. What runs inside a region keeps its category, since the innermost wins."""
 
 RECORDING: Final = "recording"
-"""The region in which profiler.marks writes what it recorded; category `python`."""
+"""The region in which `Recorder.record_overhead` records the time that recording itself took; category `python`."""
 
 CALL_CATEGORIES: Final[Mapping[CallKind, str]] = {
     CallKind.SYNC: "sync",

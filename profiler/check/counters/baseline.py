@@ -28,10 +28,11 @@ from pydantic import (
 )
 
 import profiler
+from profiler.analyse.sampling.code_origin import working_folder
 from profiler.check.counters.compare import UNGATED
 from profiler.check.counters.counted import IN_LOADER, NO_DEVICE, ON_DEVICE, WOULD_SYNC
 from profiler.check.counters.environment_key import Key, environment_key, nearest_key
-from profiler.check.counters.paths import missing_script, portable_command, working_folder
+from profiler.check.counters.paths import missing_script, portable_command
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError

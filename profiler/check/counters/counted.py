@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.sampling.code_origin import working_folder
 from profiler.analyse.timing.counters import counter_sums
 from profiler.analyse.window import Window, measured_window, process_rows
-from profiler.check.counters.paths import line_text, portable_path, root_folder, working_folder
+from profiler.check.counters.paths import line_text, portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.metrics import COUNTERS

@@ -10,25 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from profiler.analyse.sampling.code_origin import working_folder
 from profiler.run.model import Run
 
 MAX_TEXT: Final = 80
 """Characters of a line's text that are stored: enough to recognise it."""
-COMPILED: Final = "(compiled)"
+COMPILED_FILE: Final = "(compiled)"
 """Stands for files that torch.compile writes, whose names differ between machines."""
 _MAX_UP: Final = 3
-"""Folders above the program's, below which a file may still belong to the same checkout."""
-_PACKAGES: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
+"""How many folders above the program's may still belong to the same checkout."""
+_INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
 _COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
-
-
-def working_folder(run: Run) -> str:
-    """The folder in which a recorded program was started, where it reports it; else that of its script; or empty."""
-    reported = run.info.facts.get("cwd") or run.info.host.get("cwd")
-    if reported:
-        return str(reported)
-    script = next((word for word in run.info.argv if word.endswith(".py") and word.startswith("/")), "")
-    return str(PurePosixPath(script).parent) if script else ""
 
 
 def start_folder(run: Run) -> str:
@@ -52,8 +44,8 @@ def _script_file(argv: Sequence[str]) -> str:
 
 
 def root_folder(folder: str, argv: Sequence[str]) -> str:
-    """The folder that paths are relative to: the one in which the program was started, or the project of its script
-    where that lies outside of it, so that a command names the same files from anywhere.
+    """The folder that paths are relative to: the one in which the program was started, or, if its script belongs to
+    a project outside that folder, this project. So a command names the same files wherever it is started.
 
     A project is the nearest folder with a .git, else with a pyproject.toml, above the script.
     """
@@ -76,14 +68,14 @@ def portable_path(file: str, folder: str) -> str:
     if not file.startswith("/"):
         return file
     if _COMPILED.search(file):
-        return COMPILED
+        return COMPILED_FILE
     path = PurePosixPath(file)
-    if folder and not path.is_relative_to(folder):  # by way of a symbolic link
+    if folder and not path.is_relative_to(folder):  # the folder may contain a symbolic link to it
         real = PurePosixPath(os.path.realpath(file))
         file, path = (str(real), real) if real.is_relative_to(folder) else (file, path)
-    if folder and path.is_relative_to(folder) and not _PACKAGES.match(file[len(folder) :]):
+    if folder and path.is_relative_to(folder) and not _INSTALLED.match(file[len(folder) :]):
         return str(path.relative_to(folder))
-    if package := _PACKAGES.match(file):
+    if package := _INSTALLED.match(file):
         return file[package.end() :]
     if folder:
         relative = os.path.relpath(file, folder)
@@ -96,11 +88,11 @@ def portable_path(file: str, folder: str) -> str:
 def portable_command(command: str, folder: str) -> str:
     """A command without the folders of this machine, where they can be left out.
 
-    :param folder: in which it was started.
+    :param folder: the folder in which it was started.
     """
     try:
         argv = shlex.split(command)
-    except ValueError:  # it is not shell syntax: as it is
+    except ValueError:  # it is not shell syntax, so it stays unchanged
         return command
     root = root_folder(folder, argv)
     argv = [PurePosixPath(word).name if index == 0 and "/" in word else word for index, word in enumerate(argv)]

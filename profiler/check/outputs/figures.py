@@ -8,13 +8,13 @@ from itertools import chain, repeat
 from statistics import median, quantiles
 from typing import Final
 
-from profiler.check.model import BASE, CANDIDATE, CONTROL, Conditions, GateResult, Round, Throughput
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, Conditions, GateResult, Round, Throughput
 from profiler.check.outputs import format as fmt
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
 
-_TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1), CONTROL: "floor"}
+_TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1), BASE_AGAIN: "floor"}
 Slowdowns = tuple[float | None, float | None]
 _NOT_REPORTED: Final = "this machine does not report it"
 
@@ -25,7 +25,7 @@ def step_times(measured: Round, side: str) -> list[float]:
 
 
 def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, Slowdowns]]:
-    """Every round with the slow-down of its typical step, of the candidate and of the control."""
+    """Every round with the slow-down of its typical step, of the candidate and of the second copy of the base."""
     return zip(speed.rounds, chain(speed.round_slowdowns, repeat((None, None))), strict=False)
 
 
@@ -47,7 +47,7 @@ def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
     if value is not None:
         dots = _percentages(control for _, control in pairs)
         label = fmt.slower_or_faster(speed.control)
-        rows.append(b.Interval("base against itself", _TONES[CONTROL], dots, value, None, None, label))
+        rows.append(b.Interval("base against itself", _TONES[BASE_AGAIN], dots, value, None, None, label))
     if not rows:
         return
     detect = result.limits.detect
@@ -69,7 +69,7 @@ def _percentages(slowdowns: Iterable[float | None]) -> tuple[float, ...]:
 
 def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
     """The step time of each side by round, which shows drifts; nothing without rounds."""
-    curves = tuple(curve for side in (BASE, CANDIDATE, CONTROL) if (curve := _step_time_curve(speed, side)).x)
+    curves = tuple(curve for side in (BASE, CANDIDATE, BASE_AGAIN) if (curve := _step_time_curve(speed, side)).x)
     if curves:
         yield b.Lines(
             "Median step of each side, round by round",

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.check.model import StepBlock
+from profiler.check.model import PATIENCE_S, StepBlock
 from profiler.check.speed.control_socket import private_folder
 from profiler.check.speed.interrupts import deferred_signals, raise_deferred
 from profiler.check.speed.process_tree import ProcessTree, Watch, die_with_parent
@@ -30,8 +30,6 @@ from profiler.run.model import RunInfo, RunSpec
 
 SPANS_FILE: Final = "turns.json"
 """In the run directory: begin and end (ns) of each measured block of steps; everything else was warm-up."""
-PATIENCE_S: Final = 300.0
-"""Seconds that a program's first steps may take, since they may load data and compile."""
 _PADDING: Final = "PROFILER_PADDING"
 _MAX_PADDING: Final = 4096
 """Bytes. The size of the environment shifts the stack, which changes a program's speed by a few percent (Mytkowicz et

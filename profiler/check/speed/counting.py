@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from profiler.check.model import PATIENCE_S
 from profiler.check.speed.controlled_process import (
-    PATIENCE_S,
     ControlledProcess,
     ProcessEndedError,
     Program,

@@ -23,7 +23,7 @@ from profiler.core.notice import Notice
 
 ALPHA: Final = 0.001
 """Two-sided error of one test: clean rounds trigger it this rarely."""
-CONTROL_ALPHA: Final = 0.005
+BASE_AGAIN_ALPHA: Final = 0.005
 """Level for the base against itself; less strict, since three to eight rounds show little."""
 FEW_PAIRS: Final = 8
 """With fewer pairs the median is unreliable, and a whole round can miss a stall in every tenth step."""
@@ -178,11 +178,11 @@ def _method(measured: _Rounds) -> Iterator[Notice]:
     difference, p = mean_test(differences)
     if p < ALPHA and abs(difference) > measured.edges.fails:
         yield Notice("block-order", {"difference": difference})
-    for line in ("control_typical", "control_all_steps"):
+    for line in ("base_again_typical", "base_again_all_steps"):
         values = [getattr(usable.values, line) for usable in measured.usable]
         known = [value for value in values if value is not None]
         difference, p = mean_test(known)
-        if p < CONTROL_ALPHA and abs(difference) > measured.edges.fails / 2:
+        if p < BASE_AGAIN_ALPHA and abs(difference) > measured.edges.fails / 2:
             yield Notice("control-differs", {"difference": difference, "rounds": len(known)})
             break
 

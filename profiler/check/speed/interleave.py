@@ -15,9 +15,8 @@ from random import Random
 from statistics import median_high
 from typing import Final
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, Conditions, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, PATIENCE_S, Conditions, Round, StepBlock
 from profiler.check.speed.controlled_process import (
-    PATIENCE_S,
     ControlledProcess,
     ProcessEndedError,
     Program,
@@ -81,7 +80,7 @@ class RoundRunner:
         gpus: Callable[[], tuple[str, ...]] | None = None,
         admit: Callable[[ControlledProcess], None] = lambda _: None,
     ) -> None:
-        self._programs = {**programs, CONTROL: replace(programs[BASE], side=CONTROL)}
+        self._programs = {**programs, BASE_AGAIN: replace(programs[BASE], side=BASE_AGAIN)}
         self._out = out
         self._warmup = self._requested_warmup = warmup
         self._patience = patience
@@ -91,7 +90,7 @@ class RoundRunner:
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
-        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], CONTROL: []}
+        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], BASE_AGAIN: []}
         """Directories of the completed runs."""
 
     def run(self, number: int, kind: str) -> Round:
@@ -100,7 +99,7 @@ class RoundRunner:
         :raises ProfilerError: a program cannot be started, fails, or takes no step; its output is kept.
         """
         begin = time.monotonic()
-        sides = (BASE, CANDIDATE, CONTROL) if kind == CONFIRM else (BASE, CANDIDATE)
+        sides = (BASE, CANDIDATE, BASE_AGAIN) if kind == CONFIRM else (BASE, CANDIDATE)
         slots = start_order(sides, number, self._random, swapped=kind == CONFIRM)
         with process_starter(patience=self._patience) as start:
             processes: dict[str, ControlledProcess] = {}

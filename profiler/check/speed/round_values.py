@@ -1,4 +1,4 @@
-"""The values of a round: the log slow-downs of the typical step and of all steps with their stalls.
+"""Computes the values of a round: the log slow-downs of the typical step, and of all steps with their stalls.
 
 The blocks of a round are taken in pairs of neighbours of two sides, so that what the machine does affects both alike.
 """
@@ -13,15 +13,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.model import BASE, CANDIDATE, CONTROL, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, Round, StepBlock
 
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
 CAP: Final = 0.6
-"""The most that a stall counts, in multiples of a usual step. It is above the +50% that must be visible, and small,
-since the noise of the result grows with it (docs/log.md)."""
+"""The most that a stall counts, in multiples of a usual step. Stalls of +50% must
+stay visible, so it is above that; it is small, since the noise of the result grows with it (docs/log.md)."""
 HEADROOM: Final = 0.05
-"""Smallest headroom below the cap, as a share of a block: a block of many steps contains many stalls."""
+"""Least allowance above the usual time of a block, as a share of it: a block of many steps contains many stalls."""
 NEIGHBOURS: Final = 3
 """Pairs on each side whose median is the usual time at that moment: some seconds of blocks."""
 
@@ -37,7 +37,7 @@ class Pairs:
 
     base: Array
     side: Array
-    """The candidate's or the control's."""
+    """The candidate's, or those of the second copy of the base."""
     side_first: npt.NDArray[np.bool_]
     """Whether the side's block came before the base's."""
     steps: float
@@ -84,30 +84,30 @@ class RoundValues:
 
     typical: float | None
     all_steps: float | None
-    control_typical: float | None = None
-    """The control against the base; None: it took no blocks."""
-    control_all_steps: float | None = None
+    base_again_typical: float | None = None
+    """The second copy of the base against the base; None: it took no blocks."""
+    base_again_all_steps: float | None = None
     typical_error: float = 0.0
     """Standard error of the candidate's value, from the pairs of this round alone: without the differences between
     program starts."""
     all_steps_error: float = 0.0
     excess: float = 0.0
-    """How much longer the candidate takes if stalls are not capped: log ratio of the sums, less `all_steps`."""
-    control_excess: float = 0.0
+    """How much longer the candidate takes where stalls are not capped: log ratio of the sums, less `all_steps`."""
+    base_again_excess: float = 0.0
 
 
 def round_values(measured: Round) -> RoundValues:
-    """Both lines of a round, of the candidate and of the control, each against the base."""
-    candidate, control = (_side_values(block_pairs(measured, side)) for side in (CANDIDATE, CONTROL))
+    """Both measures of a round, for the candidate and for the second copy of the base, each against the base."""
+    candidate, base_again = (_side_values(block_pairs(measured, side)) for side in (CANDIDATE, BASE_AGAIN))
     return RoundValues(
         candidate.typical,
         candidate.all_steps,
-        control.typical,
-        control.all_steps,
+        base_again.typical,
+        base_again.all_steps,
         candidate.typical_error,
         candidate.all_steps_error,
         candidate.excess,
-        control.excess,
+        base_again.excess,
     )
 
 
@@ -145,16 +145,16 @@ def all_steps(base: Array, candidate: Array, steps: float) -> tuple[Array, Array
     is its standard error, which takes the pairs as independent.
 
     :param base: time for a unit of work, pairs along the last axis, in the order of time.
-    :param steps: of a block.
+    :param steps: median number of steps of a block.
     """
-    usual, _ = typical_step(base, candidate)
-    levelled = np.log(candidate) - usual[..., np.newaxis]
-    level = np.exp(_running_median(np.log(base), levelled))
+    slowdown, _ = typical_step(base, candidate)
+    log_candidate = np.log(candidate) - slowdown[..., np.newaxis]  # at the speed of the base
+    usual = np.exp(_running_median(np.log(base), log_candidate))
     cap = 1 + CAP / max(steps, 1.0) + HEADROOM
-    base_share = np.minimum(base / level, cap)
-    candidate_share = np.minimum(np.exp(levelled) / level, cap)
+    base_share = np.minimum(base / usual, cap)
+    candidate_share = np.minimum(np.exp(log_candidate) / usual, cap)
     error = (candidate_share - base_share).std(axis=-1, ddof=1) / math.sqrt(base.shape[-1])
-    return np.asarray(usual + np.log(candidate_share.mean(axis=-1) / base_share.mean(axis=-1))), np.asarray(error)
+    return np.asarray(slowdown + np.log(candidate_share.mean(axis=-1) / base_share.mean(axis=-1))), np.asarray(error)
 
 
 def _running_median(base: Array, candidate: Array) -> Array:
@@ -162,9 +162,9 @@ def _running_median(base: Array, candidate: Array) -> Array:
     pairs = base.shape[-1]
     both = np.stack([base, candidate], axis=-1)
     width = min(2 * NEIGHBOURS + 1, pairs)
-    level = np.empty_like(base)
+    usual = np.empty_like(base)
     for pair in range(pairs):
         begin = min(max(0, pair - NEIGHBOURS), pairs - width)
         window = both[..., begin : begin + width, :]
-        level[..., pair] = np.median(window.reshape(*window.shape[:-2], -1), axis=-1)
-    return level
+        usual[..., pair] = np.median(window.reshape(*window.shape[:-2], -1), axis=-1)
+    return usual

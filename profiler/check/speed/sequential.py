@@ -32,8 +32,8 @@ CONFIRM_LOOKS: Final = (2, 3, 5, 8)
 """Numbers of confirming rounds after which the confirmation may decide; the last one decides."""
 CONFIRM_ALPHA: Final = 0.15
 """Error of the confirming rounds by themselves: they are a second, independent hurdle behind the first."""
-CONTROL_ALPHA: Final = 0.2
-"""Error of the control: a method that measures the base as slower than itself is distrusted early."""
+DISTRUST_ALPHA: Final = 0.2
+"""Error of the test of the base against itself: where it measures a slow-down, the method is distrusted early."""
 
 STALLS_ALPHA: Final = 0.005
 """Two-sided error of the test for rare stalls: there are few of them, so it is less strict than other diagnostics."""
@@ -134,7 +134,7 @@ def more_rounds(bounds: Bounds, edges: Edges) -> int | None:
 # ---------------------------------------------------------------- confirmation of a FAIL
 
 Confirming = tuple[float, float | None]
-"""Log slow-down of the candidate, and of the control, in a round; None: the control took too few blocks."""
+"""Log slow-downs of the candidate and of the second copy of the base in a round. None: the copy took too few blocks."""
 
 
 def confirmed(
@@ -145,10 +145,10 @@ def confirmed(
     errors: Sequence[float] = (),
     final: bool = False,
 ) -> bool | None:
-    """Whether fresh rounds, with the programs started in the other order and a control, confirm a suspected FAIL.
+    """Whether fresh rounds confirm a suspected FAIL. They start the programs in the other order, and the base twice.
 
     They do where three things hold: the confirming rounds are above the edge by themselves, all rounds together are,
-    and the control is not. None: another round must be measured.
+    and the copy of the base is not. None: another round must be measured.
 
     :param suspecting: values of the rounds by which the FAIL is suspected.
     :param errors: of single rounds, see `bounds`.
@@ -159,9 +159,9 @@ def confirmed(
         reached.add(len(confirming))
     for look in sorted(reached):
         rounds = confirming[:look]
-        control = [control for _, control in rounds if control is not None]
-        if len(control) < look or bounds(control, CONTROL_ALPHA).low > edges.fails:
-            continue  # a later look may have a control that is not slower
+        copy = [copy for _, copy in rounds if copy is not None]
+        if len(copy) < look or bounds(copy, DISTRUST_ALPHA).low > edges.fails:
+            continue  # a later look may have a copy that is not slower
         alone = bounds([relative_to_both(*values) for values in rounds], CONFIRM_ALPHA)
         together = bounds([*suspecting, *(candidate for candidate, _ in rounds)], errors=errors)
         if alone.low > edges.fails and together.low > edges.fails:
@@ -169,10 +169,10 @@ def confirmed(
     return False if len(confirming) >= CONFIRM_LOOKS[-1] else None
 
 
-def relative_to_both(candidate: float, control: float | None) -> float:
-    """The candidate relative to the mean of the base and its control, which averages out the differences between
+def relative_to_both(candidate: float, base_again: float | None) -> float:
+    """The candidate relative to the mean of the base and its second copy, which averages out the differences between
     program starts."""
-    return candidate - (control or 0.0) / 2
+    return candidate - (base_again or 0.0) / 2
 
 
 # ---------------------------------------------------------------- differences from zero

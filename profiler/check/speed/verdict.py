@@ -79,15 +79,18 @@ def measurements(rounds: Sequence[tuple[str, RoundValues]]) -> Measurements:
     total = lost = 0
     for kind, values in rounds:
         total += kind == MEASURE
-        if values.typical is None or values.all_steps is None or (kind == CONFIRM and values.control_typical is None):
+        lacks_base_again = kind == CONFIRM and values.base_again_typical is None
+        if values.typical is None or values.all_steps is None or lacks_base_again:
             lost += 1
             continue
         lost = 0
-        control = None if values.control_all_steps is None else values.control_all_steps + values.control_excess
+        again = values.base_again_all_steps
+        if again is not None:
+            again += values.base_again_excess
         series = (
-            (values.typical, values.control_typical, values.typical_error),
-            (values.all_steps, values.control_all_steps, values.all_steps_error),
-            (values.all_steps + values.excess, control, values.all_steps_error),
+            (values.typical, values.base_again_typical, values.typical_error),
+            (values.all_steps, values.base_again_all_steps, values.all_steps_error),
+            (values.all_steps + values.excess, again, values.all_steps_error),
         )
         for name, (value, control, error) in zip(_SERIES, series, strict=True):
             if kind == MEASURE:
@@ -182,7 +185,7 @@ def throughput(rounds: Sequence[Round], limits: Limits, *, stopped: Notice | Non
         fmean(control) if control else None,
         decision.confirmed,
         diagnose(rounds, limits),
-        tuple((values.typical, values.control_typical) for values in map(round_values, rounds)),
+        tuple((values.typical, values.base_again_typical) for values in map(round_values, rounds)),
     )
 
 
@@ -273,7 +276,7 @@ def _reason(
 
 
 def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tuple[str, float, float]]:
-    """Line, mean slow-down of the candidate, mean slow-down of the control."""
+    """Line, mean slow-down of the candidate, mean slow-down of the second copy of the base."""
     for line in decision.suspected:
         rounds = values.confirming[decision.series(line)]
         yield line, fmean(value for value, _ in rounds), fmean(control or 0.0 for _, control in rounds)

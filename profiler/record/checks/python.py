@@ -14,8 +14,8 @@ from profiler.record.checks._programs import ProgramError, output_of
 from profiler.record.doctor import Setup, check
 
 _OLDEST_PYTHON: Final = (3, 11)
-_ANSWER_S: Final = 10.0
-_TORCH_S: Final = 45.0
+_ANSWER_TIMEOUT_S: Final = 10.0
+_TORCH_IMPORT_TIMEOUT_S: Final = 45.0
 """Importing torch from a cold disk takes 20 s and more."""
 _LIBRARIES: Final = (
     "transformers",
@@ -73,9 +73,9 @@ print(numba_cuda)
 
 @check("python", "Python", order=10, needed=True, patience_s=15)
 def python(setup: Setup) -> Answer:
-    """Ask the interpreter for its version and build: it may be another than this one."""
+    """Ask the interpreter for its version and build: it may differ from the one that runs the profiler."""
     try:
-        answer = output_of([setup.python, "-c", _PYTHON_PROGRAM], _ANSWER_S)
+        answer = output_of([setup.python, "-c", _PYTHON_PROGRAM], _ANSWER_TIMEOUT_S)
     except ProgramError as error:
         return Answer(NO, f"{setup.python}: {error}", _NAME_PYTHON)
     version, build, free_threaded, debug = json.loads(answer)
@@ -92,20 +92,20 @@ def python(setup: Setup) -> Answer:
 def libraries(setup: Setup) -> Answer:
     """List the installed libraries that hooks support, without importing them."""
     try:
-        versions = json.loads(output_of([setup.python, "-c", _LIBRARIES_PROGRAM, *_LIBRARIES], _ANSWER_S))
+        versions = json.loads(output_of([setup.python, "-c", _LIBRARIES_PROGRAM, *_LIBRARIES], _ANSWER_TIMEOUT_S))
     except ProgramError as error:
         return Answer(NOT_KNOWN, str(error))
     if not versions:
-        return Answer(YES, f"none of {', '.join(_LIBRARIES)}: plain torch is followed as it is")
+        return Answer(YES, f"none of {', '.join(_LIBRARIES)}: steps of plain torch are found too")
     return Answer(YES, ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-@check("torch", "torch", order=11, patience_s=_TORCH_S + 2)
+@check("torch", "torch", order=11, patience_s=_TORCH_IMPORT_TIMEOUT_S + 2)
 def torch(setup: Setup) -> Answer:
     """Find out where torch is, which build it is, and whether it computes on a GPU."""
     build = torch_build(setup.python)
     if isinstance(build, ProgramError):
-        return Answer(NO, f"torch does not come up: {build}", f"{setup.python} -c 'import torch' shows the fault")
+        return Answer(NO, f"torch cannot be imported: {build}", f"{setup.python} -c 'import torch' shows the fault")
     if build.get("missing"):
         return Answer(NO, f"not installed in {setup.python}", _NAME_PYTHON)
     kind = f"CUDA {build['cuda']}" if build["cuda"] else f"ROCm {build['hip']}" if build["hip"] else "for the CPU only"
@@ -116,15 +116,15 @@ def torch(setup: Setup) -> Answer:
         return Answer(YES, f"{shown}; it computes on {gpus} GPU{'s' if gpus > 1 else ''} {folder}")
     if build["cuda"] or build["hip"]:
         return Answer(PARTLY, f"{shown}; it sees no GPU: programs run on the CPU {folder}")
-    return Answer(YES, f"{shown}: syncs are counted as what would sync on a GPU {folder}")
+    return Answer(YES, f"{shown}: counts the calls that would synchronize on a GPU {folder}")
 
 
-@check("kineto", "torch's trace (full)", order=61, patience_s=_TORCH_S + 2)
+@check("kineto", "torch's trace (full)", order=61, patience_s=_TORCH_IMPORT_TIMEOUT_S + 2)
 def kineto(setup: Setup) -> Answer:
     """Find out which activities torch's own profiler can record for level full."""
     build = torch_build(setup.python)
     if isinstance(build, ProgramError):
-        return Answer(NOT_KNOWN, "torch does not come up")
+        return Answer(NOT_KNOWN, "torch cannot be imported")
     if build.get("missing") or not build.get("kineto"):
         reason = "no torch" if build.get("missing") else "this torch was built without Kineto"
         return Answer(NO, reason, "pip install torch")
@@ -136,7 +136,7 @@ def kineto(setup: Setup) -> Answer:
 
 
 def torch_build(python: str) -> Mapping[str, Any] | ProgramError:
-    """Describe torch in a process of its own, which a driver may hang; once for both checks."""
+    """Describe torch, from a process of its own, since a driver may hang it. Both checks share one process."""
     with _one_import:
         return _torch_build(python)
 
@@ -147,7 +147,9 @@ _one_import: Final = Lock()
 @cache
 def _torch_build(python: str) -> Mapping[str, Any] | ProgramError:
     try:
-        build: Mapping[str, Any] = json.loads(output_of([python, "-c", _TORCH_PROGRAM], _TORCH_S).splitlines()[-1])
+        build: Mapping[str, Any] = json.loads(
+            output_of([python, "-c", _TORCH_PROGRAM], _TORCH_IMPORT_TIMEOUT_S).splitlines()[-1]
+        )
     except ProgramError as error:
         return error
     except (ValueError, IndexError):
@@ -159,8 +161,8 @@ def _torch_build(python: str) -> Mapping[str, Any] | ProgramError:
 def numba_cuda(setup: Setup) -> Answer:
     """Load libnvvm and nvrtc, which compile the bundled trainer's kernels, in a process of its own."""
     try:
-        version = output_of([setup.python, "-c", _NUMBA_CUDA_PROGRAM], _ANSWER_S).strip()
+        version = output_of([setup.python, "-c", _NUMBA_CUDA_PROGRAM], _ANSWER_TIMEOUT_S).strip()
     except ProgramError as error:
         remedy = 'pip install "numba-cuda[cu13]" (a driver for CUDA 12: cu12)'
         return Answer(NO, f"it runs on the host device only: {error}", remedy)
-    return Answer(YES, f"numba-cuda {version} with libnvvm and nvrtc (a GPU is the other half)")
+    return Answer(YES, f"numba-cuda {version} with libnvvm and nvrtc; a GPU is also needed")

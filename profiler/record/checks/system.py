@@ -16,15 +16,15 @@ from profiler.record import limits
 from profiler.record.doctor import Setup, check
 
 _MIN_STOLEN: Final = 0.01
-"""Share of CPU time since boot from which other virtual machines disturb."""
+"""Share of CPU time since boot. If other virtual machines took more, times are not steady."""
 _VARYING_GOVERNORS: Final = ("powersave", "ondemand", "conservative", "schedutil")
 _QUIET_LOAD: Final = 0.25
 """Threads that run or wait for a core, per core of the machine, below which a program is hardly disturbed."""
 _MIN_DISK: Final = 1 << 30
 """Free bytes below which a long recording at level standard may fill the disk."""
 _MIN_MEMORY: Final = 1 << 30
-"""Bytes for the recorder, the sampler and the report beside the program."""
-_OTHER_FOLDER: Final = "give another: run --out DIR"
+"""Bytes that the recorder, the sampler and the report need beside the program."""
+_OTHER_FOLDER: Final = "choose another folder: run --out DIR"
 
 
 @check("host", "CPU and memory", order=35, needed=True, patience_s=10)
@@ -38,7 +38,7 @@ def host(_: Setup) -> Answer:
     pid = os.getpid()
     process_tree(pid)
     if not thread_times(pid, [pid]):
-        return Answer(PARTLY, "this kernel keeps no times of threads (CONFIG_SCHED_INFO): processes only")
+        return Answer(PARTLY, "this kernel keeps no times of threads (CONFIG_SCHED_INFO): only processes are measured")
     resolution = time.clock_getres(time.CLOCK_MONOTONIC)
     if resolution > 1e-6:
         return Answer(PARTLY, f"the clock ticks at {resolution * 1e6:g} µs only: short steps cannot be distinguished")
@@ -71,7 +71,7 @@ def load(_: Setup) -> Answer:
     try:
         busy = os.getloadavg()[0]
     except OSError:
-        return Answer(NOT_KNOWN, "the kernel gives no load average")
+        return Answer(NOT_KNOWN, "the kernel reports no load average")
     cores = os.cpu_count() or 1  # the load is of the whole machine, whatever this container may use
     shown = f"load {busy:.1f} on {cores} cores in the last minute"
     if busy < _QUIET_LOAD * cores:
@@ -87,7 +87,7 @@ def disk(setup: Setup) -> Answer:
     folder = next((path for path in (runs, *runs.parents) if path.exists()), Path("/"))
     try:
         if not folder.is_dir():
-            return Answer(NO, f"{folder} is no folder", _OTHER_FOLDER)
+            return Answer(NO, f"{folder} is not a folder", _OTHER_FOLDER)
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(1 << 12))
             file.flush()
@@ -109,5 +109,5 @@ def memory(_: Setup) -> Answer:
     if allowed == machine:
         shown = f"{size(machine)}, no limit below it"
     if allowed < _MIN_MEMORY:
-        return Answer(PARTLY, f"{shown}: little beside a program that trains", "docker run --memory 4g ...")
+        return Answer(PARTLY, f"{shown}: too little for recorder and training", "docker run --memory 4g ...")
     return Answer(YES, shown)

@@ -39,6 +39,7 @@ class EnvironmentCollector:
 
     name = "environment"
     levels = LEVELS
+    start_order = 3
 
     def available(self) -> str | None:
         return None

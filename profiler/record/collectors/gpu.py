@@ -106,6 +106,7 @@ class GpuCollector:
 
     name = "gpu"
     levels = LEVELS
+    start_order = 2
 
     def available(self) -> str | None:
         try:

@@ -24,6 +24,7 @@ class HostCollector:
 
     name = "host"
     levels = LEVELS
+    start_order = 1
 
     def available(self) -> str | None:
         try:

@@ -41,6 +41,7 @@ class StacksCollector:
 
     name: ClassVar[str] = "stacks"
     levels: ClassVar[tuple[str, ...]] = ("standard", "full")
+    start_order: ClassVar[int] = 0
 
     def available(self) -> str | None:
         program = find_py_spy()

@@ -1,8 +1,8 @@
-"""Uniform and normal numbers in fp32 from 23 random bits each, to the rounding of fp32.
+"""Uniform and normal numbers in fp32 from 23 random bits each, with fp32 rounding error.
 
 u = (bits + 1/2) 2^-23 is exact in fp32 and neither 0 nor 1. Two of them make two normals: sqrt(-2 ln u) times the
-cosine and the sine of 2 pi v (Box and Muller, A Note on the Generation of Random Normal Deviates, 1958); none is
-beyond 5.8.
+cosine and the sine of 2 pi v (Box and Muller, A Note on the Generation of Random Normal Deviates, 1958); no value
+exceeds ±5.8.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def box_muller(compiled):
     @compiled
     def pair(u, v):
         radius = math.sqrt(-_TWO * logarithm(u))
-        revolution = _TWO * v - _ONE  # exact, as all that is made of it: cos(2 pi v) = -cos(pi turn), and so the sine
-        far = abs(revolution)
-        rise = sine(_TWO * min(far, _ONE - far))
+        revolution = _TWO * v - _ONE  # exact; cos(2 pi v) = -cos(pi revolution), and so the sine
+        distance = abs(revolution)
+        sine_part = sine(_TWO * min(distance, _ONE - distance))
         if revolution > 0:
-            rise = -rise
-        return -radius * sine(_ONE - _TWO * far), radius * rise
+            sine_part = -sine_part
+        return -radius * sine(_ONE - _TWO * distance), radius * sine_part
 
     return pair
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.sampling.code_origin import USUAL, PackageFolders, code_owner, relative_path
+from profiler.analyse.sampling.code_origin import UNKNOWN_FOLDERS, PackageFolders, code_owner, relative_path
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.model import Site
 from tests.recorded.builders import parse_site
@@ -26,7 +26,7 @@ ENGINE = (f"{SITE}torch/_tensor.py:623:Tensor.backward", f"{SITE}torch/autograd/
 TQDM = f"{SITE}tqdm/std.py:1181:tqdm.__iter__"
 
 
-def stack(*frames: str, places: PackageFolders = USUAL) -> Stack:
+def stack(*frames: str, places: PackageFolders = UNKNOWN_FOLDERS) -> Stack:
     return classify_stack(tuple(parse_site(frame) for frame in frames), places)
 
 
@@ -74,7 +74,7 @@ def test_what_the_program_says_of_its_packages_tells_more(file: str, kind: str) 
 
 @pytest.mark.parametrize("folder", [HOOKS, f"{SITE}profiler/agent/hooks/"])
 @pytest.mark.parametrize(
-    "places", [USUAL, PackageFolders(ours=f"{SITE}profiler"), PackageFolders(ours="/opt/p/profiler")]
+    "places", [UNKNOWN_FOLDERS, PackageFolders(ours=f"{SITE}profiler"), PackageFolders(ours="/opt/p/profiler")]
 )
 def test_hooks_cover_wherever_our_package_lies(folder: str, places: PackageFolders) -> None:
     if places.ours and places.ours not in folder:

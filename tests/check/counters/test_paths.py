@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from profiler.analyse.sampling.code_origin import working_folder
 from profiler.check.counters.paths import (
-    COMPILED,
+    COMPILED_FILE,
     line_text,
     portable_command,
     portable_path,
     root_folder,
     start_folder,
-    working_folder,
 )
 from tests.recorded.builders import RunBuilder
 
@@ -30,7 +30,7 @@ from tests.recorded.builders import RunBuilder
         ("/srv/me/project/.venv/lib/python3.11/site-packages/torch/optim/sgd.py", "torch/optim/sgd.py"),
         ("/usr/lib/python3.12/random.py", "random.py"),
         ("/usr/lib/python3/dist-packages/yaml/nodes.py", "yaml/nodes.py"),
-        ("/tmp/torchinductor_me/ab/cabcd.py", COMPILED),
+        ("/tmp/torchinductor_me/ab/cabcd.py", COMPILED_FILE),
         ("train.py", "train.py"),
         ("<string>", "<string>"),
         ("", ""),

@@ -8,9 +8,9 @@ from dataclasses import replace
 from profiler.check.history import Entry, History, HistoryBounds
 from profiler.check.model import (
     BASE,
+    BASE_AGAIN,
     CANDIDATE,
     CONFIRM,
-    CONTROL,
     FAIL,
     INCONCLUSIVE,
     MEASURE,
@@ -61,9 +61,9 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
     noise, measured = random.Random(seed), []
     for number in range(1, count + confirm + 1):
         kind = MEASURE if number <= count else CONFIRM
-        slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE, CONTROL)
+        slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE, BASE_AGAIN)
         level = 5e7 * noise.lognormvariate(0.0, 0.06)
-        speeds = {BASE: level, CONTROL: level, CANDIDATE: level * (1 + slower)}
+        speeds = {BASE: level, BASE_AGAIN: level, CANDIDATE: level * (1 + slower)}
         blocks = [
             step_block(side, 1_000_000_000 * (100 * number + 10 * repeat + at), speeds[side], noise)
             for repeat in range(4)
@@ -77,7 +77,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
 def with_values(gate: Throughput) -> Throughput:
     """With the slow-downs of its rounds, as a concluded result has them."""
     values = [round_values(item) for item in gate.rounds]
-    return replace(gate, round_slowdowns=tuple((item.typical, item.control_typical) for item in values))
+    return replace(gate, round_slowdowns=tuple((item.typical, item.base_again_typical) for item in values))
 
 
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.model import BASE, CONTROL, MEASURE, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Round, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table
 from profiler.report.build import build_report
@@ -46,7 +46,7 @@ def test_the_page_is_sound_and_begins_with_the_verdict(name: str) -> None:
 
 
 def test_a_round_of_one_side_is_not_drawn() -> None:
-    measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(CONTROL, 1, ())))
+    measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(BASE_AGAIN, 1, ())))
     speed = results.speed(results.passed())
     speed = replace(speed, rounds=(measured,), round_slowdowns=((None, None),), lines=())
     sections = gate_sections(replace(results.passed(), throughput=speed))

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE
 from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, SystemLoad, block_order, start_order
@@ -34,8 +34,8 @@ def runner(folder: Path, base: str, candidate: str | None = None, **settings: ob
 def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_path: Path) -> None:
     rounds = runner(tmp_path, SLOW)
     first = rounds.run(1, MEASURE)
-    counts = {side: sum(block.side == side for block in first.blocks) for side in (BASE, CANDIDATE, CONTROL)}
-    assert counts[BASE] == counts[CANDIDATE] > 0 == counts[CONTROL]
+    counts = {side: sum(block.side == side for block in first.blocks) for side in (BASE, CANDIDATE, BASE_AGAIN)}
+    assert counts[BASE] == counts[CANDIDATE] > 0 == counts[BASE_AGAIN]
     assert {len(block.steps) for block in first.blocks} == {rounds.steps}
     assert all(block.tokens == 7 * rounds.steps for block in first.blocks)
     end = 0
@@ -43,9 +43,9 @@ def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_pa
         assert block.begin >= end, "two sides ran at once"
         end = block.begin + block.time
     second = rounds.run(2, CONFIRM)
-    assert len({sum(block.side == side for block in second.blocks) for side in (BASE, CANDIDATE, CONTROL)}) == 1
+    assert len({sum(block.side == side for block in second.blocks) for side in (BASE, CANDIDATE, BASE_AGAIN)}) == 1
     assert {len(block.steps) for block in second.blocks} == {rounds.steps}, "all rounds have the same blocks"
-    names = [path.name for side in (BASE, CONTROL) for path in rounds.runs[side]]
+    names = [path.name for side in (BASE, BASE_AGAIN) for path in rounds.runs[side]]
     assert names == ["01-base", "02-base", "02-control"]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, CONTROL, MEASURE, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, Round, StepBlock
 from profiler.check.speed.round_values import block_pairs, round_values
 from tests.check.synthetic_rounds import Made, a_round, exact
 
@@ -16,7 +16,7 @@ STILL = Made(core=0.0, luck=0.0, outliers=0.0)
 
 
 def blocks(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
-    letters = {"A": BASE, "B": CANDIDATE, "C": CONTROL}
+    letters = {"A": BASE, "B": CANDIDATE, "C": BASE_AGAIN}
     made = tuple(StepBlock(letters[side], place, (ns,), tokens) for place, side in enumerate(sides))
     return Round(1, MEASURE, (BASE, CANDIDATE), made)
 
@@ -95,9 +95,9 @@ def test_work_is_counted_in_tokens_where_both_sides_report_them() -> None:
 def test_the_control_is_compared_to_the_base() -> None:
     values = round_values(exact(0.05, kind=CONFIRM, control=0.02)[0])
     assert values.typical == pytest.approx(0.05, abs=1e-6)
-    assert values.control_typical == pytest.approx(0.02, abs=1e-6)
-    assert values.control_all_steps == pytest.approx(0.02, abs=1e-6)
-    assert round_values(exact(0.05)[0]).control_typical is None
+    assert values.base_again_typical == pytest.approx(0.02, abs=1e-6)
+    assert values.base_again_all_steps == pytest.approx(0.02, abs=1e-6)
+    assert round_values(exact(0.05)[0]).base_again_typical is None
 
 
 def test_errors_of_a_round_match_the_spread_of_rounds() -> None:

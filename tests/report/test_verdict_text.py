@@ -1,0 +1,25 @@
+"""Verdicts as sentences; the sentences themselves are approved in tests/approval."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
+from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict
+from profiler.report.verdict_text import CATEGORY_TEXTS, run_statement
+
+
+def test_every_host_category_has_its_texts() -> None:
+    assert tuple(CATEGORY_TEXTS) == HOST_CATEGORIES
+
+
+@pytest.mark.parametrize("category", [*HOST_CATEGORIES, AFTER_OPTIMIZER])
+def test_every_category_can_be_the_cause_of_a_slow_step(category: str) -> None:
+    diagnosis = RunDiagnosis(RunVerdict.CAUSE, share=0.2, causes=(Cause(category, 0.7),))
+    assert run_statement(diagnosis).text.startswith("70% of each step ")
+
+
+@pytest.mark.parametrize("category", HOST_CATEGORIES)
+def test_every_category_can_leave_the_device_idle(category: str) -> None:
+    diagnosis = RunDiagnosis(RunVerdict.DEVICE_IDLE, "GPU", share=0.6, causes=(Cause(category, 0.6),))
+    assert CATEGORY_TEXTS[category].idle in run_statement(diagnosis).text
