@@ -19,7 +19,7 @@ PLUGINS = {
     "profiler.diagnose.rules": "",
     "profiler.report.sections": (
         "breakdown counters doing environment flame hot idle input lines method outside spikes throughput timeline "
-        "utilisation verdict"
+        "utilization verdict"
     ),
     "reference_trainer.ssm.engines": "inline pool ray",
 }

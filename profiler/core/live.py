@@ -60,7 +60,7 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """A GPU as NVML sees it. Its utilisation and memory are of all programs on it."""
+    """A GPU as NVML sees it. Its utilization and memory are of all programs on it."""
 
     index: int
     name: str

@@ -1,4 +1,4 @@
-"""Reports of fits in progress: as found, whole tensors in each; with `quiet`, the first values at growing intervals.
+"""Reports of fits in progress: as found, whole tensors in each; with `quiet`, fewer reports of the first values.
 
 A report is a line: the job, its number of updates or guesses, the training loss, and tensors by name. As found every
 tensor is copied to the host, which waits for an asynchronous device, and becomes a list of Python numbers.

@@ -149,7 +149,7 @@ _EVERY_S: Final = 0.2
 """Seconds between samples. The driver averages over the last 1/6 s to 1 s."""
 
 
-class Utilisation:
+class Utilization:
     """A context that samples the utilization of GPUs; the means are read after it."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
@@ -202,26 +202,26 @@ def _nvml(name: str) -> float:
     return torch.cuda.utilization(name) / 100
 
 
-def used(worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float) -> dict[str, Used]:
+def used(worked: Sequence[GroupResult], engine: Engine, utilization: Utilization, wall: float) -> dict[str, Used]:
     """How much each device was used, by name."""
     result: dict[str, Used] = {}
     names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked)])
     for name in names:
         here = [group for group in worked if group.slot == name]
         workers = engine.device_names.count(name) or len({group.process for group in here})
-        share, why_not = _utilisation(name, here, engine, utilisation, wall)
+        share, why_not = _utilization(name, here, engine, utilization, wall)
         jobs = sum(len(group.outcomes) for group in here)
         result[name] = Used(jobs, sum(group.seconds for group in here) / (wall * workers), share, why_not)
     return result
 
 
-def _utilisation(
-    name: str, worked: Sequence[GroupResult], engine: Engine, utilisation: Utilisation, wall: float
+def _utilization(
+    name: str, worked: Sequence[GroupResult], engine: Engine, utilization: Utilization, wall: float
 ) -> tuple[float | None, str]:
     if name.endswith(CPU):
         available = worked[0].cores if worked else cores()
         return sum(group.cpu_seconds for group in worked) / (wall * available), ""
     if name not in engine.device_names:
         return None, "it belongs to a cluster and is not sampled from this machine"
-    share = utilisation.mean(name)
-    return share, "" if share is not None else utilisation.why or "no sample was taken"
+    share = utilization.mean(name)
+    return share, "" if share is not None else utilization.why or "no sample was taken"

@@ -23,7 +23,7 @@ from reference_trainer.ssm.plan import Plan, plan, variant_fixes
 from reference_trainer.ssm.problem import Job
 from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
-from reference_trainer.ssm.statistics import Statistics, Utilisation, cells, used
+from reference_trainer.ssm.statistics import Statistics, Utilization, cells, used
 
 _PATHS: Final = ("results", "log")
 
@@ -146,13 +146,13 @@ class _Sweep:
             remaining = groups(self._todo, self._settings, self._plan)
             placement = self._place(engine, limit=len(remaining))
             work = self._start(engine, placement, remaining)
-            utilisation = Utilisation(engine.device_names)
-            summary = partial(self._statistics, placement.kind, engine, utilisation)
+            utilization = Utilization(engine.device_names)
+            summary = partial(self._statistics, placement.kind, engine, utilization)
             self._measured = self._last_progress = time.perf_counter()
             marks.open_step()
             try:
                 if remaining:
-                    with utilisation:
+                    with utilization:
                         self._do(engine, work, remaining)
             except (KeyboardInterrupt, TrainerError):
                 with suppress(TrainerError):  # no space is left: the earlier outcomes are in the file
@@ -252,7 +252,7 @@ class _Sweep:
         if not self._left[combination]:
             marks.step(tokens=self._points[combination])
 
-    def _statistics(self, kind: str, engine: Engine, utilisation: Utilisation, *, interrupted: bool) -> Statistics:
+    def _statistics(self, kind: str, engine: Engine, utilization: Utilization, *, interrupted: bool) -> Statistics:
         wall = time.perf_counter() - self._measured
         own_outcomes = [outcome for group in self._worked for outcome in group.outcomes]
         attempted = len(own_outcomes) + len(self._failures)
@@ -270,7 +270,7 @@ class _Sweep:
             retried=self._retried + engine.redone,
             success_rate=len(own_outcomes) / attempted if attempted else None,
             memory_per_job=fmean(outcome.memory_bytes for outcome in own_outcomes) if own_outcomes else None,
-            devices=used(self._worked, engine, utilisation, wall),
+            devices=used(self._worked, engine, utilization, wall),
             wall_s=wall,
             start_s=self._measured - self._began,
             jobs_per_s=len(own_outcomes) / wall if own_outcomes else None,

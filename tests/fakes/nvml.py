@@ -19,7 +19,7 @@ LOST = 15
 
 
 class FakeNvml(SimpleNamespace):
-    """`lost_after`: the GPUs fall off the bus after so many readings of the utilisation."""
+    """`lost_after`: the GPUs fall off the bus after so many readings of the utilization."""
 
     NVMLError = NVMLError
     NVML_ERROR_GPU_IS_LOST = LOST

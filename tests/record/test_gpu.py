@@ -19,7 +19,7 @@ from tests.recorded.directories import write_manifest
 
 
 def collect(folder: Path, nvml: FakeNvml, readings: int) -> CollectorStatus:
-    """Run the collector until it has asked for the utilisation so many times, or has given up."""
+    """Run the collector until it has asked for the utilization so many times, or has given up."""
     collector = GpuCollector()
     assert collector.available() is None
     store.create(folder)

@@ -93,8 +93,8 @@ def test_processes_threads_and_machine(tmp_path: Path) -> None:
     memory = values(run, "process.rss", grandchild)
     assert len(memory) >= 4, "forked children are sampled too"
     assert min(memory) > 0, f"one that has ended has no sample: {memory}"
-    utilisation = values(run, "machine.cpu_util", 0)
-    assert all(0 <= value <= 1 for value in utilisation), utilisation
+    utilization = values(run, "machine.cpu_util", 0)
+    assert all(0 <= value <= 1 for value in utilization), utilization
 
 
 def test_level_light_reads_threads_with_every_fifth_sample(tmp_path: Path) -> None:

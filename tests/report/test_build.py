@@ -43,7 +43,7 @@ def of_kind(results: Results, key: str, kind: type[blocks.Block]) -> list:
 
 def test_sections_come_in_their_order() -> None:
     assert " ".join(plugin.name for plugin in section_plugins()) == (
-        "verdict throughput ladder quick-fix claims doing breakdown lines spikes outside input utilisation counters "
+        "verdict throughput ladder quick-fix claims doing breakdown lines spikes outside input utilization counters "
         "idle hot flame timeline learning environment method"
     )
 
@@ -78,7 +78,7 @@ def test_flame_graphs_are_pruned_and_their_difference_leans() -> None:
 
 
 def test_curves_of_one_kind_have_the_colour_of_their_side_and_no_legend() -> None:
-    share, cores = of_kind(samples.comparison(), "utilisation", blocks.Lines)
+    share, cores = of_kind(samples.comparison(), "utilization", blocks.Lines)
     assert [panel.curves[0].tone for panel in share.panels] == ["s1", "s2"]
     assert share.legend() == ()
     assert [label for label, _ in cores.legend()] == ["Host CPU", "Device CPU"]

@@ -180,7 +180,7 @@ VARIANTS: dict[str, tuple[Callable[[], Results], tuple[str, ...]]] = {
         lambda: one_side(1, lambda side: replace(side, recording_slowdown=Measure("", 0.97, "x"))), ("method",)
     ),
     "one pair": (one_pair, ("verdict", "throughput")),
-    "on CPU": (on_cpu, ("verdict", "breakdown", "utilisation")),
+    "on CPU": (on_cpu, ("verdict", "breakdown", "utilization")),
     "points and a ladder": (in_points, ("verdict", "throughput", "ladder")),
     "points": (lambda: in_points(extensions={}), ("verdict", "throughput")),
     "loaded run": (lambda: run(**LOADED_RUN), ("verdict",)),

@@ -1,4 +1,4 @@
-"""The device: utilisation over time, what a step asks of it, what left it idle, and the lines behind that."""
+"""The device: utilization over time, what a step asks of it, what left it idle, and the lines behind that."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from profiler.report.table import (
 )
 from profiler.report.text import host_state, plural
 
-# ---------------------------------------------------------------- utilisation
+# ---------------------------------------------------------------- utilization
 
 _LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
-"""Series that are no utilisation: what a model learns."""
+"""Series that are no utilization: what a model learns."""
 _SHARE_UNITS = frozenset({"1", "", "share"})
 _PERCENT_UNITS = frozenset({"%", "percent"})
 _UNIT_ORDER = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
@@ -35,8 +35,8 @@ _MAX_CURVES = 6
 """Readers cannot distinguish more lines in one panel."""
 
 
-@section("utilisation", "Utilisation over time", 40)
-def utilisation(report_input: ReportInput) -> Iterator[Block]:
+@section("utilization", "Utilization over time", 40)
+def utilization(report_input: ReportInput) -> Iterator[Block]:
     """A figure for each unit that was sampled: small plots with the same axes, one per side."""
     by_side = [(side, _series(side)) for side in report_input.sides]
 
@@ -49,7 +49,7 @@ def utilisation(report_input: ReportInput) -> Iterator[Block]:
     for side, series in by_side:
         if not series:
             reason = "no step was measured over which it could be drawn"
-            yield NotMeasured(f"utilisation over time of {side.label}", reason)
+            yield NotMeasured(f"utilization over time of {side.label}", reason)
 
 
 def _series(side: ReportSide) -> list[Series]:
@@ -194,4 +194,4 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
         yield make_table(f"{side.label}: {caption}", fields, rows[:_MAX_CALL_SITES], note)
 
 
-PLUGINS = (utilisation, counters, idle, call_sites)
+PLUGINS = (utilization, counters, idle, call_sites)

@@ -127,7 +127,7 @@ def test_other_reasons_not_to_compare() -> None:
     assert mismatches(compare((side("a", 1), side("b", 1, detail=detail)))) == ("seed: same against 7",)
 
 
-def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_nobody_states_is_said() -> None:
+def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_no_side_states_is_a_note() -> None:
     def bare(run: Analysis, *drop: str) -> Analysis:
         facts = {name: value for name, value in run.info.facts.items() if name not in drop}
         return replace(run, info=replace(run.info, facts=facts))
@@ -217,7 +217,7 @@ def test_three_sides_and_a_floor() -> None:
     done = compare(
         (side("a", 1, 1), side("b", 2, 2), side("c", 4, 4)), floor=side("floor", 3), title="T", created_at="now"
     )
-    assert {label: found["tokens_per_s"].value for label, found in done.ratios.items()} == {"b": 2, "c": 4}
+    assert {label: ratios["tokens_per_s"].value for label, ratios in done.ratios.items()} == {"b": 2, "c": 4}
     assert (done.title, done.created_at, done.verdict) == ("T", "now", "")
     assert done.floor.measures["tokens_per_s"].value == 3
 

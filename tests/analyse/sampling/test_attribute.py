@@ -123,12 +123,12 @@ def test_lines_have_all_of_the_step_with_what_it_was() -> None:
 
 
 def test_phases_are_exact_where_recorded_and_name_the_line_after_the_optimizer() -> None:
-    found = {phase.name: phase for phase in analyse(program(2)).phases}
-    assert list(found) == ["data", "forward", "backward", "optimizer", "after the optimizer"]
-    exact = {name: round(1000 * found[name].seconds_per_step, 6) for name in ("data", "backward", "optimizer")}
+    phases = {phase.name: phase for phase in analyse(program(2)).phases}
+    assert list(phases) == ["data", "forward", "backward", "optimizer", "after the optimizer"]
+    exact = {name: round(1000 * phases[name].seconds_per_step, 6) for name in ("data", "backward", "optimizer")}
     assert exact == {"data": 20, "backward": 20, "optimizer": 10}
-    assert sum(phase.share for phase in found.values()) == pytest.approx(1)
-    after = found["after the optimizer"]
+    assert sum(phase.share for phase in phases.values()) == pytest.approx(1)
+    after = phases["after the optimizer"]
     assert after.low - 0.02 <= 0.35 <= after.high + 0.02, after
     assert (after.site.line, after.calls) == (8, "log_metrics")
 

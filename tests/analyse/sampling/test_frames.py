@@ -79,27 +79,27 @@ def test_what_the_program_says_of_its_packages_tells_more(file: str, kind: str) 
 def test_hooks_cover_wherever_our_package_lies(folder: str, places: PackageFolders) -> None:
     if places.ours and places.ours not in folder:
         return
-    found = {
+    result = {
         name: stack("t.py:8:main", f"{folder}{name}:84:{function}", places=places).stratum
         for name, function in (("tensors.py", "_waiting.<locals>.make.<locals>.wrapper"), ("loader.py", "_asked.ask"))
     }
-    assert found == {"tensors.py": "call", "loader.py": "data"}
+    assert result == {"tensors.py": "call", "loader.py": "data"}
 
 
 def test_a_source_tree_of_torch_is_torch() -> None:
     places = PackageFolders(torch="/src/pytorch/torch")
     tree = tuple(frame.replace(SITE, "/src/pytorch/") for frame in (MODULE, LINEAR))
-    found = stack("t.py:5:main", *tree, places=places)
-    assert (found.site.file, found.in_torch, found.phase) == ("t.py", True, "forward")
-    assert found.calls == "torch.nn.modules.linear.Linear.forward"
+    result = stack("t.py:5:main", *tree, places=places)
+    assert (result.site.file, result.in_torch, result.phase) == ("t.py", True, "forward")
+    assert result.calls == "torch.nn.modules.linear.Linear.forward"
 
 
 def test_code_of_the_command_line_is_the_users_and_what_dataclasses_make_is_not() -> None:
-    found = stack("<string>:1:<module>", "<string>:5:main", "<string>:2:__init__")
-    assert (found.site.line, found.site.function) == (5, "main")
+    result = stack("<string>:1:<module>", "<string>:5:main", "<string>:2:__init__")
+    assert (result.site.line, result.site.function) == (5, "main")
 
 
-def test_paths_are_told_below_the_folder_of_packages() -> None:
+def test_paths_are_relative_to_the_folder_of_packages() -> None:
     assert relative_path(f"{SITE}torch/nn/functional.py") == "torch/nn/functional.py"
     assert relative_path(f"{LIB}logging/__init__.py") == "logging/__init__.py"
 
@@ -142,29 +142,29 @@ def test_paths_are_told_below_the_folder_of_packages() -> None:
     ],
 )
 def test_what_frames_say(frames: tuple[str, ...], cover: str, doing: str, phase: str) -> None:
-    found = stack(*frames)
+    result = stack(*frames)
     if cover == "data":
-        doing = found.category  # within data nobody asks
-    assert (found.stratum, found.category, found.phase) == (cover, doing, phase)
+        doing = result.category  # within data nobody asks
+    assert (result.stratum, result.category, result.phase) == (cover, doing, phase)
 
 
 def test_the_innermost_line_of_the_user_and_what_it_calls() -> None:
-    found = stack("t.py:5:main", LOADER, FETCH, "data.py:9:Data.__getitem__", f"{SITE}numpy/core/x.py:3:add")
-    assert (found.site, found.calls) == (Site("data.py", 9, "Data.__getitem__"), "numpy.core.x.add")
-    found = stack("t.py:5:main", MODULE, LINEAR)
-    assert (found.site.line, found.calls, found.in_torch) == (5, "torch.nn.modules.linear.Linear.forward", True)
-    found = stack("t.py:8:main", ITEM)
-    assert (found.site.line, found.calls, found.in_torch) == (8, "", False), "our own frames are nobody's library"
+    result = stack("t.py:5:main", LOADER, FETCH, "data.py:9:Data.__getitem__", f"{SITE}numpy/core/x.py:3:add")
+    assert (result.site, result.calls) == (Site("data.py", 9, "Data.__getitem__"), "numpy.core.x.add")
+    result = stack("t.py:5:main", MODULE, LINEAR)
+    assert (result.site.line, result.calls, result.in_torch) == (5, "torch.nn.modules.linear.Linear.forward", True)
+    result = stack("t.py:8:main", ITEM)
+    assert (result.site.line, result.calls, result.in_torch) == (8, "", False), "our own frames are nobody's library"
 
 
 def test_an_import_names_what_is_imported() -> None:
     frozen = "<frozen importlib._bootstrap>:1:_find_and_load"
-    found = stack("t.py:1:<module>", frozen, f"{SITE}torch/__init__.py:9:<module>", frozen, f"{SITE}x/y.py:1:<module>")
-    assert (found.site.line, found.calls) == (1, "import torch")
+    result = stack("t.py:1:<module>", frozen, f"{SITE}torch/__init__.py:9:<module>", frozen, f"{SITE}x/y.py:1:<module>")
+    assert (result.site.line, result.calls) == (1, "import torch")
 
 
 def test_without_a_line_of_the_user_the_outermost_frame_stands() -> None:
-    found = stack("<frozen runpy>:88:_run_code", f"{SITE}lib/train.py:3:main", MODULE)
-    assert found.site == Site("<frozen runpy>", 88, "_run_code")
+    result = stack("<frozen runpy>:88:_run_code", f"{SITE}lib/train.py:3:main", MODULE)
+    assert result.site == Site("<frozen runpy>", 88, "_run_code")
     assert stack(f"{SITE}lib/train.py:3:main", LINEAR).site.file.endswith("lib/train.py")
     assert classify_stack(()).site == Site("", 0, "")

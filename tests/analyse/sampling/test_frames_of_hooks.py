@@ -35,18 +35,18 @@ def read(frame: FrameType | None) -> Stack:
 
 def within(do: Callable[[], object], function: str) -> list[Stack]:
     """The stacks of all calls of C functions of this name while `do` runs."""
-    found: list[Stack] = []
+    stacks: list[Stack] = []
 
     def note(frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call" and called.__name__ == function:
-            found.append(read(frame))
+            stacks.append(read(frame))
 
     sys.setprofile(note)
     try:
         do()
     finally:
         sys.setprofile(None)
-    return found
+    return stacks
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +92,10 @@ def repeat() -> None:
     ],
 )
 def test_what_covers_an_operation(do: Callable[[], object], function: str, cover: str) -> None:
-    found = within(do, function)
-    assert found, f"no call of {function} was seen"
-    assert {stack.stratum for stack in found} == {cover}
-    assert {Path(stack.site.file).name for stack in found} == {Path(__file__).name}, "the line is the user's"
+    stacks = within(do, function)
+    assert stacks, f"no call of {function} was seen"
+    assert {stack.stratum for stack in stacks} == {cover}
+    assert {Path(stack.site.file).name for stack in stacks} == {Path(__file__).name}, "the line is the user's"
 
 
 def test_phases_of_a_step() -> None:
@@ -134,8 +134,8 @@ def test_tokenizers(tmp_path: Path) -> None:
     library = pytest.importorskip("tokenizers")
     tokenizer = library.Tokenizer(library.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
     with watched(tmp_path / "tokens", (tokenizers.PLUGIN, library)):
-        found = within(lambda: tokenizer.encode("a"), "encode")
-    assert [stack.stratum for stack in found] == ["tokenize"]
+        stacks = within(lambda: tokenizer.encode("a"), "encode")
+    assert [stack.stratum for stack in stacks] == ["tokenize"]
 
 
 def test_rows_of_a_data_set(tmp_path: Path) -> None:

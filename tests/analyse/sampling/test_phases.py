@@ -30,10 +30,10 @@ def parts(around: str) -> tuple[Part, ...]:
 
 @pytest.mark.parametrize("around", ["", "t.py:5:step"], ids=["in the loop itself", "the step in a function"])
 def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
-    found = {phase.name: phase for phase in analyse(program(3, parts(around))).phases}
-    assert found["after the optimizer"].share == pytest.approx(0.5, abs=0.08)
-    assert found["forward"].share == pytest.approx(0.2, abs=0.08)
-    assert (str(found["after the optimizer"].site), found["after the optimizer"].calls) == (
+    phases = {phase.name: phase for phase in analyse(program(3, parts(around))).phases}
+    assert phases["after the optimizer"].share == pytest.approx(0.5, abs=0.08)
+    assert phases["forward"].share == pytest.approx(0.2, abs=0.08)
+    assert (str(phases["after the optimizer"].site), phases["after the optimizer"].calls) == (
         "t.py:36 (main)",
         "evaluate",
     )
@@ -42,9 +42,9 @@ def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
 def test_in_steps_that_the_program_marks_nothing_comes_after_the_optimizer() -> None:
     run = program(3, parts(""))
     marked = replace(run.info, facts={**run.info.facts, "package": "/somewhere/profiler"})
-    found = {
+    phases = {
         phase.name: phase for phase in analyse(replace(run, step=StepDefinition(StepKind.MARKED), info=marked)).phases
     }
-    assert "after the optimizer" not in found
-    assert found["optimizer"].share == pytest.approx(0.1, abs=0.03)
-    assert found["forward"].share == pytest.approx(0.7, abs=0.08)
+    assert "after the optimizer" not in phases
+    assert phases["optimizer"].share == pytest.approx(0.1, abs=0.03)
+    assert phases["forward"].share == pytest.approx(0.7, abs=0.08)

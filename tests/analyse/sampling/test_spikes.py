@@ -38,13 +38,13 @@ class Steps:
             self.part(frames, ms)
         self.builder.step(begin, self.now)
 
-    def found(self) -> Spikes | None:
+    def spikes(self) -> Spikes | None:
         run = self.builder.build()
         return analyse(run).spikes
 
 
-def lines(found: Spikes) -> list[tuple[str, int, float]]:
-    return [(line.site.function, line.site.line, round(line.share, 2)) for line in found.lines]
+def lines(spikes: Spikes) -> list[tuple[str, int, float]]:
+    return [(line.site.function, line.site.line, round(line.share, 2)) for line in spikes.lines]
 
 
 def every_tenth(*extra: tuple[tuple[str, ...], float], count: int = 60, hiccups: Container[int] = ()) -> Steps:
@@ -70,23 +70,23 @@ TWO_KINDS = [((LOOP, "train.py:36:evaluate"), 75.0), ((LOOP, "train.py:40:save")
     ],
 )
 def test_every_tenth_step_is_long(steps: Steps, count: int, named: list[tuple[str, int, float]] | None) -> None:
-    found = steps.found()
-    assert (found.count, found.every) == (count, 10)
+    spikes = steps.spikes()
+    assert (spikes.count, spikes.every) == (count, 10)
     if named is not None:
-        assert lines(found) == named
+        assert lines(spikes) == named
 
 
 def test_how_long_they_take() -> None:
-    found = every_tenth((EVALUATE, 250.0)).found()
-    assert (found.steps, found.times, found.share) == (60, pytest.approx(26), pytest.approx(1500 / 2100))
+    spikes = every_tenth((EVALUATE, 250.0)).spikes()
+    assert (spikes.steps, spikes.times, spikes.share) == (60, pytest.approx(26), pytest.approx(1500 / 2100))
 
 
 def test_every_fifth_batch_is_larger() -> None:
     steps = Steps()
     for number in range(60):
         steps.step(slow=4.0 if number % 5 == 0 else 1.0)
-    found = steps.found()
-    assert (found.every, found.times, lines(found)) == (5, pytest.approx(4), [("step", 10, 0.5)])
+    spikes = steps.spikes()
+    assert (spikes.every, spikes.times, lines(spikes)) == (5, pytest.approx(4), [("step", 10, 0.5)])
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,19 @@ def test_long_steps_at_random(share: float, extra: list[Any], slow: float, named
     for _ in range(300):
         long = chance.random() < share
         steps.step(*extra * long, slow=slow if long else 1.0)
-    found = steps.found()
-    assert (found and (found.every, found.enough, lines(found))) == (None if named is None else (0, True, named))
+    spikes = steps.spikes()
+    assert (spikes and (spikes.every, spikes.enough, lines(spikes))) == (None if named is None else (0, True, named))
 
 
 @pytest.mark.parametrize(("frames", "named"), [(FORWARD, []), ((LOOP, "train.py:40:save"), [("save", 40, 1.0)])])
-def test_one_huge_step_is_told_only_where_others_never_are(frames: tuple[str, ...], named: list[object]) -> None:
+def test_one_huge_step_is_reported_only_where_its_lines_never_occur_in_others(
+    frames: tuple[str, ...], named: list[object]
+) -> None:
     steps = Steps()
     for number in range(200):
         steps.step(*[(frames, 1000.0)] * (number == 77))
-    found = steps.found()
-    assert (found.count, found.every, lines(found)) == (1, 0, named)
+    spikes = steps.spikes()
+    assert (spikes.count, spikes.every, lines(spikes)) == (1, 0, named)
 
 
 @pytest.mark.parametrize(("level", "samples"), [("standard", 5), ("light", 0)])
@@ -123,8 +125,8 @@ def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
     if samples:
         builder.stack(EVALUATE, 400 * MS, 450 * MS)
     run = builder.build()
-    found = analyse(run).spikes
-    assert (found.every, found.samples, found.enough, found.lines) == (10, samples, False, ())
+    spikes = analyse(run).spikes
+    assert (spikes.every, spikes.samples, spikes.enough, spikes.lines) == (10, samples, False, ())
 
 
 def test_even_steps_and_few_steps_have_none() -> None:
@@ -134,7 +136,7 @@ def test_even_steps_and_few_steps_have_none() -> None:
         cheap.step(*[(EVALUATE, 20.0)] * (number == 30))
     for number in range(9):
         few.step(*[(EVALUATE, 250.0)] * (number == 4))
-    assert [steps.found() for steps in (even, cheap, few)] == [None, None, None]
+    assert [steps.spikes() for steps in (even, cheap, few)] == [None, None, None]
     assert analyse(RunBuilder().build()).spikes is None
 
 
@@ -150,6 +152,6 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
             builder.step(begin, begin + 10 * MS)
             builder.stack(FORWARD, begin + 5 * MS, begin + 15 * MS)
     run = builder.build()
-    found = analyse(run).spikes
-    assert found.samples == 24
-    assert lines(found) == [("forward", 7, 1.0)]
+    spikes = analyse(run).spikes
+    assert spikes.samples == 24
+    assert lines(spikes) == [("forward", 7, 1.0)]

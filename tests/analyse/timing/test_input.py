@@ -1,4 +1,4 @@
-"""Parts of the input: summed over workers, cut at the measured steps, the innermost counted, inline work told apart."""
+"""Parts of the input: summed over workers, cut at the measured steps, the innermost counted, inline work shares apart."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ LENGTH = 10 * MS
 
 
 def parts(run: Run) -> dict[tuple[str, str], InputPart]:
-    found = input_parts(run, measured_window(run))
-    assert [part.seconds_per_step for part in found] == sorted((p.seconds_per_step for p in found), reverse=True)
-    return {(part.where, input_part(part)): part for part in found}
+    all_parts = input_parts(run, measured_window(run))
+    assert [part.seconds_per_step for part in all_parts] == sorted(
+        (p.seconds_per_step for p in all_parts), reverse=True
+    )
+    return {(part.where, input_part(part)): part for part in all_parts}
 
 
 def stepping(**options: object) -> RunBuilder:
@@ -40,7 +42,7 @@ def worker(builder: RunBuilder, pid: int, *, begin: int = -20 * MS, until: int =
         builder.region("send", at + 9 * MS, at + 10 * MS, pid=pid, tid=pid + 1)
 
 
-def test_nothing_seen_is_no_part() -> None:
+def test_without_records_there_are_no_parts() -> None:
     run = stepping().build()
     assert parts(run) == {}
     assert input_measures(run, measured_window(run)) == {}
@@ -54,9 +56,9 @@ def test_workers_are_summed_and_shared_out() -> None:
     for step in range(STEPS):
         builder.region("data", step * LENGTH, step * LENGTH + 4 * MS)
     run = builder.build()
-    found = parts(run)
-    told = {name: (1e3 * part.seconds_per_step, part.share) for (where, name), part in found.items()}
-    assert told == {
+    by_name = parts(run)
+    shares = {name: (1e3 * part.seconds_per_step, part.share) for (where, name), part in by_name.items()}
+    assert shares == {
         "dataset": pytest.approx((6.0, 0.3)),
         "waiting for an index": pytest.approx((6.0, 0.3)),
         "tokenize": pytest.approx((4.0, 0.2)),
@@ -65,7 +67,7 @@ def test_workers_are_summed_and_shared_out() -> None:
         "between batches": pytest.approx((2.0, 0.1)),
         "send": pytest.approx((2.0, 0.1)),
     }, "the start lies before the measured steps"
-    assert found["main process", "waiting for the workers"].site is None
+    assert by_name["main process", "waiting for the workers"].site is None
     assert input_measures(run, measured_window(run))["loader_workers"].value == 2
 
 
@@ -75,9 +77,9 @@ def test_workers_of_one_epoch_after_the_other_are_not_added_up() -> None:
     worker(builder, 300, begin=6 * LENGTH)
     run = builder.build()
     assert input_measures(run, measured_window(run))["loader_workers"].value == 1
-    found = parts(run)
-    assert found["worker", "worker start"].seconds_per_step == pytest.approx(2e-3)
-    assert found["worker", "dataset"].share == pytest.approx(7 * 3 / 90)
+    by_name = parts(run)
+    assert by_name["worker", "worker start"].seconds_per_step == pytest.approx(2e-3)
+    assert by_name["worker", "dataset"].share == pytest.approx(7 * 3 / 90)
 
 
 def test_without_workers_the_parts_lie_within_the_wait() -> None:
@@ -143,5 +145,5 @@ def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: boo
         builder.region("data", step * LENGTH, step * LENGTH + 2 * MS)
     if loader:
         builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
-    found = parts(add_steps(builder.build()))
-    assert {key: part.share for key, part in found.items()} == {("main process", name): pytest.approx(0.2)}
+    by_name = parts(add_steps(builder.build()))
+    assert {key: part.share for key, part in by_name.items()} == {("main process", name): pytest.approx(0.2)}

@@ -85,8 +85,8 @@ def test_two_sides_have_a_ratio_of_their_last_held_out_values() -> None:
     assert found == ["3", "2", "0.667"]
 
 
-def test_loss_is_no_utilisation_and_sides_that_do_not_learn_have_seconds() -> None:
-    section = next(item for item in build_report(ladders.learner()).sections if item.key == "utilisation")
+def test_loss_is_no_utilization_and_sides_that_do_not_learn_have_seconds() -> None:
+    section = next(item for item in build_report(ladders.learner()).sections if item.key == "utilization")
     assert not [block for block in section.blocks if isinstance(block, blocks.Lines)]
     comparison = samples.comparison()
     runs = tuple(replace(run, series=ladders.stuck()) for run in comparison.sides[0].runs)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
-from reference_trainer.ssm.statistics import Utilisation, cells, plain
+from reference_trainer.ssm.statistics import Utilization, cells, plain
 
 
 def outcomes(method: str, dim: int, losses: list[float]) -> list[Outcome]:
@@ -60,13 +60,13 @@ def test_gpus_are_sampled_until_the_end() -> None:
             enough.set()
         return 0.25 if name == "cuda:0" else 0.75
 
-    with Utilisation(["cuda:0", "cpu", "cuda:1"], share) as result:
+    with Utilization(["cuda:0", "cpu", "cuda:1"], share) as result:
         assert enough.wait(30)
     assert (result.mean("cuda:0"), result.mean("cuda:1")) == (0.25, 0.75)
     assert result.mean("cpu") is None
     assert "cpu" not in read
     after = len(read)
-    with Utilisation(["cpu"], share):
+    with Utilization(["cpu"], share):
         pass
     assert len(read) == after, "nothing is sampled where there is no GPU, or after the end"
 
@@ -75,6 +75,6 @@ def test_a_driver_that_does_not_say() -> None:
     def fail(name: str) -> float:
         raise RuntimeError("NVML is\nnot there")
 
-    with Utilisation(["cuda:0"], fail) as result:
+    with Utilization(["cuda:0"], fail) as result:
         result._thread.join(30)
     assert (result.mean("cuda:0"), result.why) == (None, "NVML is not there")
