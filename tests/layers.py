@@ -41,6 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.model",
         "profiler.analyse.statistics",
         "profiler.analyse.window",
+        "profiler.analyse.sampling.code_origin",
         "profiler.analyse.timing.counters",
         "profiler.analyse.compare.comparability",
         "profiler.core",

@@ -107,7 +107,7 @@ def test_long_steps_at_random(share: float, extra: list[Any], slow: float, named
 
 
 @pytest.mark.parametrize(("frames", "named"), [(FORWARD, []), ((LOOP, "train.py:40:save"), [("save", 40, 1.0)])])
-def test_one_huge_step_is_reported_only_where_its_lines_never_occur_in_others(
+def test_a_single_long_step_is_reported_where_only_it_has_the_line(
     frames: tuple[str, ...], named: list[object]
 ) -> None:
     steps = Steps()

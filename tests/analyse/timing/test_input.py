@@ -1,4 +1,4 @@
-"""Parts of the input: summed over workers, cut at the measured steps, the innermost counted, inline work shares apart."""
+"""Parts of the input: summed over workers, cut at the measured steps, the innermost counted, inline work kept apart."""
 
 from __future__ import annotations
 
