@@ -31,7 +31,8 @@ R = TypeVar("R")
 MAX_WORKER_DEATHS: Final = 2
 """A task fails after this many workers died with it: the first may have been killed because of another program."""
 MAX_FAILED_STARTS: Final = 3
-"""A worker is given up after this many processes in a row that died or failed before their first task."""
+"""A worker is given up after this many processes in a row that died or failed before their first task; each later
+pass over tasks tries it once more."""
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -187,7 +188,7 @@ class WorkerEngine(Engine, Generic[W]):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Number of workers that were started."""
+        """Number of workers that were started, including those that were given up."""
         return len(self.pool)
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
@@ -197,10 +198,8 @@ class WorkerEngine(Engine, Generic[W]):
         running: dict[Future[Any], tuple[W, int, T]] = {}
         self._ended, self._starting = SimpleQueue(), {}
         idle = deque(worker for worker in self.pool if worker.is_ready)
-        for worker in self.pool:
-            if not worker.is_ready:
-                self._watch(worker)
         self.is_busy = True
+        self._watch_others()
         while waiting or running:
             while waiting and idle:
                 worker, (number, task) = idle.popleft(), waiting[0]
@@ -260,11 +259,22 @@ class WorkerEngine(Engine, Generic[W]):
                 break
         return None
 
+    def _watch_others(self) -> None:
+        """Wait in `_next` for the workers that are not ready; those that were given up are tried once more."""
+        for worker in self.pool:
+            if worker.failed_starts >= MAX_FAILED_STARTS:  # in an earlier pass: there may be room again
+                worker.failed_starts = MAX_FAILED_STARTS - 1
+                worker.open()
+            if not worker.is_ready:
+                self._watch(worker)
+
     def _watch(self, worker: W) -> None:
+        """Wait for the first work of a worker in `_next`."""
         self._starting[worker.first_work] = worker
         worker.first_work.add_done_callback(self._ended.put)
 
     def _reopen(self, worker: W) -> None:
+        """Start a new process for a worker."""
         worker.is_ready = False
         worker.open()
         self._watch(worker)
@@ -321,6 +331,8 @@ class EnginePlugin:
     help: str
     open: Callable[[str | None], Engine]
     """Makes the engine; it receives the address of a cluster, or None."""
+    takes_address: bool = False
+    """The engine can use a cluster that runs already."""
 
 
 def engines() -> dict[str, EnginePlugin]:
@@ -334,9 +346,12 @@ def engines() -> dict[str, EnginePlugin]:
 def open_engine(name: str, address: str | None = None) -> Engine:
     """Open the engine of that name without starting it.
 
-    :raises TrainerError: there is no such engine, it is not installed, or it cannot be reached.
+    :param address: the address of a cluster that runs already.
+    :raises TrainerError: there is no such engine, it takes no address, it is not installed, or it cannot be reached.
     """
     plugins = engines()
     if name not in plugins:
         raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(plugins)}")
+    if address is not None and not plugins[name].takes_address:
+        raise TrainerError(f"engine {name} has no --address: leave it out, or choose an engine that uses a cluster")
     return plugins[name].open(address)

@@ -183,4 +183,6 @@ class _Worker:
         return attempt(work, task, self._slot)
 
 
-PLUGIN = EnginePlugin("ray", "a Ray cluster: the one at --address, or one of its own on this machine", Cluster)
+PLUGIN = EnginePlugin(
+    "ray", "a Ray cluster: the one at --address, or one of its own on this machine", Cluster, takes_address=True
+)

@@ -71,6 +71,9 @@ def test_engines_are_found_by_name() -> None:
     assert all(plugin.name == name and plugin.help for name, plugin in engines().items())
     with pytest.raises(TrainerError, match="unknown engine 'nope': choose one of inline, pool, ray"):
         open_engine("nope")
+    for name in ("inline", "pool"):
+        with pytest.raises(TrainerError, match=f"engine {name} has no --address: leave it out"):
+            open_engine(name, "10.0.0.1:6379")
 
 
 @every_engine
@@ -145,6 +148,16 @@ def test_tasks_fail_without_replacements(name: str, prepare: partial[MemoryUse],
     assert actual[0] == 0
     assert {actual[task].reason for task in (1, 3)} == {f"no worker could be started: {why}"}
     assert (tmp_path / "starts").read_text().count("\n") == 4, "three replacements are tried"
+
+
+@with_workers
+def test_a_later_pass_tries_a_worker_that_was_given_up_once_more(name: str, tmp_path: Path) -> None:
+    with started(name, partial(fake_jobs.unlucky_later, tmp_path, when=range(2, 6)), workers=1) as engine:
+        work = partial(fake_jobs.dying, tmp_path)
+        for starts in (4, 5):
+            assert all(result.died for result in results(engine, work, (1,)).values())
+            assert (tmp_path / "starts").read_text().count("\n") == starts
+        assert results(engine, work, (1, 3)) == {1: 1, 3: 3}
 
 
 @with_workers
