@@ -84,12 +84,14 @@ def sweep(
     refuse(config, UNUSED)
     if settings.log is not None:
         check_output("--log", settings.log)
-    with closing(ResultFile(settings.results, settings, tf32=config.tf32)) as results:
-        running = _Sweep(settings, config, progress or _ignore, work, results)
-        try:
+    chosen(settings)  # refuses bad settings before the results file is created
+    running = None
+    try:
+        with closing(ResultFile(settings.results, settings, tf32=config.tf32)) as results:
+            running = _Sweep(settings, config, progress or _ignore, work, results)
             return running.run()
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(running.kept()) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(running.kept() if running else "interrupted after 0 jobs") from None
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:

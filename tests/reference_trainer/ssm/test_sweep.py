@@ -27,7 +27,7 @@ from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.sweep import sweep
 from tests.fakes.programs import ROOT
-from tests.reference_trainer.processes import started
+from tests.reference_trainer.processes import raising, started
 from tests.reference_trainer.ssm import fake_jobs
 from tests.reference_trainer.ssm.fake_jobs import BAD_RANK, gone
 
@@ -236,6 +236,19 @@ def test_what_is_done_is_not_done_again_and_a_sweep_may_grow(tmp_path: Path) -> 
 def test_workers_that_cannot_work_are_one_line(way: str) -> None:
     with pytest.raises(TrainerError, match="the workers cannot be used: ImportError: no such library"):
         sweep(small(**WAYS[way]), work=fake_jobs.unprepared)
+
+
+@pytest.mark.parametrize("bad", [{"fixes": ("nope",)}, {"variant": "nope"}, {"device": "cuda:99"}])
+def test_bad_settings_leave_no_results_file(bad: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(TrainerError):
+        sweep(small(**{"results": tmp_path / "results", **bad}))
+    assert not (tmp_path / "results").exists()
+
+
+def test_ctrl_c_while_the_results_are_opened_has_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResultFile, "__init__", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt, match="interrupted after 0 jobs"):
+        sweep(small())
 
 
 def test_a_second_sweep_into_the_same_results_is_refused(tmp_path: Path) -> None:
