@@ -176,8 +176,9 @@ class CudaDevice:
         self._upload(buffer, array, (_now(), began[1]) if began[0] else began)
         return buffer
 
-    def upload_into(self, buffer: CudaBuffer, array: np.ndarray, row: int = 0) -> None:
+    def upload_into(self, buffer: CudaBuffer, array: np.ndarray, row: int = 0) -> CudaBuffer:
         self._upload(buffer, array, self._began(), row)
+        return buffer
 
     def _upload(self, buffer: CudaBuffer, array: np.ndarray, began: tuple[int, int], row: int = 0) -> None:
         self._not_in_graph("an upload is requested")

@@ -208,10 +208,11 @@ class HostDevice:
         self._upload(buffer, array, begin, site, allocated=allocated)
         return buffer
 
-    def upload_into(self, buffer: HostBuffer, array: np.ndarray, row: int = 0) -> None:
+    def upload_into(self, buffer: HostBuffer, array: np.ndarray, row: int = 0) -> HostBuffer:
         records = self._records
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
         self._upload(buffer, array, begin, site, row=row)
+        return buffer
 
     def _upload(
         self, buffer: HostBuffer, array: np.ndarray, begin: int, site: int, *, allocated: int = 0, row: int = 0

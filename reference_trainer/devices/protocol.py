@@ -81,8 +81,11 @@ class Device(Protocol[B]):
     def upload(self, array: np.ndarray) -> B:
         """Copy `array` to a fresh buffer without blocking."""
 
-    def upload_into(self, buffer: B, array: np.ndarray, row: int = 0) -> None:
-        """Copy `array` to `buffer`, from row `row` on, without blocking; a pinned array must not change meanwhile."""
+    def upload_into(self, buffer: B, array: np.ndarray, row: int = 0) -> B:
+        """Copy `array` to `buffer`, from row `row` on, without blocking, and return `buffer`.
+
+        A pinned array must not change meanwhile.
+        """
 
     def prefetch_into(self, buffer: B, array: np.ndarray) -> None:
         """Do `upload_into` with a pinned array, in parallel to the queue where possible; later commands wait for it.

@@ -63,13 +63,7 @@ class Work:
         """A function that copies an array of at most this shape to device memory, which it allocates unless pooled."""
         if not self.plan.pooled:
             return self.device.upload
-        pooled = self.device.empty(shape, dtype)
-
-        def upload(array: np.ndarray) -> Any:
-            self.device.upload_into(pooled, array)
-            return pooled
-
-        return upload
+        return partial(self.device.upload_into, self.device.empty(shape, dtype))  # no frame of its own, as above
 
     def host_memory(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[], np.ndarray]:
         """A function that returns an array on the host: pinned and always the same with zero-copy, else a fresh one."""

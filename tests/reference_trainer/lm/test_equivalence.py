@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -62,13 +63,16 @@ def test_the_same_as_plain_pytorch(device: Device, case: equivalence.Case, chose
 
 
 @pytest.mark.parametrize("reused", [False, True])
-def test_memory_is_reused_where_the_plan_says(reused: bool) -> None:
+def test_memory_is_reused_where_the_plan_says(reused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     case, opened = equivalence.CASES["tiny"], HostDevice()
     work = Work(opened, case.config, case.weights(), 8, Plan(pooled=reused, zero_copy=reused))
     upload, array = work.uploader((1,)), np.zeros(1, np.float32)
     for give in (work.memory((2,)), work.host_memory((2,)), lambda: upload(array)):
         first, second = give(), give()
         assert (first is second) == reused
+    caller = lambda *_: sys._getframe(1).f_code  # noqa: E731
+    monkeypatch.setattr(HostDevice, "upload_into" if reused else "upload", caller)
+    assert work.uploader((1,))(array) is sys._getframe().f_code, "recordings attribute an upload to the stage's line"
     opened.close()
 
 
