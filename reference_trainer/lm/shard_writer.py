@@ -155,7 +155,8 @@ def _write_shards(
 
 def _resumed_index(directory: Path, planned: Index) -> Index:
     """The index to continue from: finished shards are verified and kept."""
-    if not finished_shards(directory):
+    finished_shards(directory)  # refuses the files of another program
+    if not (directory / INDEX).exists():
         return _write_index(directory, planned)
     index = read_index(directory)
     difference = index.difference(planned)

@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from profiler import marks
 from reference_trainer.errors import TrainerError
@@ -29,13 +30,17 @@ SCHEMA: Final = 1
 INDEX: Final = "index.json"
 MAKE: Final = "python -m reference_trainer.lm.pretokenize"
 SHARD_TOKENS: Final = 10_000_000
-"""Tokens of a file, 20 MB at two bytes each: an interruption loses at most so many."""
+"""Tokens of a file, 20 MB at two bytes each: an interruption loses at most that many tokens."""
 UINT16_VOCABULARY: Final = 1 << 16
 """Ids of a larger vocabulary take four bytes."""
 REMOVE: Final = f"name another folder, or remove its {INDEX} and shard-*.bin"
 """Never the folder: it may hold other files."""
 REPEAT: Final = f"{REMOVE} and make the shards again with {MAKE}"
 ALIGNMENT: Final = 8  # bytes: of the offsets behind the ids
+_OWN_KEY: Final = b'"corpus_sha256"'
+"""Every index contains it, and no other program's index.json does."""
+_NEWER: Final = "newer_schema"
+"""The error of an index that a later version wrote."""
 
 
 class Shard(BaseModel):
@@ -86,7 +91,7 @@ class Index(BaseModel):
     @classmethod
     def _is_known(cls, schema: int) -> int:
         if schema > SCHEMA:
-            raise ValueError(f"schema {schema} is newer than {SCHEMA}")
+            raise PydanticCustomError(_NEWER, "newer than this version reads")
         return schema
 
     @model_validator(mode="after")
@@ -96,9 +101,9 @@ class Index(BaseModel):
         for number, shard in enumerate(self.shards):
             name = shard_path(Path(), number).name
             if shard.file != name:
-                raise ValueError(f"its entry {number} of shards is not of {name}")
+                raise ValueError(f"entry {number} of its shards does not name {name}")
             if shard.bytes != _offsets_at(shard, self.dtype) + np.dtype(np.int64).itemsize * (shard.samples + 1):
-                raise ValueError(f"{name} cannot be of {shard.bytes} bytes")
+                raise ValueError(f"{name} cannot have {shard.bytes} bytes")
         return self
 
     def difference(self, planned: Index) -> str:
@@ -165,13 +170,25 @@ def read_index(directory: Path) -> Index:
     path = directory / INDEX
     with disk_errors(f"{path} cannot be read"):
         try:
-            return Index.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise TrainerError(f"{path} does not exist: make the shards with {MAKE} --out {directory}") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            reason = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-            raise TrainerError(f"{path} is damaged, or no index of shards ({reason}): {REPEAT}") from None
+    try:
+        return Index.model_validate_json(content)
+    except ValidationError as error:
+        if _OWN_KEY not in content:  # another program's file: never tell the user to remove it
+            raise TrainerError(
+                f"{directory} is not a folder of shards: {path} is not an index of them: name another"
+            ) from None
+        if newer := next((fault for fault in error.errors() if fault["type"] == _NEWER), None):
+            raise TrainerError(
+                f"{path} has schema {newer['input']}, this version reads up to {SCHEMA}: "
+                f"update it, or make the shards again with {MAKE}"
+            ) from None
+        first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ")
+        where = ".".join(map(str, first["loc"]))
+        raise TrainerError(f"{path} is damaged ({where}{': ' * bool(where)}{reason}): {REPEAT}") from None
 
 
 def check_index(directory: Path, planned: Index) -> Index:

@@ -287,7 +287,7 @@ def test_folder_of_other_shards(
     ("name", "content", "message"),
     [
         ("shard-00000.bin", "someone's", " holds shard-00000.bin but no index.json: name another folder\n"),
-        *(("index.json", content, "/index.json is damaged, or no index of shards (") for content in ("{}", "<html>")),
+        *(("index.json", content, " is not a folder of shards: ") for content in ("{}", "<html>")),
     ],
 )
 def test_folder_of_another_program(

@@ -161,7 +161,7 @@ def missing(name: str) -> Damage:
     return lambda folder: (folder / name).unlink()
 
 
-NOT_OURS = "is damaged, or no index of shards ("
+DAMAGED = "is damaged ("
 REMADE = ("name another folder", f"remove its {INDEX} and shard-*.bin", "make the shards again with python -m")
 
 
@@ -176,18 +176,24 @@ REMADE = ("name another folder", f"remove its {INDEX} and shard-*.bin", "make th
         (flip(SECOND, 0.5), SECOND, "is damaged: its SHA-256", REMADE),
         (flip(SECOND, 1), SECOND, "is damaged: its SHA-256", REMADE),
         *(
-            (content(INDEX, lambda data, other=other: other or data[:-30]), INDEX, NOT_OURS, REMADE)
+            (content(INDEX, lambda _, other=other: other), INDEX, "is not an index of them: name another", ())
             for other in (b"", b"[]", b"{}", b"\n", b'{"schema": 1}', b"\xff{", b"<html>", b"[" * 100_000)
         ),
-        (changed(schema="x"), INDEX, f"{NOT_OURS}schema: ", REMADE),
-        (changed(shards=[1]), INDEX, f"{NOT_OURS}shards.0: ", REMADE),
-        (changed(shards=None), INDEX, f"{NOT_OURS}shards: ", REMADE),
-        (changed(complete=0), INDEX, f"{NOT_OURS}complete: ", REMADE),
-        (changed(sample_chars="9"), INDEX, f"{NOT_OURS}sample_chars: ", REMADE),
-        (changed(dtype="uint32"), INDEX, "its dtype is 'uint32'", REMADE),
-        (entry("file", lambda _: "shard-1.bin"), INDEX, f"its entry 1 of shards is not of {SECOND}", REMADE),
-        (entry("tokens", lambda tokens: tokens - 8), INDEX, f"{SECOND} cannot be of", REMADE),
-        (changed(schema=SCHEMA + 1), INDEX, f"schema {SCHEMA + 1} is newer than {SCHEMA}", REMADE),
+        (content(INDEX, lambda data: data[:-30]), INDEX, f"{DAMAGED}Invalid JSON: ", REMADE),
+        (changed(schema="x"), INDEX, f"{DAMAGED}schema: ", REMADE),
+        (changed(shards=[1]), INDEX, f"{DAMAGED}shards.0: ", REMADE),
+        (changed(shards=None), INDEX, f"{DAMAGED}shards: ", REMADE),
+        (changed(complete=0), INDEX, f"{DAMAGED}complete: ", REMADE),
+        (changed(sample_chars="9"), INDEX, f"{DAMAGED}sample_chars: ", REMADE),
+        (changed(dtype="uint32"), INDEX, f"{DAMAGED}its dtype is 'uint32'", REMADE),
+        (entry("file", lambda _: "shard-1.bin"), INDEX, f"entry 1 of its shards does not name {SECOND}", REMADE),
+        (entry("tokens", lambda tokens: tokens - 8), INDEX, f"{SECOND} cannot have", REMADE),
+        (
+            changed(schema=SCHEMA + 1, tokenizer=None),
+            INDEX,
+            f"has schema {SCHEMA + 1}, this version reads up to {SCHEMA}: update it",
+            (),
+        ),
         (changed(complete=False), INDEX, "are not complete", ("goes on from there",)),
         (changed(complete=False, shards=[]), INDEX, "are not complete, 0 finished", ("goes on from there",)),
         (changed(tokenizer="feed"), INDEX, "of tokenizer feed, not ", ("name another folder",)),
@@ -203,8 +209,18 @@ def test_refused_in_one_line(
     damage(tmp_path)
     line = refusal(ShardChunks, tmp_path, text)
     assert f"remove {tmp_path}" not in line
+    assert ("remove" in line) == (cure is REMADE), "files of other programs and later versions stay"
     for part in (str(tmp_path / file), message, *cure):
         assert part in line
+
+
+def test_an_index_without_finished_shards_is_compared_too(tmp_path: Path, text: ChunkedText) -> None:
+    write_shards(tmp_path, text, 9_000)
+    changed(complete=False, shards=[])(tmp_path)
+    other = replace(text, corpus=replace(text.corpus, sha256="2" * 64))
+    with pytest.raises(TrainerError, match=r"holds other shards, of corpus"):
+        write_shards(tmp_path, other, 9_000)
+    assert read_index(tmp_path).corpus_sha256 == text.corpus.sha256
 
 
 def test_no_folder(tmp_path: Path, text: ChunkedText) -> None:
