@@ -17,7 +17,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -159,14 +159,14 @@ def owned(folder: Path, repository: Path) -> Iterator[None]:
 
     :raises ProfilerError: it cannot be written.
     """
-    try:
-        file = open(folder / OWNER, "xb", buffering=0)  # noqa: SIM115 - closed below
-        with suppress(OSError):  # the file system has no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(os.fsencode(repository))
-    except OSError as error:
-        raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
-    with file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(folder / OWNER, "xb", buffering=0))
+            with suppress(OSError):  # the file system has no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(os.fsencode(repository))
+        except OSError as error:
+            raise ProfilerError(f"cannot write to {folder}: {error.strerror}") from error
         yield
 
 

@@ -27,7 +27,8 @@ _CONDA_FILES: Final = ("environment.yml", "environment.yaml")
 _LOCK_FILES: Final = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock")
 _PROJECT_KEYS: Final = ("dependencies", "optional-dependencies", "requires-python", "dynamic")
 """The parts of [project] that decide which packages are installed."""
-_SETUP_SECTIONS: Final = ("options", "options.extras_require")
+_SETUP_KEYS: Final = ("install_requires", "setup_requires", "python_requires")
+"""The parts of [options] in setup.cfg that decide which packages are installed, besides the extras."""
 _INCLUDE: Final = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 _LOCAL: Final = re.compile(r"^(?:-e\s+|--editable[\s=]+)?(?:\S+\s*@\s*)?(?:file://)?(?P<path>[./][^\[\s;]*)")
 _COMMENT: Final = re.compile(r"(^|\s)#.*$")
@@ -136,8 +137,11 @@ def _significant_toml(toml: dict[str, Any]) -> str:
 def _significant_setup(text: str) -> str:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
-    parts = {name: dict(parser[name]) for name in _SETUP_SECTIONS if parser.has_section(name)}
-    return json.dumps(parts, sort_keys=True) if parts else ""
+    options, extras = (
+        dict(parser[name]) if parser.has_section(name) else {} for name in ("options", "options.extras_require")
+    )
+    parts = {key: options[key] for key in _SETUP_KEYS if key in options}
+    return json.dumps([parts, extras], sort_keys=True) if parts or extras else ""
 
 
 def _with_includes(files: Iterable[Path]) -> list[Path]:

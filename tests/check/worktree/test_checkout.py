@@ -28,6 +28,7 @@ from profiler.check.worktree.checkout import (
     owned,
 )
 from profiler.check.worktree.git import Repository
+from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import assert_refused, at_revision
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
@@ -128,6 +129,17 @@ def test_an_unlocked_folder_of_this_repository_is_abandoned(tmp_path: Path) -> N
     with owned(reused, tmp_path):
         assert not is_abandoned(reused, tmp_path)
     assert is_abandoned(reused, tmp_path)
+
+
+def test_a_full_disk_leaves_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkout.os, "fsencode", full)
+    with pytest.raises(ProfilerError, match="No space left on device") as _refused, owned(tmp_path, tmp_path):
+        raise AssertionError
+    files = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    assert str(tmp_path / OWNER) not in files
 
 
 def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
