@@ -478,4 +478,4 @@ class Comparison:
     flame_diff: FlameDiff | None = None
     """The flame graphs of the baseline and the last side laid over each other."""
     extensions: Mapping[str, Extension] = field(default_factory=dict)
-    """By name, such as `ladder`."""
+    """Extension by its name, such as `ladder`."""

@@ -26,11 +26,12 @@ ALPHA: Final = 0.002
 """Share of series without a change in which one is found, were the values independent."""
 _PERMUTATIONS: Final = 999
 _MANY_RESULTS: Final = 300
-"""From so many results on half of the permutations are drawn and lengths of intervals are halved: 3,000 take 3 s."""
+"""With at least this many results only half of the permutations and of the lengths of intervals are used: 3,000 results
+take 3 s."""
 _CHUNK: Final = 200_000
 """Numbers that are permuted at once: 1.6 MB."""
 _SHRINK: Final = 2**-0.5
-"""From one length of intervals to the next, as in the paper."""
+"""Ratio of each length of intervals to the one before, as in the paper."""
 _SCREEN: Final = (1.9, 0.33)
 """a, b: no statistic below a + b ln n is significant, so no permutations need to be drawn. Fitted below the
 quantiles of 14 to 3,000 results."""

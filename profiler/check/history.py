@@ -249,7 +249,7 @@ def _time_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
 
 
 def _range_changes(ranges: Sequence[tuple[float, float]]) -> tuple[Shift, ...]:
-    """Where a counter left its range, and one of the two ranges was seen more than once."""
+    """The points at which a counter left its range, if one of the two ranges holds more than one result."""
     starts, low, high = [0], *ranges[0]
     for index, (lowest, highest) in enumerate(ranges):
         if highest < low or lowest > high:

@@ -1,4 +1,4 @@
-"""Shared by several commands: the folder of runs, and arguments in seconds."""
+"""Shares the folder of runs, and arguments in seconds, between several commands."""
 
 from __future__ import annotations
 

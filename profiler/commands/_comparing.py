@@ -1,4 +1,4 @@
-"""From recorded runs to a comparison on disk and in the terminal: what `compare` does after recording."""
+"""Compares recorded runs, and writes the result to the disk and the terminal, as `compare` does after recording."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from profiler.report.write import write_comparison
 from profiler.run.store import point_latest
 
 LATEST = RUNS / "latest"
-"""Always the newest comparison, wherever it lies."""
+"""A link to the newest comparison, in whichever folder that is."""
 
 
 def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, anyway: bool) -> int:
-    """Report on the runs that were just made below `out`; the exit code."""
+    """Report on the runs that were just made below `out`, and return the exit code."""
     runs = [_side(program, recorded) for program in experiment.programs if program.label not in recorded.unavailable]
     floor = tuple(read(path) for path in recorded.floor)
     floor_side = SideRuns("floor", "the baseline's calls with empty kernels", floor, None) if floor else None
@@ -58,7 +58,7 @@ def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
 
 
 def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
-    """Report on two or more runs that were recorded before; the exit code."""
+    """Report on two or more runs that were recorded before, and return the exit code."""
     analyses = [read(path, timeline=True) for path in paths]
     labels = _labels(paths, analyses)
     sides = [
@@ -69,7 +69,7 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
 
 
 def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
-    """Labels of the runs; where two are alike, the names of their directories."""
+    """Labels of the runs, or the names of their directories if two labels are equal."""
     labels = [analysis.info.label or path.name for path, analysis in zip(paths, analyses, strict=True)]
     if len(set(labels)) == len(labels):
         return labels

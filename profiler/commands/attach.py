@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from profiler.run.model import Run
 
 _MAX_PROCESSES: Final = 12
-"""Processes of a job that are listed."""
+"""Maximum number of processes that are listed."""
 
 
 class AttachCommand:

@@ -1,4 +1,4 @@
-"""`check`: gate a change by its counters and by its speed."""
+"""`check`: gates a change by its counters and by its speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _EPILOG: Final = (
 
 
 class CheckCommand:
-    """Counters against a file, on any machine; speed of two revisions, interleaved in one job, never stored times."""
+    """Compares counters with a file, on any machine, and the speed of two revisions, which run interleaved in one job.
+
+    Speed is never compared with stored times.
+    """
 
     name = "check"
     help = "gate a change in CI: compare counters with a committed baseline, and speed with another revision"

@@ -1,4 +1,4 @@
-"""`compare`: a trainer before and after its fixes, two commands, or recorded runs; a verdict and a report."""
+"""`compare`: compares a trainer before and after its fixes, two commands, or recorded runs, and writes a report."""
 
 from __future__ import annotations
 

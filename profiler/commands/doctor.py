@@ -14,7 +14,7 @@ from profiler.core import requirements
 from profiler.core.errors import Exit, ProfilerError
 
 _PIPED: Final = 1000
-"""Columns without a terminal: paths and commands stay in one piece for tools that search the output."""
+"""Width without a terminal: so paths and commands stay in one piece for tools that search the output."""
 _NOTE: Final = (
     "Exit code 0: recording works at level standard. 1: a requirement (in bold) is missing. "
     "Everything else only limits what a run can show."

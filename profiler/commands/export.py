@@ -1,4 +1,4 @@
-"""`export`: a recorded run as a trace for Perfetto, or as stacks for speedscope or flamegraph.pl."""
+"""`export`: writes a recorded run as a trace for Perfetto, or as stacks for speedscope or flamegraph.pl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from profiler.run.model import Run
 
 FILES = {"perfetto": "trace.json.gz", "speedscope": "speedscope.json", "collapsed": "collapsed.txt"}
-"""Format: the file that is written where no --out is given."""
+"""Format -> name of the file that is written without --out."""
 
 
 class ExportCommand:

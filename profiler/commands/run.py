@@ -12,7 +12,7 @@ from profiler.core.errors import ProfilerError
 from profiler.run.tables import LEVELS
 
 _MIN_PERIOD_S: Final = 0.01
-"""CPU times tick at 10 ms: at a shorter period samples would repeat themselves."""
+"""CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
 
 
 class RunCommand:

@@ -20,7 +20,7 @@ class Answer:
     state: str
     """One of STATES."""
     why: str
-    """In one line, with figures."""
+    """The reason in one line, with figures."""
     do: str = ""
     """The command or change that would improve it; empty where there is none."""
 

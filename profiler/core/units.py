@@ -104,7 +104,7 @@ def value(number: float | None, unit: str) -> str:
 
 
 def _scaled(value: float, scale: tuple[tuple[float, str], ...], space: str) -> str:
-    """In the largest unit of `scale` (descending) in which three digits do not round to below 1."""
+    """`value` in the largest unit of `scale` (descending) in which three digits do not round to below 1."""
     for factor, name in scale:
         if abs(value) >= factor * 0.9995:
             return f"{significant(value / factor)}{space}{name}"

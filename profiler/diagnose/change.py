@@ -67,12 +67,12 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 
 
 def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:
-    """By how much each part is longer on the slow side."""
+    """The seconds by which each part is longer on the slow side."""
     return {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in {**slow, **fast}}
 
 
 def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
-    """The change by phase, in seconds: what was removed is a part of the program, and not a kind of time.
+    """The change by phase, in seconds: phases are parts of the program that can be removed, and not kinds of time.
 
     :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
         other way, and then no phase explains it.

@@ -18,7 +18,7 @@ WORTH_NAMING: Final = 0.05
 
 
 class RunVerdict(StrEnum):
-    """The possible outcomes of the diagnosis of a run; the text of each says what `share` of the diagnosis then
+    """The possible outcomes of the diagnosis of a run; each says what the `share` of its diagnosis
     means."""
 
     NOTHING_MEASURED = "nothing-measured"

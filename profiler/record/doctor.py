@@ -36,7 +36,7 @@ class Check:
     title: str
     """Name of the measurement in the table."""
     order: int
-    """In the table."""
+    """The position of the row in the table: smaller numbers come first."""
     needed: bool
     """Recording at level standard needs it."""
     patience_s: float

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _QUIT_KEYS: Final = "qQ\x03"
 _FIRST_S: Final = 0.3
-"""From the first reading to the second: CPU needs two, and a picture should come soon."""
+"""Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _CLOSING_S: Final = 3.0
 """For the recorder to close the run after the program has ended."""
 

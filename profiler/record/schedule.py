@@ -66,7 +66,7 @@ class Task:
     side: SideCommand
     kind: Kind
     round: int = 0
-    """From 1 on; 0: in no round."""
+    """The number of its round, from 1 on; 0: it belongs to no round."""
 
     @property
     def folder(self) -> str:

@@ -21,7 +21,7 @@ from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
 GRACE_S: Final = 5.0
-"""From a signal to the next, stronger one: a trainer may write a checkpoint before it ends."""
+"""Time between a signal and the next, stronger one: a trainer may write a checkpoint before it ends."""
 SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1

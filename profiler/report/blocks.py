@@ -337,7 +337,7 @@ class Waterfall:
     unit: str
     """The unit of the axis."""
     stairs: tuple[Stair, ...]
-    """From the first to the last."""
+    """The stairs in the order in which they are drawn."""
     note: str = ""
 
     def legend(self) -> tuple[tuple[str, str], ...]:

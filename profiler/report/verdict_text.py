@@ -1,4 +1,4 @@
-"""The verdicts as sentences: of a run, of a comparison, of a program that is running."""
+"""Makes sentences of the verdicts on a run, on a comparison, and on a running program."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ _LOADER_WORK: Final[Mapping[str, str]] = {
     "receive": "receiving batches",
     "send": "sending batches",
 }
-"""Part of the input -> what it is called in a sentence."""
+"""Part of the input -> its name in a sentence."""
 
 
 def _waits_for_data(cause: Cause) -> str:
@@ -271,7 +271,7 @@ def _at_line(line: SpikeLine) -> str:
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
-    """Faster, slower, or no difference seen, with the interval, then what changed along with it."""
+    """Says whether a side is faster, slower or not different, with the interval, and what changed along with it."""
     if not diagnosis.comparable and not diagnosis.forced:
         return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
     statements = [_side_statement(side) for side in diagnosis.sides]

@@ -1,4 +1,4 @@
-"""The text that is trained on, cut into samples: Python's own documentation, files, or a data set of the hub.
+"""Provides the training text, cut into samples: Python's own documentation, files, or a data set of the hub.
 
 A corpus is held in memory whole, so that getting a sample costs next to nothing inside the measured loop.
 """

@@ -179,7 +179,7 @@ def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device
 def guesses(
     jobs: Sequence[Job], first: Sequence[int] | int, count: int, *, device_data: bool, device: torch.device
 ) -> Students:
-    """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32: first all of the first job.
+    """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32, in the order of the jobs.
 
     :param jobs: all of one dimension.
     :param first: number of the first student, one for all jobs or one per job.

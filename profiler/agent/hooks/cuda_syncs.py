@@ -22,7 +22,7 @@ from profiler.agent.recorder import now
 from profiler.run.tables import CallKind
 
 MESSAGE: Final = "called a synchronizing CUDA operation"
-"""From c10/cuda/CUDAFunctions.cpp; torch appends the place in its source."""
+"""The text is in c10/cuda/CUDAFunctions.cpp; torch appends the place in its source."""
 PROTOTYPE: Final = "Synchronization debug mode is a prototype feature"
 """torch warns so once in a process, when the mode is first set (torch/csrc/cuda/Module.cpp): a program that sets it
 later does not get this warning."""

@@ -78,7 +78,7 @@ def sum_in_batches(edges: Times, moments: npt.ArrayLike, ns: npt.ArrayLike, row:
 
 
 def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: float = 1.0) -> float:
-    """As how many independent samples `n` samples count, of which `part` of `total` ns in each batch are of a kind.
+    """The number of independent samples that `n` samples are worth. In each batch `part` of `total` ns are of one kind.
 
     Batches may be shorter than the program's phases, so ever longer ones are tried, and the largest variance counts.
     """

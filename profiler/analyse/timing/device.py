@@ -22,7 +22,7 @@ _CATEGORIES: Final[tuple[tuple[str, tuple[ActivityKind, ...]], ...]] = (
     ("copy", (ActivityKind.H2D, ActivityKind.D2H, ActivityKind.D2D, ActivityKind.MEMSET)),
     ("communication", (ActivityKind.COMMUNICATION,)),
 )
-"""In order of precedence: what runs at the same time as a kernel is hidden behind it."""
+"""The categories in order of precedence: what runs at the same time as a kernel is hidden behind it."""
 
 
 def no_queue_reason(run: Run, window: Window) -> Notice | None:
@@ -52,7 +52,7 @@ def _activities_by_device(run: Run, window: Window) -> dict[int, Table]:
 
 
 def device_warnings(run: Run, window: Window) -> Iterable[Notice]:
-    """How busy each device was, of a process that used several."""
+    """A warning that says how busy each device was, if the process used several."""
     if not len(window) or no_queue_reason(run, window):
         return
     devices = busy_by_device(run, window).items()
@@ -62,7 +62,7 @@ def device_warnings(run: Run, window: Window) -> Iterable[Notice]:
 
 
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:
-    """Mean seconds per step of each of DEVICE_CATEGORIES; they sum to its wall time. The mean of several devices."""
+    """Mean seconds per step of each of DEVICE_CATEGORIES; they sum to its wall time. Several devices are averaged."""
     reason = no_queue_reason(run, window)
     if reason:
         return {name: Measure(name, None, "s", reason=reason) for name in DEVICE_CATEGORIES}

@@ -105,7 +105,7 @@ def _utilization(run: Run, window: Window) -> Measure:
 
 
 def _sampled_utilization(run: Run, window: Window) -> Measure:
-    """By NVML: the busiest of the GPUs with the name that the program gave to its device, else of all.
+    """The utilization by NVML of the busiest GPU with the name that the program gave to its device, else of all GPUs.
 
     A sample covers the time before it, and counts by how much of that lies in measured steps.
     """

@@ -47,7 +47,7 @@ BUSY_TOLERANCE: Final = 0.02
 that crosses the end of a step there, the other counts all of it."""
 DEBUG_SYNCS: Final = "debug_syncs"
 DEBUG_SYNCS_HOOKED: Final = "debug_syncs_seen"
-"""What torch's sync debug mode warned of, and how many of these while a hook was in that operation."""
+"""Counters of warnings of torch's sync debug mode: all, and those within an operation that a hook recorded."""
 _RUNTIME: Final = re.compile(r"^(cuda|hip|cu)[A-Z]")
 """Names of calls in a trace of the device's runtime; hooks use the names in the user's code."""
 _COPIES: Final = (CallKind.H2D, CallKind.D2H)

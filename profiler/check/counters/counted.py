@@ -158,7 +158,7 @@ def _totals(run: Run, window: Window, amounts: Amounts) -> dict[str, float]:
 
 
 def _amounts(run: Run, calls: Table, loading: Mask) -> Amounts:
-    """Counter -> what each call adds to it; only of counters to which any does.
+    """Counter -> what each call adds to it; only counters to which some call adds.
 
     :param loading: which of the calls a loader made.
     """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from profiler.check.worktree.prepare import PreparedSide
 
 EXPLAIN_S: Final = 10.0
-"""From the first step on: some hundred stack samples."""
+"""Time that is recorded from the first step on: it contains some hundred stack samples."""
 _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python whose value may be the next word."""
 

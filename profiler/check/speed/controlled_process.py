@@ -29,7 +29,7 @@ from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
 
 SPANS_FILE: Final = "turns.json"
-"""In the run directory: begin and end (ns) of each measured block of steps; everything else was warm-up."""
+"""File of the run directory with begin and end (ns) of each measured block of steps; all other steps were warm-up."""
 _PADDING: Final = "PROFILER_PADDING"
 _MAX_PADDING: Final = 4096
 """Bytes. The size of the environment shifts the stack, which changes a program's speed by a few percent (Mytkowicz et

@@ -13,7 +13,7 @@ from profiler.core.errors import ProfilerError
 
 @dataclass(frozen=True, slots=True)
 class PathMapping:
-    """From the working tree to a revision's tree."""
+    """Maps paths of the working tree to the tree of a revision."""
 
     root: Path
     tree: Path

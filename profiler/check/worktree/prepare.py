@@ -36,7 +36,7 @@ class PreparedSide:
     what: str = ""
     """'HEAD~1 (3f2a9c1)' | 'working tree (3f2a9c1+changes)'"""
     commit: str = ""
-    """In full, with '+changes' if the working tree differs from it; empty outside of a repository."""
+    """The full hash, with '+changes' if the working tree differs from it; empty outside of a repository."""
     notes: tuple[Notice, ...] = ()
     """Facts that a reader of the result has to know about it."""
     repository: Path | None = None

@@ -29,7 +29,7 @@ _MAX_THREADS: Final = 64
 """Threads whose clocks are read, besides those that were seen to run Python."""
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _CUT_SHORT: Final = "Stopped sampling because"
-"""In py-spy's log when its process exited, or it got SIGINT."""
+"""py-spy logs this when its process exited, or when it got SIGINT."""
 _REFUSED: Final = re.compile(r"permission denied|operation not permitted", re.IGNORECASE)
 
 

@@ -83,7 +83,7 @@ class PhoneLayout:
 
 
 def phone_layout(table: Table) -> PhoneLayout | None:
-    """None for a table that fits; tables of two columns always do."""
+    """The layout for a phone; None for a table that fits, as tables of two columns always do."""
     if len(table.columns) < 3:
         return None
     rows = [row for row in table.rows if not row_missing(row)]

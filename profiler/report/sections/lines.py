@@ -97,7 +97,7 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
 
 @section("lines", "Time by line", 32, brief=_brief_lines)
 def lines(report_input: ReportInput) -> Iterator[Block]:
-    """Nothing where no stacks were sampled: the section with the flame graph has the reason."""
+    """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
     for side in report_input.sides:
         if side.detailed.lines:
             if side.detailed.step:
