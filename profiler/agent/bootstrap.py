@@ -57,7 +57,10 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """The finder in sys.meta_path that waits for torch, and finds our own modules."""
+    """The finder in sys.meta_path that waits for torch and then for the modules of hooks, and finds our own modules.
+
+    It is the only finder of ours there, from the start: a program may restore sys.meta_path after importing torch.
+    """
 
     def __init__(self) -> None:
         self.folder = __file__.rpartition("/agent/")[0]
@@ -69,7 +72,9 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name == FIRST and not self.begun:  # begin when it is imported, not when its spec is looked up
             return find_behind(self, name, path, target, before=self._begin, after=self._end)
-        return self._find_ours(name) if name.startswith(PRIVATE) else None
+        if name.startswith(PRIVATE):
+            return self._find_ours(name)
+        return self.hooks.find_spec(name, path, target) if self.hooks is not None else None
 
     def _begin(self) -> None:
         if self.begun:
@@ -77,7 +82,7 @@ class _Finder:
         self.begun = True
         try:
             installation = _import(f"{PRIVATE}.agent.installation", fromlist=("install_hooks",))
-            self.hooks = installation.install_hooks()
+            self.hooks = installation.install_hooks(self)
             report_hooked(FIRST)
         except Exception as error:  # noqa: BLE001 - the edge to someone's program, which goes on
             warn(f"the hooks were not loaded: {type(error).__name__}: {error}; the program goes on")
@@ -132,7 +137,10 @@ def find_behind(
 
 
 def _observe(loader: Any, before: Callable[[], None] | None, after: Callable[[ModuleType], object]) -> None:
-    """The loader keeps its type, which libraries inspect: only this one object gets another `exec_module`."""
+    """Call `before` and `after` around the next execution by `loader`.
+
+    It keeps its type, which libraries inspect: only this one object gets another `exec_module`.
+    """
     if not hasattr(loader, "exec_module") or "exec_module" in getattr(loader, "__dict__", {"exec_module": None}):
         return
     original = loader.exec_module

@@ -30,9 +30,14 @@ _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code obj
 
 
 class HookFinder:
-    """Installs hooks when their modules are imported, as a finder in sys.meta_path."""
+    """Installs hooks when their modules are imported.
 
-    def __init__(self, hooks: Iterable[Hook]) -> None:
+    :param finder: the finder in sys.meta_path that calls this one; the modules are found by those behind it. None: this
+        finder is in sys.meta_path itself.
+    """
+
+    def __init__(self, hooks: Iterable[Hook], finder: object | None = None) -> None:
+        self._finder = finder or self
         self._hooks: dict[str, list[Hook]] = {}
         for hook in hooks:
             for name in hook.installers:
@@ -41,7 +46,7 @@ class HookFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return find_behind(self, name, path, target, after=self.loaded) if name in self._hooks else None
+        return find_behind(self._finder, name, path, target, after=self.loaded) if name in self._hooks else None
 
     def loaded(self, module: ModuleType) -> None:
         """Install the hooks of `module`, which has been imported or reloaded."""
@@ -62,15 +67,19 @@ _failures: Final[dict[str, str]] = {}
 """For each hook of this recording: empty if it was installed, else why not."""
 
 
-def install_hooks() -> HookFinder:
-    """Start the recorder of this process, and install each hook when its library is imported, until `unpatch`."""
+def install_hooks(caller: object | None = None) -> HookFinder:
+    """Start the recorder of this process, and install each hook when its library is imported, until `unpatch`.
+
+    :param caller: the finder in sys.meta_path that will call the returned one; None: that is put there itself.
+    """
     _failures.clear()  # of an earlier recording in this process
     track_process()
     hide_our_frames()
     recorder = STATE.recorder
-    finder = HookFinder(load_hooks(recorder.level) if recorder else ())
-    sys.meta_path.insert(0, finder)
-    on_unpatch(partial(_remove_finder, finder))
+    finder = HookFinder(load_hooks(recorder.level) if recorder else (), caller)
+    if caller is None:
+        sys.meta_path.insert(0, finder)
+        on_unpatch(partial(_remove_finder, finder))
     finder.install_for_loaded_modules()
     return finder
 

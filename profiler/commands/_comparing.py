@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from profiler import read
 from profiler.analyse.compare.comparison import SideRuns, compare
@@ -77,11 +76,27 @@ def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def _report(sides: Sequence[SideRuns], out: Path, **options: Any) -> int:
-    """Compare `sides` with these options of `profiler.analyse.compare.comparison.compare`, and write the report."""
+def _report(
+    sides: Sequence[SideRuns],
+    out: Path,
+    *,
+    anyway: bool,
+    same_program: bool = False,
+    floor: SideRuns | None = None,
+    extensions: Mapping[str, Extension] | None = None,
+) -> int:
+    """Compare `sides` as `profiler.analyse.compare.comparison.compare` describes it, and write the report."""
     title = " against ".join(side.label for side in reversed(sides))
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    comparison = compare(sides, title=title, created_at=created, **options)
+    comparison = compare(
+        sides,
+        anyway=anyway,
+        same_program=same_program,
+        floor=floor,
+        extensions=extensions,
+        title=title,
+        created_at=created,
+    )
     comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
     if not comparison.comparable and not comparison.forced:
         reasons = mismatches(comparison.mismatches)

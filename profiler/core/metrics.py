@@ -56,7 +56,7 @@ class Counter:
         return counter_unit(self.name)
 
     def noun(self, amount: float = 2.0) -> str:
-        """The name of the events in the singular or plural that `amount` requires."""
+        """The name of what is counted, in the singular or plural that `amount` requires."""
         return self.singular if self.unit or math.isclose(abs(amount), 1) else self.plural
 
 

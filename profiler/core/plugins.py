@@ -24,7 +24,7 @@ from profiler.core.errors import ProfilerError
 
 PROJECT: Final = "training-profiler"
 _PREFIX: Final = "training_profiler."
-_OURS: Final = re.compile(r"training[-_.]profiler[-.]", re.IGNORECASE).match
+_OURS: Final = re.compile(r"training[-_.]profiler(-\d|\.egg-info)", re.IGNORECASE).match
 """Matches the name of the folder with the metadata of this project."""
 _Result = TypeVar("_Result")
 

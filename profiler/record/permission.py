@@ -16,6 +16,7 @@ _BY_SCOPE: Final = {
     2: "with which only root may sample another program: attach as root (sudo)",
     3: "with which nobody may, until the next boot, sample another program",
 }
+"""For each restricting value of kernel.yama.ptrace_scope its effect, and a remedy if there is one."""
 
 
 def ptrace_scope(proc: Folder = PROC) -> int:

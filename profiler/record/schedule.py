@@ -43,9 +43,10 @@ class SideCommand:
     folder: str = ""
     """The names of its run directories end with this; empty: with the label."""
     ours: bool = False
-    """A program of this project. When it refuses its options in the warm-up, its message becomes the error."""
-    hooks: bool = True
-    """Install hooks in it. A program that marks everything by itself has none, so that they do not change its times."""
+    """A program of this project. When it refuses its options in the warm-up, its message becomes the error. It marks
+    everything by itself, so that no hooks are installed in it, which would change its times."""
+    hooked: bool = False
+    """A program of this project that marks its steps only, so that it needs hooks as any other program does."""
     optional: bool = False
     """When it fails, the others go on without it."""
 
@@ -77,8 +78,8 @@ class Task:
     def spec(self, path: Path) -> RunSpec:
         side = self.side
         argv = side.warmup or side.argv if self.kind == "warmup" else side.argv
-        level = "standard" if self.kind == "detail" else "light"
-        return RunSpec(argv=argv, out=path, level=level, label=side.label, quiet=True, hooks=side.hooks)
+        level, hooks = "standard" if self.kind == "detail" else "light", side.hooked or not side.ours
+        return RunSpec(argv=argv, out=path, level=level, label=side.label, quiet=True, hooks=hooks)
 
 
 @dataclass(slots=True)
@@ -179,12 +180,14 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         planned=max(rounds.values(), default=0),
     )
     new_folders = [folder for folder in (out.absolute(), *out.absolute().parents) if not folder.exists()]
+    made: list[Path] = []
     for number, task in enumerate(tasks):
         side, path = task.side, out / task.folder
         if side.label in recorded.unavailable:
             continue
         try:
             announce(number, task)
+            made.append(path)
             info = record(task.spec(path))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
@@ -192,7 +195,8 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         if recorded.interrupted:
             break
         first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[side.label])
-        stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)  # too late to ask after all rounds
+        # after all rounds it would be too late to report this
+        stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)
         if not info.exit_code and not stepless:
             recorded.add(task, path)
         elif side.optional and task.kind != "detail":
@@ -200,7 +204,7 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
             del recorded.light[side.label]
         elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
             reason = _reason(info, path)
-            _remove([out / made.folder for made in tasks[: number + 1]], new_folders)
+            _remove(made, new_folders)
             raise ProfilerError(reason)
         elif info.exit_code:
             line = last_output_line(path) or "it printed nothing"
@@ -215,7 +219,7 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
 
 
 def _reason(info: RunInfo, path: Path) -> str:
-    """Why there is nothing of a program that failed."""
+    """Why a program has no result."""
     if not info.exit_code:
         return "it recorded no step"
     return last_output_line(path).removeprefix(_ERROR_PREFIX) or f"it {_end(info)} and printed nothing"

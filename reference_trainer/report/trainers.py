@@ -139,7 +139,7 @@ class BundledTrainer:
             (*argv, *self.warmup),
             program.folder if program else "",
             ours=True,
-            hooks=not self.marks_everything,
+            hooked=not self.marks_everything,
             optional=program is not None and program.optional,
         )
 

@@ -129,6 +129,26 @@ print("exec_module" in vars(torch.__loader__))
     assert (tmp_path / "run" / "output.log").read_text().split() == ["False", "True", "SourceFileLoader", "False"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("saved = sys.meta_path[:]", "sys.meta_path[:] = saved"),
+        ("saved, sys.meta_path = sys.meta_path, sys.meta_path[:]", "sys.meta_path = saved"),
+    ],
+    ids=["restored", "another list meanwhile"],
+)
+def test_later_libraries_get_hooks_though_the_program_restores_the_finders(
+    tmp_path: Path, folder: Path, before: str, after: str
+) -> None:
+    (folder / "safetensors").mkdir()
+    (folder / "safetensors" / "__init__.py").touch()
+    (folder / "safetensors" / "torch.py").write_text("def save_file(): pass\n")
+    code = f"import sys\n{before}\nimport torch\n{after}\nimport safetensors.torch as library\n"
+    path = script(folder, code + "print(hasattr(library.save_file, '__wrapped__'), len(sys.meta_path) - len(saved))\n")
+    record(spec(tmp_path, PYTHON, str(path), level="standard"))
+    assert (tmp_path / "run" / "output.log").read_text() == "True 0\n"
+
+
 def test_without_torch_there_is_no_folder(tmp_path: Path) -> None:
     assert record(spec(tmp_path, PYTHON, "-c", "import json")).exit_code == 0
     assert not [*(tmp_path / "run").glob("source-*")]

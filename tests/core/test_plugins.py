@@ -85,15 +85,29 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     entry_points.cache_clear()
 
 
-@pytest.mark.parametrize("is_clone", [True, False])
+@pytest.mark.parametrize(
+    ("distribution", "is_clone", "ignored"),
+    [
+        ("training_profiler-0.0.1", True, True),
+        ("training-profiler-0.0.1", True, True),
+        ("training_profiler-0.0.1", False, False),
+        ("training_profiler.extra-1.0", True, False),
+        ("training_profiler_extra-1.0", True, False),
+    ],
+)
 def test_a_clone_ignores_an_installed_copy_of_this_project(
-    installed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clone: bool
+    installed: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    distribution: str,
+    is_clone: bool,
+    ignored: bool,
 ) -> None:
     if not is_clone:
         monkeypatch.setattr(plugins, "__file__", str(tmp_path / "profiler" / "core" / "plugins.py"))
     points = "[training_profiler.sections]\nremoved = other_package:SECTION\n"
-    installed(points, "SECTION = 'of 0.0.1'\n", "training_profiler-0.0.1")
-    assert ("removed" in entry_points("sections")) is not is_clone
+    installed(points, "SECTION = 'of 0.0.1'\n", distribution)
+    assert ("removed" in entry_points("sections")) is not ignored
 
 
 def test_objects_of_other_packages_are_loaded(installed: Callable[..., None]) -> None:

@@ -110,6 +110,7 @@ def test_the_gpus_of_a_program_and_their_figures(busy: FakeNvml) -> None:
     assert (gpu.index, gpu.name, gpu.utilization, gpu.power, gpu.power_limit) == (1, "Fake GPU", 0.37, 123.4, 700.0)
     assert (gpu.memory_used, gpu.memory_total, gpu.throttle) == (2 << 30, float(141 << 30), ("power cap",))
     assert all(value is not None for value in gpu.figures().values())
+    busy.nvmlDeviceGetTemperature = None  # it is not asked for what it does not show
     hidden, note = GpuReader().read([7], uses_cuda=True)
     assert ([gpu.index for gpu in hidden], note) == ([0, 1], HIDDEN), "a container hides processes"
     assert GpuReader().read([7], uses_cuda=False) == ((), "the program uses no GPU (2 GPUs are here)")

@@ -140,8 +140,8 @@ def test_hooks_go_into_programs_that_mark_at_most_their_steps(make: Make) -> Non
     fake = FakeRecord()
     sides = [
         SideCommand("theirs", ("a",)),
-        SideCommand("ours", ("b",), ours=True, hooks=False),
-        SideCommand("hooked", ("c",), ours=True),
+        SideCommand("ours", ("b",), ours=True),
+        SideCommand("hooked", ("c",), ours=True, hooked=True),
     ]
     make(list(schedule(sides, 1)), fake)
     hooks = {(spec.label, spec.hooks) for spec in fake.specs}
@@ -218,6 +218,15 @@ def test_bad_input_of_our_own_program_is_the_error_and_leaves_nothing(tmp_path: 
     with pytest.raises(ProfilerError):
         make(list(schedule(OURS, 2)), failing(folder, 2, "error: no\n"))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_bad_input_leaves_folders_that_were_not_recorded(tmp_path: Path, make: Make) -> None:
+    (tmp_path / "01-p0").mkdir()
+    sides = (replace(MANY[0], optional=True), *OURS)
+    unavailable, refused = failing("warmup-p0", 1, "error: no\n"), failing("01-before", 2, "error: no\n")
+    with pytest.raises(ProfilerError, match=r"^no$"):
+        make(list(schedule(sides, 2)), lambda spec: (unavailable if spec.out.name == "warmup-p0" else refused)(spec))
+    assert [path.name for path in tmp_path.iterdir()] == ["01-p0"]
 
 
 @pytest.mark.parametrize(("folder", "sides"), [("warmup-before", SIDES), ("02-before", OURS)])

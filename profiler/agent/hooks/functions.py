@@ -64,7 +64,7 @@ def _install(module: Any) -> None:
     for function, name in WAITS.items():
         _replace_function(module, function, waiting(module, name))
     _replace_function(module, "where", waiting(module, "nonzero", _condition))
-    _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats))
+    _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats(module)))
     for (path, function), (name, kind) in EXPLICIT.items():
         owner = reduce(lambda owner, part: getattr(owner, part, None), path.split("."), module)
         if hasattr(owner, function):

@@ -1,7 +1,7 @@
 """torch's DataLoader in the training process: the wait for each batch, and the boundary at each request for one.
 
-Region `data` around each next batch, `loader start` around each start. Within `data`, `receive` is what is not a wait
-for workers: unpacking, and fetching shared memory tensor by tensor.
+Region `data` around each next batch, `loader start` around each start. `receive`, within `data`, is the part that does
+not wait for workers: unpacking, and fetching shared memory tensor by tensor.
 
 A loader is named after the user's line that made it. Loaders that a program makes anew in each epoch share a name;
 those that a helper makes side by side do not.

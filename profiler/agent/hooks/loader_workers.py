@@ -23,11 +23,11 @@ _MAX_WRAPPERS: Final = 5
 _COLLATE: Final = "_recorded_collate"
 """Attribute of a fetcher: the code of what it collates with."""
 _PICKLER: Final = "_ForkingPickler"
-"""Attribute of multiprocessing.queues."""
+"""The attribute of multiprocessing.queues that holds its pickler."""
 
 
 class _Thread(threading.local):
-    """The fetcher whose origins this thread recorded last, in which recorder, and the last origin of each region."""
+    """The fetcher whose origins this thread recorded last, their recorder, and the last origin of each region."""
 
     fetcher: Callable[[], Any] | None = None
     serial = 0
@@ -204,7 +204,10 @@ class _Results(_Proxy):
 
 
 class _Pickler(_Proxy):
-    """The pickler of multiprocessing's queues, which serializes a batch on the queue's thread; it takes the GIL."""
+    """The pickler of multiprocessing's queues.
+
+    It serializes a batch on the queue's thread, which holds the worker's GIL meanwhile.
+    """
 
     def dumps(self, *args: Any, **kwargs: Any) -> Any:
         with Region(self._recorder, "send"):

@@ -39,19 +39,25 @@ class _Thread(threading.local):
     """Steps so far."""
 
 
-_thread: Final = _Thread()
+_thread = _Thread()
 _names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 """The name of each optimizer, by its id."""
 
 
 def _install_optimizers(module: Any) -> None:
     """Register hooks for all optimizers; those that exist already are named after the line that steps them first."""
-    _names.clear()  # of an earlier recording in this process
-    _thread.__dict__.clear()
+    on_unpatch(_forget)
     steps = _OptimizerSteps(module.torch)  # half-imported as yet
     patch(module.Optimizer, "__init__", _created)
     on_unpatch(module.register_optimizer_step_pre_hook(steps.begin).remove)
     on_unpatch(module.register_optimizer_step_post_hook(steps.end).remove)
+
+
+def _forget() -> None:
+    """Forget the optimizers and, in every thread, the step of a recording that ends."""
+    global _thread
+    _thread = _Thread()
+    _names.clear()
 
 
 class _OptimizerSteps:

@@ -28,7 +28,9 @@ _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "datasets.iterable_dataset": {"dataset": ("IterableDataset.__iter__",)},
 }
-"""Module -> region -> functions whose calls are recorded as that region; versions of a library may lack some."""
+"""Module -> region -> functions whose calls are recorded as that region."""
+_REQUIRED: Final = {"backward", "grad", "pin_memory", "Dataset.map", "Dataset.__iter__", "IterableDataset.__iter__"}
+"""Functions that every version of their library has: without one of them the hook fails. Others may be missing."""
 _OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
 """Region -> group. Of nested calls in one group, only the outermost is recorded: one way of reading a dataset uses
 another, and a batch is pinned part by part."""
@@ -48,7 +50,7 @@ def _install(module: ModuleType) -> None:
         for path in paths:
             owner, _, name = path.rpartition(".")
             target = attrgetter(owner)(module) if owner else module
-            if callable(getattr(target, name, None)):
+            if path in _REQUIRED or callable(getattr(target, name, None)):
                 make = _iterated if name == "__iter__" else _outermost if region in _OUTERMOST else _timed
                 patch(target, name, partial(make, region))
 
@@ -88,17 +90,18 @@ def _outermost(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _iterated(region: str, original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+    read = _outermost(region, next)
+
     def iterate(self: Any) -> Iterator[Any]:
         rows = original(self)
-        return rows if STATE.recorder is None or _OUTERMOST[region] in _thread.open else _timed_reads(region, rows)
+        return rows if STATE.recorder is None or _OUTERMOST[region] in _thread.open else _timed_reads(rows, read)
 
     return iterate
 
 
-def _timed_reads(region: str, rows: Iterator[Any]) -> Iterator[Any]:
+def _timed_reads(rows: Iterator[Any], read: Callable[..., Any]) -> Iterator[Any]:
     end = object()
-    read = _outermost(region, partial(next, rows, end))
-    while (row := read()) is not end:
+    while (row := read(rows, end)) is not end:
         yield row
 
 

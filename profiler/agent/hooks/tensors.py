@@ -59,7 +59,7 @@ def _install(module: ModuleType) -> None:
         method: _leaf(module, name) if method in LEAVES else waiting(module, name) for method, name in WAITS.items()
     }
     makers |= {method: _copying(module, method) for method in COPIES}
-    makers["repeat_interleave"] = waiting(module, "repeat_interleave", repeats)
+    makers["repeat_interleave"] = waiting(module, "repeat_interleave", repeats(module))
     before = _is_sequence(module)
     for method, make in makers.items():
         if hasattr(tensor, method):
@@ -112,15 +112,20 @@ def waiting(torch: ModuleType, name: str, select: Select | None = None) -> Make:
     return make
 
 
-def repeats(arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The repeats of repeat_interleave: it waits for them if they are a tensor and output_size is not given."""
-    tensors = [value for value in arguments if isinstance(value, sys.modules["torch"].Tensor)]
-    alone = len(arguments) == 1  # repeat_interleave(repeats)
-    return tensors[-1] if kwargs.get("output_size") is None and len(tensors) + alone > 1 else None
+def repeats(torch: ModuleType) -> Select:
+    """Select the tensor of repeats that repeat_interleave waits for: none if they are a number, or with output_size."""
+    tensor = torch.Tensor
+
+    def select(arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensors = [value for value in arguments if isinstance(value, tensor)]
+        alone = len(arguments) == 1  # repeat_interleave(repeats)
+        return tensors[-1] if kwargs.get("output_size") is None and len(tensors) + alone > 1 else None
+
+    return select
 
 
 def _leaf(torch: ModuleType, name: str) -> Make:
-    """Do the same as `waiting`, but faster, for methods that a program calls thousands of times a second.
+    """Make a wrapper like that of `waiting`, but a faster one, for methods called thousands of times a second.
 
     Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
     """

@@ -71,6 +71,7 @@ class TraceWindow:
     def __init__(self, recorder: Recorder) -> None:
         self._session: KinetoSession | None = None
         self._recorder: Recorder | None = recorder
+        self._torch: Any = sys.modules["torch"]  # the program may remove it there
         self._tid = 0
         self._counts: dict[_Boundary, int] = {}
         self._counted: _Boundary = None
@@ -87,7 +88,7 @@ class TraceWindow:
         recorder = self._recorder
         if recorder is None or recorder is not STATE.recorder:
             return
-        if _capturing(sys.modules["torch"]):  # any other use of the GPU would invalidate the graph
+        if _capturing(self._torch):  # any other use of the GPU would invalidate the graph
             return
         at = recorder.open_boundary
         if self._session is None:
@@ -113,12 +114,12 @@ class TraceWindow:
 
     def _begin(self, recorder: Recorder, at: _Boundary) -> None:
         began = now()
-        if program_profiles(sys.modules["torch"]):
+        if program_profiles(self._torch):
             self._finish("skipped", "torch's profiler was running already, started by the program")
             return
         self._ours = True
         try:
-            self._session = KinetoSession(sys.modules["torch"])
+            self._session = KinetoSession(self._torch)
         except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
             self._fail(error)
             return
@@ -141,7 +142,7 @@ class TraceWindow:
 
     def _cut(self) -> None:
         recorder = self._recorder
-        if recorder is not None and recorder is STATE.recorder and not _capturing(sys.modules["torch"]):
+        if recorder is not None and recorder is STATE.recorder and not _capturing(self._torch):
             self._end(recorder, "ended early: its steps were too long for a trace")
 
     def _end(self, recorder: Recorder, reason: str = "") -> None:

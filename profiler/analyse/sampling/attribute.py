@@ -1,4 +1,4 @@
-"""From shares of samples to the ledger: attributes the time that no record explains to host categories.
+"""Attributes the time that no record explains to host categories, by their shares of the samples.
 
 Recorded time keeps its exact total. In runs with hooks (`attribute_unrecorded`) the unrecorded time, and that in
 `backward` and in `optimizer`, is divided among the categories of their samples, in every step alike, so that each step

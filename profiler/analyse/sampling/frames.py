@@ -103,8 +103,8 @@ _HOOK_STRATA: Final = {
     "tensors._waiting": CALL,
     "tensors.repeating": CALL,
 }
-"""Hooks whose frame lies around what they record, by file (and the function that made them): what they call may be
-native, and then leaves no frame of its own."""
+"""Hooks whose frame lies around what they record, by file, and by the function that made the wrapper or, in regions.py,
+the region: what they call may be native, and then leaves no frame of its own."""
 
 
 @dataclass(frozen=True, slots=True)

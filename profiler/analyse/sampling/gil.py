@@ -42,7 +42,7 @@ def gil_windows(run: Run, window: Window) -> Intervals:
 
 
 def window_intervals(rows: Table) -> Intervals:
-    """The windows that samples of WINDOWS state: each value is the length of one that ends then."""
+    """The windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its value."""
     end = times(rows["time"])
     return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 

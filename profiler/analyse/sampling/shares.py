@@ -1,4 +1,4 @@
-"""From stack samples to shares of host categories.
+"""Turns stack samples into shares of host categories.
 
 The innermost Python frame of a sample is torch's or other code (frames of hooks do not count). Together with the state
 of the thread it gives the category:

@@ -32,6 +32,8 @@ SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
 }
 """Queries of every reading of a GPU, in the units of `profiler.core.samples`."""
+_IN_USE: Final = ("gpu.util", "gpu.memory_used", "gpu.power", "gpu.throttle")
+"""Those of SAMPLES that GpuUse has; each costs a call of the driver."""
 PCIE_SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.pcie_rx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
     "gpu.pcie_tx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,
@@ -189,15 +191,15 @@ class GpuReader:
     def _use(self, index: int) -> GpuUse:
         handle = self._nvml.handles[index]
         properties = self._nvml.properties(handle)
-        now = {name: self._nvml.ask(query, handle) for name, query in SAMPLES.items()}
-        throttle, memory_total = now["gpu.throttle"], properties["memory_bytes"]
+        utilization, memory_used, power, throttle = (self._nvml.ask(SAMPLES[name], handle) for name in _IN_USE)
+        memory_total = properties["memory_bytes"]
         return GpuUse(
             index=index,
             name=properties["name"] or "GPU",
-            utilization=now["gpu.util"],
-            memory_used=now["gpu.memory_used"],
+            utilization=utilization,
+            memory_used=memory_used,
             memory_total=None if memory_total is None else float(memory_total),
-            power=now["gpu.power"],
+            power=power,
             power_limit=properties["power_limit_w"],
             throttle=None if throttle is None else throttle_reasons(int(throttle)),
         )

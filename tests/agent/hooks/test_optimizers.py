@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from profiler.agent import patching
 from profiler.agent.hooks import optimizers
 from profiler.agent.hooks import regions as timed
+from profiler.agent.recorder import Region
 from profiler.run.model import Run
 from tests.fakes.watched import watched
 
@@ -93,6 +95,37 @@ def test_a_recording_knows_no_name_of_the_one_before(watch: Callable[..., Any], 
     names = [loaded().names[number] for number in loaded().boundaries["name"]]
     assert "#" not in "".join(names)
     assert len(set(names)) == 2, "the earlier one is named after the line that steps it"
+
+
+def within_a_region(step: Callable[[], object]) -> None:
+    with Region(patching.STATE.recorder, "outer"):
+        step()
+
+
+@pytest.mark.parametrize("level", ["light", "standard"])
+def test_a_step_that_failed_in_another_thread_ends_with_its_recording(
+    watch: Callable[..., Any], tmp_path: Path, level: str
+) -> None:
+    (tmp_path / "before").mkdir()
+    outer = Around(sgd())
+    with ThreadPoolExecutor(1) as thread:
+        with watched(tmp_path / "before", (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
+            outer.fails = True
+            with pytest.raises(MemoryError):
+                thread.submit(within_a_region, outer.step).result()
+        loaded, outer.fails = watch(level), False
+        thread.submit(stepped, outer).result()
+    run = loaded()
+    assert boundaries(run) == [("Around", 0)]
+    assert regions(run) == ([] if level == "light" else [("optimizer", 0)])
+
+
+def test_a_reload_keeps_the_names(watch: Callable[..., Any]) -> None:
+    loaded, optimizer, module = watch("light"), sgd(), sys.modules["torch.optim.optimizer"]
+    stepped(optimizer)
+    optimizers.PLUGIN.install(module)
+    stepped(optimizer)
+    assert len(set(loaded().boundaries["name"].tolist())) == 1
 
 
 def test_accumulation_is_one_step(watch: Callable[..., Any]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -59,6 +62,28 @@ def test_a_dataset(tmp_path: Path, rows: Any) -> None:
         mapped = rows.map(lambda row: {"n": row["n"] + rows[0]["n"]}, load_from_cache_file=False)
         assert recorded(loaded()) == ["dataset"] * (1 + 2 + 4) + ["dataset map"], "iteration also finds the end"
     assert mapped["n"][:] == [2, 3, 4]
+
+
+def test_iterations_make_no_code_of_their_own(tmp_path: Path, rows: Any) -> None:
+    """Caches of code objects would keep it."""
+    from datasets import arrow_dataset
+
+    gc.collect()
+    with watched(tmp_path, (regions.PLUGIN, arrow_dataset)):
+        before = sum(type(each) is FunctionType for each in gc.get_objects())
+        iterators = [iter(rows) for _ in range(50)]
+        assert [next(iterator) for iterator in iterators] == [{"n": 1}] * 50
+        made = sum(type(each) is FunctionType for each in gc.get_objects()) - before
+    assert made < len(iterators)
+
+
+@pytest.mark.parametrize(
+    ("name", "fails"),
+    [("torch.autograd", True), ("torch.utils.data._utils.pin_memory", True), ("torch", False)],
+)
+def test_only_functions_that_a_version_may_lack_can_be_missing(name: str, fails: bool) -> None:
+    with pytest.raises(AttributeError) if fails else nullcontext():
+        regions.PLUGIN.install(ModuleType(name))
 
 
 def test_a_streamed_dataset(tmp_path: Path, rows: Any) -> None:

@@ -74,6 +74,15 @@ def test_operations_that_need_no_values_are_not_counted(recorder: Recorder) -> N
     assert recorder.counters == {}
 
 
+@pytest.mark.usefixtures("recorder")
+def test_a_program_may_restore_the_loaded_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    x = torch.ones(2)
+    assert x.repeat_interleave(2).shape == torch.repeat_interleave(x, 2).shape == (4,)
+    for operation in OPERATIONS.values():
+        operation(torch.arange(3.0))
+
+
 def test_numpy_after_cpu_is_one(recorder: Recorder) -> None:
     x = torch.arange(3.0)
     x.cpu().numpy()
