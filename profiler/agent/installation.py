@@ -114,14 +114,14 @@ def install(hook: Hook, module: ModuleType) -> None:
         hook.install(module)
     except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
         unpatch(before)
-        report_failure(hook.name, error)
+        report_failure(hook.name, error, f"{module.__name__}: ")
     else:
         _failures.setdefault(hook.name, "")
 
 
-def report_failure(name: str, error: BaseException) -> None:
+def report_failure(name: str, error: BaseException, where: str = "") -> None:
     """Record in the run that a hook could not be installed, or gave up. The first reason counts."""
-    _failures[name] = _failures.get(name) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+    _failures[name] = _failures.get(name) or f"{where}{type(error).__name__}: {' '.join(str(error).split())}"
     recorder = STATE.recorder
     if recorder is not None:
         recorder.hook_errors = _failures

@@ -131,7 +131,7 @@ def test_a_hook_that_fails_is_taken_back_and_reported(tmp_path: Path, monkeypatc
     watch(Watching(name="good"), Watching(RuntimeError("not this\nversion")))
     assert importlib.import_module("watched_package").function() == 2, "one patch of two is left"
     meta = json.loads((made.directory / "source.json").read_text())
-    assert meta["hooks"] == {"good": "", "watching": "RuntimeError: not this version"}
+    assert meta["hooks"] == {"good": "", "watching": "watched_package: RuntimeError: not this version"}
 
 
 @pytest.mark.usefixtures("package")
