@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from profiler.__main__ import main
 from profiler.check import history
 from profiler.check.modes import finish
+from profiler.check.outputs.summary import print_result
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
@@ -152,6 +153,24 @@ def test_a_signal_while_it_counts_ends_the_program(baseline: list[str]) -> None:
     process.communicate()
     assert process.returncode == 143
     assert not [pid for pid in programs if is_alive(pid)]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_result_is_printed_waits_for_the_reports(
+    baseline: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    code: int,
+) -> None:
+    def print_later(*words: Any, **options: Any) -> None:
+        os.kill(os.getpid(), number)
+        print_result(*words, **options)
+
+    monkeypatch.setattr(finish, "print_result", print_later)
+    assert main([*baseline, "--", *train()]) == code
+    assert capsys.readouterr().out.startswith("PASS")
+    assert check_report()["state"] == "PASS"
 
 
 def test_a_signal_while_the_revision_is_made_ready_removes_it(here: Path) -> None:

@@ -88,3 +88,12 @@ def test_a_misspelt_counter_is_reported_with_its_location(here: Path, capsys: py
 def test_a_limit_without_effect_is_a_note(baseline: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*baseline, "--limit", "h2d=1", "--", *train()]) == 0
     assert "The limit for h2d had no effect" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("option", [["--limit", "foo=1"], ["--ignore", "foo"]])
+def test_a_counter_that_the_baseline_lacks_is_refused_before_anything_runs(
+    baseline: list[str], capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    assert main([*baseline, *option, "--", *train()]) == 2
+    assert f"error: {option[0]} foo: nothing counts that, by b.json" in capsys.readouterr().err
+    assert not Path("out").exists()

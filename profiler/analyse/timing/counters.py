@@ -22,6 +22,15 @@ from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, Valu
 
 EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """Counters of a device; those that a run lacks are reported as not measured."""
+NO_DEVICE: Final = "cpu"
+"""Value of the fact `device` of a program that uses none, and of that part of a baseline's key."""
+WOULD_SYNC: Final = "would_sync"
+_HOOKS: Final = {
+    **dict.fromkeys(("syncs", WOULD_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
+    TOKENIZED: "",
+    RECOMPILED: "dynamo",
+}
+"""Counter of the hooks -> the hook that must be installed. Launches and memory of plain torch have none."""
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
 SOURCE: Final = "counters"
 MAX_SITES: Final = 100
@@ -33,16 +42,43 @@ _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 def counters(run: Run, window: Window) -> dict[str, Measure]:
     """Mean per measured step of every counter. A step that does not mention one counted 0 of it."""
     counted = _values_by_name(run, window, ValueKind.COUNTER)
+    zeros = _zero_counters(run) if len(window) else ()
     measures = {}
-    for name in dict.fromkeys((*counted, *EXPECTED_COUNTERS)):
+    for name in dict.fromkeys((*counted, *EXPECTED_COUNTERS, *zeros)):
         full, unit = f"{name}{PER_STEP}", f"{counter_unit(name) or 1}/step"
-        if len(window) and name in counted:
-            mean = float(sum_per_step(counted[name], window).mean())
+        if len(window) and (name in counted or name in zeros):
+            mean = float(sum_per_step(counted[name], window).mean()) if name in counted else 0.0
             measures[full] = Measure(full, mean, unit, n=len(window), source=SOURCE)
         else:
-            reason = NO_QUEUE if device_kind(run) == "cpu" else Notice("not-counted")
+            reason = NO_QUEUE if device_kind(run) == NO_DEVICE else Notice("not-counted")
             measures[full] = Measure(full, None, unit, reason=window.reason or reason)
     return measures
+
+
+def active_counters(run: Run) -> tuple[str, ...]:
+    """Counters that hooks would have counted had there been anything: without a record their amount is 0."""
+    if "package" not in run.info.facts:  # no hook was installed
+        return ()
+    failed = {status.name.removeprefix("hook ") for status in run.info.collectors if status.state == "failed"}
+    absent = uncounted_on_cpu(run)
+    return tuple(name for name, hook in _HOOKS.items() if hook not in failed and name not in absent)
+
+
+def uncounted_on_cpu(run: Run, totals: Iterable[str] = ()) -> tuple[str, ...]:
+    """Counters that are unknown rather than 0, since the run had no device and did not count them itself.
+
+    :param totals: what it did count.
+    """
+    if run.info.facts.get("device") != NO_DEVICE:
+        return ()
+    return tuple(name for name in EXPECTED_COUNTERS if name not in set(totals))
+
+
+def _zero_counters(run: Run) -> tuple[str, ...]:
+    """Active counters, where the program stated its device: calls sync on a GPU, and would sync without one."""
+    if device_kind(run) not in (NO_DEVICE, "cuda"):
+        return ()
+    return tuple(name for name in active_counters(run) if name != WOULD_SYNC or device_kind(run) == NO_DEVICE)
 
 
 def gauges(run: Run, window: Window) -> dict[str, Measure]:

@@ -29,8 +29,9 @@ from pydantic import (
 
 import profiler
 from profiler.analyse.sampling.code_origin import working_folder
+from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
 from profiler.check.counters.compare import UNGATED
-from profiler.check.counters.counted import IN_LOADER, NO_DEVICE, ON_DEVICE, WOULD_SYNC
+from profiler.check.counters.counted import IN_LOADER
 from profiler.check.counters.environment_key import Key, environment_key, nearest_key
 from profiler.check.counters.paths import missing_script, portable_command
 from profiler.check.model import Counted, Line, Location
@@ -414,7 +415,7 @@ def _total(per_step: float, steps: int) -> float:
 
 def loosened_counters(old: BaselineSection, new: BaselineSection) -> tuple[str, ...]:
     """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason."""
-    unknown = ON_DEVICE if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
+    unknown = EXPECTED_COUNTERS if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
         *_loosened(old.counters, new.counters, "", unknown),
         *_loosened(worker_ranges(old), worker_ranges(new), " in loader workers", unknown),

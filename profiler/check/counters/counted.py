@@ -7,36 +7,24 @@ random numbers are, so an `.item()` there would not wait on a GPU either. It is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.sampling.code_origin import working_folder
-from profiler.analyse.timing.counters import counter_sums
+from profiler.analyse.timing.counters import WOULD_SYNC, active_counters, counter_sums, uncounted_on_cpu
 from profiler.analyse.window import Window, measured_window, process_rows
 from profiler.check.counters.paths import line_text, portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.metrics import COUNTERS
 from profiler.report.text import describe
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
-WOULD_SYNC: Final = "would_sync"
 IN_LOADER: Final = "would_sync_in_loader"
 """Would-syncs of a loader's worker, or of the stepping process while it waited for a loader."""
-ON_DEVICE: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
-"""Counters that need a device."""
-NO_DEVICE: Final = "cpu"
-"""Value of the fact `device`, and of that part of a baseline's key."""
-_HOOKS: Final = {
-    **dict.fromkeys(("syncs", WOULD_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
-    TOKENIZED: "",
-    RECOMPILED: "dynamo",
-}
-"""Counter of the hooks -> the hook that must be installed. Launches and memory of plain torch have none."""
 _TIMES: Final = ("_ns", "_s", "_seconds")
 """Endings of counters that are times, which vary and are left out."""
 _SECOND_SOURCE: Final = ("debug_syncs", "debug_syncs_seen")
@@ -89,25 +77,6 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     workers, worker_lines = _workers(run, window, root, text)
     lines = _lines(run, calls, loading, root, text=text)
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
-
-
-def active_counters(run: Run) -> tuple[str, ...]:
-    """Counters that hooks would have counted had there been anything: without a record their amount is 0."""
-    if "package" not in run.info.facts:  # no hook was installed
-        return ()
-    failed = {status.name.removeprefix("hook ") for status in run.info.collectors if status.state == "failed"}
-    absent = uncounted_on_cpu(run)
-    return tuple(name for name, hook in _HOOKS.items() if hook not in failed and name not in absent)
-
-
-def uncounted_on_cpu(run: Run, totals: Iterable[str] = ()) -> tuple[str, ...]:
-    """Counters that are unknown rather than 0, since the run had no device and did not count them itself.
-
-    :param totals: what it did count.
-    """
-    if run.info.facts.get("device") != NO_DEVICE:
-        return ()
-    return tuple(name for name in ON_DEVICE if name not in set(totals))
 
 
 # ---------------------------------------------------------------- steps

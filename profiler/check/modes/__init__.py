@@ -25,7 +25,7 @@ def run_check(args: argparse.Namespace) -> int:
     from profiler.check.settings import settings_from
 
     settings = settings_from(args, uses_baseline=mode not in (Mode.COMMANDS, Mode.RUNS))
-    check_early(settings)
+    check_early(settings, mode)
     if mode is Mode.RUNS:
         return counters.check_runs(runs, settings)
     if mode is Mode.COMMANDS:

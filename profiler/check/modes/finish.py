@@ -29,7 +29,7 @@ from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
 from profiler.check.outputs.write import write_all
 from profiler.check.settings import Settings
-from profiler.check.speed.interrupts import last_signal
+from profiler.check.speed.interrupts import deferred_signals, last_signal
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.write import write_text
@@ -51,8 +51,16 @@ _EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COM
 def finish(result: GateResult, settings: Settings, *, sides: Mapping[str, Recordings] | None = None) -> int:
     """Conclude, print and write a result; returns the exit code.
 
+    Ctrl-C, SIGTERM and SIGHUP wait meanwhile: the result has been measured, and it takes seconds to report it.
+
     :param sides: the runs of BASE and CANDIDATE, for the comparison in the page.
+    :raises KeyboardInterrupt: at the end, if a signal arrived meanwhile.
     """
+    with deferred_signals():
+        return _finish(result, settings, sides)
+
+
+def _finish(result: GateResult, settings: Settings, sides: Mapping[str, Recordings] | None) -> int:
     result = conclude(
         replace(
             result,
@@ -136,10 +144,8 @@ def _print(result: GateResult, settings: Settings) -> None:
             sys.stdout.flush()
     except SystemExit:  # rich's answer to a closed pipe; its code 1 would be read as FAIL
         return
-    except (OSError, KeyboardInterrupt) as error:
+    except OSError as error:
         _report("the verdict could not be printed", error)
-        if isinstance(error, KeyboardInterrupt):
-            return
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
+from profiler.analyse.timing.counters import WOULD_SYNC
 from profiler.check.counters.compare import compare, overall
-from profiler.check.counters.counted import WOULD_SYNC
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
 from profiler.check.modes.counters import compare_to_baseline, merge_baseline, with_baseline_steps
 from profiler.check.modes.finish import finish, interrupt_code, reported

@@ -166,7 +166,7 @@ def similar_option(message: str, usage: str) -> str:
 # ---------------------------------------------------------------- before any program is started
 
 
-def check_early(settings: Settings) -> None:
+def check_early(settings: Settings, mode: Mode) -> None:
     """:raises ProfilerError: the check would end in an error whatever its programs do."""
     if settings.history is not None:
         _check_history(settings.history)
@@ -175,7 +175,8 @@ def check_early(settings: Settings) -> None:
             _check_baseline(settings.baseline)
         return
     names = {*GATED, *UNGATED, *(counter.name for counter in COUNTERS), EVERY}
-    if settings.baseline is not None and settings.baseline.exists():
+    has_baseline = settings.baseline is not None and settings.baseline.exists()
+    if settings.baseline is not None and has_baseline:
         for section in baseline.read_sections(settings.baseline):
             names |= {*section.counters, *section.workers}
     for option, key, counters in (
@@ -183,7 +184,13 @@ def check_early(settings: Settings) -> None:
         ("--ignore", "ignore", settings.limits.ignore),
     ):
         for name in counters:
-            check_spelling(name, names, option if name in settings.named else f"[tool.profiler.check] {key}:")
+            location = option if name in settings.named else f"[tool.profiler.check] {key}:"
+            check_spelling(name, names, location)
+            if mode is Mode.BASELINE and has_baseline and name not in names:
+                raise ProfilerError(
+                    f"{location} {name}: nothing counts that, by {settings.baseline}; if the program does so now, "
+                    "write its counters down with --update first"
+                )
 
 
 def _check_history(path: Path) -> None:

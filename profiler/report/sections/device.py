@@ -23,6 +23,7 @@ from profiler.report.table import (
     site_cell,
 )
 from profiler.report.text import host_state, plural
+from profiler.run.tables import RECOMPILED, TOKENIZED
 
 # ---------------------------------------------------------------- utilization
 
@@ -91,6 +92,10 @@ def _label(name: str) -> str:
 # ---------------------------------------------------------------- counters
 
 
+_SHOWN_ABOVE_ZERO = (f"{TOKENIZED}{PER_STEP}", f"{RECOMPILED}{PER_STEP}")
+"""Most programs neither tokenize nor compile in their steps: a row of zeros would tell nothing."""
+
+
 @section("counters", "Counters per step", 50)
 def counters(report_input: ReportInput) -> Iterator[Block]:
     """One table of syncs, copies, bytes, allocations and launches; without a queue, of those that there are."""
@@ -98,6 +103,7 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
     names = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
     if report_input.has_no_queue:
         names = {name for name in names if sides[0].has(name)}
+    names = {name for name in names if name not in _SHOWN_ABOVE_ZERO or any(side.measure(name).value for side in sides)}
     if names:
         note = "Counted, not sampled: every call of the measured steps is in these numbers."
         yield compare_table(report_input, in_order(names), "Calls and bytes per step", note=note)

@@ -10,6 +10,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Measure
 from profiler.analyse.timing.throughput import counted_unit
+from profiler.run.model import CollectorStatus
 from tests.recorded.builders import MS, RunBuilder, S, timeline
 
 MEMORY = "step 0 100; sample process.rss 10 100 pid=1; sample process.rss 20 80 pid=1"
@@ -169,6 +170,18 @@ def test_measure(text: str, options: dict[str, Any], expected: dict[str, str | t
         else:
             actual = (measure.value, measure.unit, measure.n, measure.source)
             assert (pytest.approx(actual[0]), *actual[1 : len(value)]) == value, name
+
+
+def test_hooks_that_counted_nothing_counted_zero() -> None:
+    def counted(**facts: Any) -> dict[str, float | None]:
+        measures = analyse(timeline("step 0 9; counter h2d 4", level="light", **facts)).measures
+        return {name: measures[name].value for name in ("syncs_per_step", "would_sync_per_step") if name in measures}
+
+    failed = [CollectorStatus("hook tensors", "failed", "a fault")]
+    assert counted(package="/p", device="cpu") == {"syncs_per_step": None, "would_sync_per_step": 0}
+    assert counted(package="/p", device="cuda") == {"syncs_per_step": 0}
+    assert counted(package="/p", device="cuda", collectors=failed) == {"syncs_per_step": None}
+    assert counted(device="cpu") == {"syncs_per_step": None}, "no hook was installed"
 
 
 def test_step_time_has_a_t_interval_and_percentiles() -> None:
