@@ -30,8 +30,10 @@ class CheckCommand:
         parser.error = partial(_refuse, parser)  # type: ignore[method-assign]
         parser.epilog = _EPILOG
         group = parser.add_argument_group("what to compare to")
-        baseline = "counters, exactly, against this file; alone or with --against, where the worse of both counts. One "
-        baseline += "that pyproject.toml names is used there too, but not by --before and for recorded runs"
+        baseline = "counters, exactly, against this file; alone or with --against, where the worse of both counts. A "
+        baseline += (
+            "baseline named in pyproject.toml is also used with --against, but not with --before or with recorded runs"
+        )
         group.add_argument("--baseline", type=Path, metavar="FILE", help=baseline)
         group.add_argument("--against", metavar="REV", help="compare speed and counters with this git revision")
         group.add_argument("--before", metavar="CMD", help="compare speed and counters with this command (in quotes)")
@@ -40,7 +42,7 @@ class CheckCommand:
         group.add_argument("--no-baseline", action="store_true", help=without)
         add = parser.add_argument
         add("--update", action="store_true", help="write the current counters to the baseline instead of comparing")
-        add("--reason", metavar="TEXT", help="why an update lets more pass than before; stored in the file")
+        add("--reason", metavar="TEXT", help="why higher counters are accepted; stored in the file")
         add("--history", type=Path, metavar="FILE", help="append the result to this file; without a command: show it")
         add("--detect", metavar="SHARE", help="the slow-down that must be found (default: 5%%)")
         outcomes = ("fail", "pass")

@@ -13,7 +13,7 @@ class DiagnoseCommand:
     help = "explain in the terminal why a recorded run was slow"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", type=Path, metavar="RUN", help="directory of a recorded run")
+        parser.add_argument("directory", type=Path, metavar="RUN", help="directory of a recorded run, or a .zip of it")
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read

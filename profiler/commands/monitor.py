@@ -1,4 +1,4 @@
-"""`monitor`: shows a running program live, recorded by us or not: threads, memory, GPUs, steps, what limits it."""
+"""`monitor`: shows a running program live, recorded or not: threads, memory, GPUs, steps, what limits it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class MonitorCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("what", nargs="?", metavar="PID | RUN", help="default: the newest run that is being recorded")
-        once = "print one snapshot, after one interval (the default without a terminal)"
+        what = "default: the newest run that you record on this machine, in any folder (as root: that anyone records)"
+        add("what", nargs="?", metavar="PID | RUN", help=what)
+        once = "print one snapshot after one interval and exit (the default when output is not a terminal)"
         add("--once", action="store_true", help=once)
         add("--json", action="store_true", help="the snapshot as JSON (docs/json.md); implies --once")
         interval = "seconds between readings (default: 1)"
@@ -51,9 +52,16 @@ class MonitorCommand:
             return int(Exit.OK)
         live.snapshot()
         time.sleep(args.interval)
-        snapshot = live.snapshot()
-        if snapshot is None:
-            raise ProfilerError(describe_end(live.watched))
+        while (snapshot := live.snapshot()) is None:
+            end = ProfilerError(describe_end(live.watched))
+            if args.what is not None:
+                raise end
+            try:
+                live = LiveProgram(find_watched(None), SystemReader())  # the next newest run
+            except ProfilerError:
+                raise end from None
+            live.snapshot()
+            time.sleep(args.interval)
         _print(console, snapshot, as_json=args.json)
         return int(Exit.OK)
 

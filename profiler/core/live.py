@@ -114,7 +114,7 @@ class Watched:
     program: str
     argv: tuple[str, ...] = ()
     run: str = ""
-    """Its run directory; empty: not recorded by us."""
+    """Its run directory; empty: nobody records it."""
     level: str = ""
 
 

@@ -69,6 +69,8 @@ class UnknownShare:
 
     share: float
     samples: int
+    has_samples_outside: bool = False
+    """Stacks were sampled before the first measured step or after the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     largest = max(parts, key=lambda name: parts[name])
     share = parts[largest] / total
     if largest == "unattributed":
-        return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(share, _samples(analysis)))
+        return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=_unknown_share(analysis, share))
     facts = analysis.info.facts
     # a program with an engine waits for its workers, not for a device
     if largest == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
@@ -148,9 +148,13 @@ def _diagnose_step(analysis: Analysis) -> RunDiagnosis | None:
         verdict,
         share=computing,
         causes=(cause,) if cause else (),
-        unknown=UnknownShare(unknown, _samples(analysis)) if is_unknown else None,
+        unknown=_unknown_share(analysis, unknown) if is_unknown else None,
         spikes=spikes,
     )
+
+
+def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
+    return UnknownShare(share, _samples(analysis), any(period.lines for period in analysis.startup_teardown))
 
 
 def _samples(analysis: Analysis) -> int:

@@ -41,7 +41,7 @@ _MAX_THREADS: Final = 1024
 """Threads that are read of one process: each takes about 20 µs."""
 _LOADER: Final = "pt_data_worker"
 """Name that torch (2.6 and later) gives the main thread of a loader's worker."""
-NOT_OURS: Final = "not recorded by us"
+NOT_OURS: Final = "not started with `profiler run`"
 
 
 # ---------------------------------------------------------------- which program

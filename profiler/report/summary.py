@@ -105,12 +105,12 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     info = run.info
     seconds = ((info.end or info.begin) - info.begin) / 1e9
-    counts = {"step": run.steps, "sample": run.samples, "stack": run.stacks, "call": run.calls}
+    has_steps = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
+    counts = {"step": run.steps if has_steps else (), "sample": run.samples, "stack": run.stacks, "call": run.calls}
     counted = ", ".join(plural(len(table), noun) for noun, table in counts.items() if len(table))
     head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     failure = exit_status(info)
-    has_steps = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
     if line := _step_line(run, failure, has_steps=has_steps):
         console.print(Text(f"  {line}", style="yellow" if failure else ""))
     if failure and has_steps:

@@ -215,7 +215,8 @@ def _ended_early(values: Values) -> str:
 
 def _drift(values: Values) -> str:
     change = values["change"]
-    return f"steps drift: the last third takes {abs(change):.0%} {'more' if change > 0 else 'less'} time than the first"
+    slower, more = ("slower", "more") if change > 0 else ("faster", "less")
+    return f"steps became {slower}: the last third takes {abs(change):.0%} {more} time than the first"
 
 
 def _debug_mode_syncs(values: Values) -> str:

@@ -20,7 +20,9 @@ from profiler.diagnose.model import (
     RunVerdict,
     SideDiagnosis,
     TimeChange,
+    UnknownShare,
 )
+from profiler.report.table import factor, ratio_text
 from profiler.report.text import (
     THREAD_STATES,
     at,
@@ -142,12 +144,19 @@ def _of_step(diagnosis: RunDiagnosis, headline: str = "", explanation: str = "")
     """The statement, preceded by the unknown share and followed by the sentence on long steps."""
     sentences = [headline, explanation]
     if unknown := diagnosis.unknown:
-        why = f"{too_few(unknown.samples)} to tell" if unknown.samples else "there are no stack samples"
-        sentences.insert(0, f"What ran in {share(unknown.share)} of each step is not known: {why}.")
+        sentences.insert(0, f"What ran in {share(unknown.share)} of each step is not known: {_why_unknown(unknown)}.")
     if diagnosis.spikes:
         sentences.append(spikes_sentence(diagnosis.spikes))
     first, *others = [*filter(None, sentences)] or [""]
     return Statement(first, " ".join(others))
+
+
+def _why_unknown(unknown: UnknownShare) -> str:
+    if unknown.samples:
+        return f"{too_few(unknown.samples)} to tell; record for longer"
+    if unknown.has_samples_outside:
+        return "no stack sample lies within the measured steps; record for longer"
+    return "there are no stack samples"
 
 
 def _does(cause: Cause) -> str:
@@ -292,11 +301,11 @@ def _side_statement(side: SideDiagnosis) -> Statement:
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
     interval = f" ({describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
-        interval = f" (95% {significant(speed.low)} to {significant(speed.high)})"
+        interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
     if speed.n > 1 and not speed.different:
         head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
-        return Statement(head, f"{ratio(speed.value)}{interval}")
-    head = f"{side.side} runs {ratio(speed.value)}{interval} the {side.unit} of {side.base}{where}"
+        return Statement(head, f"{ratio_text(speed.value)}{interval}")
+    head = f"{side.side} runs {ratio_text(speed.value)}{interval} the {side.unit} of {side.base}{where}"
     more = _moved(side) if side.moved else _changed(side)
     if side.explained:
         return Statement(f"{head}, {more}")
@@ -412,6 +421,9 @@ def live_sentence(diagnosis: LiveDiagnosis) -> str:
         return "not known yet: CPU use needs two readings"
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
     host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
+    if diagnosis.limit is LiveLimit.CORES:
+        host = f"too few cores: the {diagnosis.role} thread runs {share(diagnosis.thread_cpu)} of the time and waits "
+        host += f"for a core {share(diagnosis.delayed)}"
     if diagnosis.part:
         window = seconds(diagnosis.part_window)
         host += f", {share(diagnosis.part_share)} of the last {window} {_LIVE_PARTS[diagnosis.part]}"
@@ -422,13 +434,13 @@ def live_sentence(diagnosis: LiveDiagnosis) -> str:
         host += f"; {cores}"
     if diagnosis.limit is LiveLimit.THREAD and diagnosis.cores_used is not None:
         host += f", and {cores}"
+    if diagnosis.limit is LiveLimit.CORES:
+        return f"{stalled}{host}"
     return f"{stalled}{host}: {_limit(diagnosis)}"
 
 
 def _limit(diagnosis: LiveDiagnosis) -> str:
     workers = f"{diagnosis.busy_workers} of {diagnosis.workers} workers are at work"
-    if diagnosis.limit is LiveLimit.CORES:
-        return f"it waits for a free core for another {share(diagnosis.delayed)}: there are too few cores"
     if diagnosis.limit is LiveLimit.RECORDED_PART:
         return f"that is the bottleneck; {workers}" if diagnosis.busy_workers else "that is the bottleneck"
     if diagnosis.limit is LiveLimit.WORKERS:

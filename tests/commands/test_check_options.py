@@ -20,7 +20,7 @@ SIDES = ("--before", "a", "--after", "b")
         (["--baseline", "none.json", "--", *train()], "there is no baseline none.json"),
         (["--before", "a"], "go together"),
         (["--against", "HEAD"], "after --"),
-        (["one"], "one is no recorded run: there is nothing of that name; a command goes after --"),
+        (["one"], "there is no run one; a command goes after --"),
         ([".", "two"], ". is no recorded run: there is no run.json in it"),
         (["--baseline", "c.json", *train()], f"check --baseline c.json -- {train_command()}"),
         (["--against", "main", "train.py", "--lr", "1"], "train.py is no recorded run: put -- before a command"),
@@ -63,7 +63,7 @@ def test_bad_options_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]
     ("number", "words", "line"),
     [
         (1, [], "two runs are compared, not 1 (one)"),
-        (2, ["three"], "three is no recorded run: there is nothing of that name"),
+        (2, ["three"], "there is no run three"),
         (2, ["--baseline", "b.json"], "--baseline goes with --update, --baseline alone or --against"),
         (2, ["--detct", "5%"], "did you mean --detect?"),
         (2, ["--", *train()], "give one of"),

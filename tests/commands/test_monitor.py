@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
+from profiler.core.errors import ProfilerError
 from profiler.core.live import Watched
+from profiler.record import live
 from profiler.record.monitor import describe_end
 from tests.fakes.programs import ROOT, waiting_python
 from tests.recorded.directories import write_manifest
@@ -33,7 +35,7 @@ def test_one_snapshot_as_json(target: subprocess.Popen[str], capsys: pytest.Capt
     content = json.loads(capsys.readouterr().out)
     assert (content["pid"], content["run"], content["steps"]) == (target.pid, None, None)
     assert content["interval_s"] > 0
-    assert content["not_measured"]["steps"] == "not recorded by us"
+    assert content["not_measured"]["steps"] == "not started with `profiler run`"
     assert content["processes"][0]["rss_bytes"] > 0
     assert content["threads"][0]["cpu"] >= 0
 
@@ -42,8 +44,25 @@ def test_a_snapshot_without_a_terminal(target: subprocess.Popen[str], capsys: py
     assert main(["monitor", str(target.pid), "--interval", "0.1"]) == 0
     text = capsys.readouterr().out
     assert f"pid {target.pid}" in text
-    assert "not measured: not recorded by us" in text
+    assert "not measured: not started with `profiler run`" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("others", [1, 0])
+def test_a_run_that_ends_meanwhile_gives_way_to_the_next_newest(
+    target: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], others: int
+) -> None:
+    running = [Watched(2**22 + 1, "ended"), *[Watched(target.pid, "next")] * others]
+
+    def newest(_: None) -> Watched:
+        if not running:
+            raise ProfilerError("nothing is being recorded")
+        return running.pop(0)
+
+    monkeypatch.setattr(live, "find_watched", newest)
+    assert main(["monitor", "--once", "--interval", "0.1"]) == (0 if others else 2)
+    shown = capsys.readouterr()
+    assert f"pid {target.pid}" in shown.out if others else "has ended" in shown.err
 
 
 @pytest.mark.parametrize("arguments", [["--interval", "0"], ["--interval", "nan"], ["--interval", "x"]])
@@ -79,7 +98,7 @@ def test_the_terminal_is_restored_after_the_live_screen(target: subprocess.Popen
         start_new_session=True,
     )
     try:
-        seen = _read_until(master, b"not recorded by us")
+        seen = _read_until(master, b"not started with `profiler run`")
         assert SCREEN in seen
         if way == "end":
             target.kill()

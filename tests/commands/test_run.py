@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
 from profiler.report.summary import print_summary
 from profiler.run.load import load
-from profiler.run.model import RunInfo
+from profiler.run.model import RunInfo, StepDefinition, StepKind
 from tests.fakes.programs import ROOT
 from tests.recorded.builders import MS, RunBuilder
 
@@ -98,6 +99,15 @@ def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsy
     short = capsys.readouterr().err
     assert "not analysed here: 10 records, more than 9" in short
     assert "a step takes" not in short
+
+
+def test_a_run_without_steps_counts_none(capsys: pytest.CaptureFixture[str]) -> None:
+    builder = RunBuilder(level="standard", state="failed", exit_code=3)
+    builder.steps(1, 200 * MS)
+    print_summary(replace(builder.build(), step=StepDefinition(StepKind.WHOLE_RUN)), analyse)
+    errors = capsys.readouterr().err
+    assert "no step was seen" in errors
+    assert "1 step" not in errors
 
 
 def test_an_analysis_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

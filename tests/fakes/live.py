@@ -76,6 +76,6 @@ def snapshot(
             ThreadUse(10, 11, "pt_data_pin", "S", 0.01),
             *(ThreadUse(20 + i, 20 + i, "pt_data_worker", "R", used) for i, used in enumerate(workers)),
         ),
-        "unknown": {"steps": "not recorded by us", "gpus": "no GPU here: no driver"},
+        "unknown": {"steps": "not started with `profiler run`", "gpus": "no GPU here: no driver"},
     }
     return Snapshot(**{**values, **more})

@@ -63,6 +63,7 @@ RUNS = {
     "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, LINE, loader=DATA),)),
     "after": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, LINE, "log_metrics"),)),
     "without samples": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
+    "samples outside": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
     "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
     "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
     "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),

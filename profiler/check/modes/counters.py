@@ -84,7 +84,7 @@ def with_baseline_steps(settings: Settings) -> Settings:
     if settings.update:
         return replace(settings, steps=settings.steps or STEPS)
     if not path.exists():
-        raise ProfilerError(f"there is no baseline {path}: write it with --update, and check it in")
+        raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
     numbers = {section.steps for section in baseline.read_sections(path)}
     return replace(settings, steps=settings.steps or (numbers.pop() if len(numbers) == 1 else STEPS))
 
@@ -173,7 +173,7 @@ def update(program: Program, settings: Settings) -> int:
     if is_true(CI):
         raise ProfilerError(
             f"--update in continuous integration (the variable CI is set): a job never loosens its own gate; update "
-            f"{path} where somebody reviews it, and check it in"
+            f"{path} where somebody reviews it, and commit it"
         )
     recordings = record_counters(program, settings, settings.processes)
     amounts = [{**process.workers, **process.totals} for process in recordings.counted]
@@ -201,5 +201,5 @@ def update(program: Program, settings: Settings) -> int:
         print(line, file=sys.stderr)
     processes = "1 process" if section.processes == 1 else f"{section.processes:,} processes"
     counters = f"{plural(len(section.counters), 'counter')} over {plural(section.steps, 'step')} of {processes}"
-    print(f"{path}: {f'written, {counters}; review it and check it in' if changed else f'nothing changed, {counters}'}")
+    print(f"{path}: {f'written, {counters}; review it and commit it' if changed else f'nothing changed, {counters}'}")
     return 0

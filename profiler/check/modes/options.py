@@ -95,8 +95,9 @@ def _check_runs_exist(runs: list[str], args: argparse.Namespace, words: list[str
     if missing is None:
         return
     if missing != runs[0] or not (shutil.which(missing) or Path(missing).is_file()):
-        why = f"there is no {MANIFEST} in it" if Path(missing).exists() else "there is nothing of that name"
-        raise ProfilerError(f"{missing} is no recorded run: {why}; a command goes after --")
+        if not Path(missing).exists():
+            raise ProfilerError(f"there is no run {missing}; a command goes after --")
+        raise ProfilerError(f"{missing} is no recorded run: there is no {MANIFEST} in it; a command goes after --")
     option = f"--against {args.against}" if args.against else f"--baseline {args.baseline or 'counters.json'}"
     raise ProfilerError(
         f"{missing} is no recorded run: put -- before a command, as in: check {option} -- {shlex.join(words)}"

@@ -240,7 +240,7 @@ def outlook(result: GateResult, line: TimeLine, state: str) -> list[str]:
 def remaining_effort(result: GateResult, line: TimeLine) -> str:
     """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
     if line.state == INCONCLUSIVE and line.rounds < LOOKS[0]:
-        return f"a verdict needs {LOOKS[0]} rounds at least"
+        return f"{LOOKS[0]} rounds are needed for a result"
     time = f"about {duration(line.more_seconds)}" if line.more_seconds is not None else ""
     if line.more_rounds is None:
         return f"{time} more" if time else ""

@@ -64,8 +64,8 @@ def attach(setup: Setup) -> Answer:
     """Dump the stack of a Python that allows nothing, as any other program of the same user."""
     scope = permission.ptrace_scope()
     shown = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
-    success = "py-spy may read programs of the same user that we did not start"
-    return _dump_stack(setup, success, f" toward programs that we did not start{shown}", allow_tracing=False)
+    success = "py-spy may read programs of the same user not started with `profiler run`"
+    return _dump_stack(setup, success, f" toward programs not started with `profiler run`{shown}", allow_tracing=False)
 
 
 def _dump_stack(setup: Setup, success: str, toward: str = "", *, allow_tracing: bool) -> Answer:

@@ -61,8 +61,8 @@ def clocks(_: Setup) -> Answer:
         remedies.append("sudo cpupower frequency-set -g performance")
     if problems:
         return Answer(PARTLY, "; ".join(problems), remedies[0] if remedies else "")
-    shown = f"governor {governor}" if governor else "the governor is not shown"
-    return Answer(YES, f"{cores} cores, none limited; stolen {share(stolen)} since boot; {shown}")
+    shown = f"CPU frequency policy {governor or 'unknown'}"
+    return Answer(YES, f"{cores} cores, no core is capped; {share(stolen)} taken by other virtual machines; {shown}")
 
 
 @check("load", "quiet machine", order=41)

@@ -90,7 +90,7 @@ class StacksCollector:
         refusal = next((sampler.refusal for sampler in samplers if sampler.refusal), None)
         if refusal and refusal.forbidden:
             return CollectorStatus(self.name, "unavailable", refusal.reason, code="ptrace-forbidden")
-        reason = refusal.reason if refusal else "the target ended before the first sample"
+        reason = refusal.reason if refusal else "no stack samples: the program ended too soon"
         return CollectorStatus(self.name, "failed", reason)
 
     def _limitations(self) -> list[str]:

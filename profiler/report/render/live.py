@@ -83,7 +83,7 @@ class _View(Terminal):
         facts = [f"pid {watched.pid}"]
         if snapshot.ran is not None:
             facts.append(_duration(snapshot.ran))
-        facts.append(f"recorded at level {watched.level}" if watched.run else "not recorded by us")
+        facts.append(f"recorded at level {watched.level}" if watched.run else "not started with `profiler run`")
         line = self.text(watched.program, "bold")
         line.append_text(self.text("  " + ", ".join(facts), "dim"))
         line.no_wrap, line.overflow = True, "ellipsis" if self.unicode else "crop"

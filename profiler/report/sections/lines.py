@@ -133,7 +133,7 @@ def _phase_bars(side: ReportSide, *, note: bool = True) -> Iterator[StackedBars]
 def _lines_table(side: ReportSide) -> Table:
     costs = side.detailed.lines
     remaining = costs[_MAX_LINES:]
-    note = "95% intervals below the shares, from the number of stack samples."
+    note = "95% intervals beside the shares, from the number of stack samples."
     if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
         note = f"Only {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint). {note}"
     if remaining:
@@ -182,7 +182,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
     if len(sides) == 2:
         fields = [make(index, side) for index, side in enumerate(sides) for make in (_ranked_line, _ranked_time)]
         ranks = zip_longest(*(side.detailed.lines[:_COMPARED_LINES] for side in sides))
-        note = "Each side in the order of its own times, with their shares of its step."
+        note = "Each side is sorted by its own times; percentages are of that side's step."
         yield make_table(caption, fields, ranks, note)
     else:
         rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_LINES]]

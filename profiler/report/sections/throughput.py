@@ -162,7 +162,9 @@ _SPIKE_FIELDS = (
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
     Field[_SideSpikes]("How often", _frequency),
-    Field[_SideSpikes]("Times the others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
+    Field[_SideSpikes](
+        "Length against other steps", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
+    ),
     Field[_SideSpikes]("Extra time, share of all", lambda row: share_cell(row[1].share), number=True),
 )
 

@@ -42,7 +42,7 @@ def full(**more: Any) -> Snapshot:
 def test_everything_is_there() -> None:
     text = drawn(full())
     for part in (
-        "train  pid 10, 2 min 05 s, not recorded by us",
+        "train  pid 10, 2 min 05 s, not started with `profiler run`",
         "the host limits",
         "2.00 steps/s, 500 ms a step, 21.4k tokens/s",
         "steps of SGD (train.py:9), rank 0 of 4; the last 200 ms ago",
@@ -60,8 +60,8 @@ def test_everything_is_there() -> None:
 
 
 def test_what_is_not_known_says_why() -> None:
-    text = drawn(snapshot(cpu=None, unknown={"cpu": "needs two readings", "steps": "not recorded by us"}))
-    assert "not measured: not recorded by us" in text
+    text = drawn(snapshot(cpu=None, unknown={"cpu": "needs two readings", "steps": "not started with `profiler run`"}))
+    assert "not measured: not started with `profiler run`" in text
     assert "not measured: needs two readings" in text
 
 
@@ -99,4 +99,4 @@ def test_json_has_base_units_and_reasons() -> None:
         "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main", "delayed": 0.0
     }  # fmt: skip
     nothing = snapshot_json(snapshot(), "")
-    assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not recorded by us")
+    assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not started with `profiler run`")
