@@ -314,4 +314,4 @@ def progress_text(rounds: Sequence[Round], kind: str, limits: Limits) -> str:
     else:
         number += f" of at most {limits.max_rounds}"
     values = [value for done in rounds if (value := round_values(done).typical) is not None]
-    return f"{number}: step time {percent(fmean(values))} so far, last {percent(values[-1])}" if values else number
+    return f"{number}: step time {percent(fmean(values))}, last {percent(values[-1])}" if values else number

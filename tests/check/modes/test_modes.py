@@ -196,9 +196,9 @@ def rounds(measured: int, confirming: int = 0) -> list[Round]:
     ("done", "kind", "line"),
     [
         (rounds(0), MEASURE, "round 1 of at most 28"),
-        (rounds(1), MEASURE, "round 2 of at most 28: step time -1.0% so far, last -1.0%"),
-        (rounds(3), MEASURE, "round 4 of at most 28: step time +0.5% so far, last +2.0%"),
-        (rounds(5, 1), CONFIRM, "round 7 (confirming, 2 of at most 8): step time +1.1% so far, last +6.0%"),
+        (rounds(1), MEASURE, "round 2 of at most 28: step time -1.0%, last -1.0%"),
+        (rounds(3), MEASURE, "round 4 of at most 28: step time +0.5%, last +2.0%"),
+        (rounds(5, 1), CONFIRM, "round 7 (confirming, 2 of at most 8): step time +1.1%, last +6.0%"),
     ],
 )
 def test_progress_in_one_line(capsys: pytest.CaptureFixture[str], done: list[Round], kind: str, line: str) -> None:
