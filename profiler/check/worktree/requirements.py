@@ -50,7 +50,7 @@ class Requirements:
     def key(self) -> str:
         """A text that is equal for equal sets of packages."""
         files = _with_includes([self.folder / "constraints.txt", *self.files])
-        files += [project / name for project in self.projects for name in _PROJECT_FILES]
+        files += [file for project in self.projects for file in _project_files(project)]
         return json.dumps([list(map(significant_text, files)), self.constraints])
 
 
@@ -77,6 +77,13 @@ def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requ
                 has_extras=needs_project and bool(toml.get("project", {}).get("optional-dependencies")),
             )
     return None
+
+
+def _project_files(project: Path) -> list[Path]:
+    """Files that state what a project requires; setup.cfg and setup.py cannot if pyproject.toml lists it."""
+    table = _read(project / "pyproject.toml", tomllib.loads).get("project", {})
+    is_listed = "dependencies" in table and not table.get("dynamic")
+    return [project / name for name in _PROJECT_FILES[: 1 if is_listed else None]]
 
 
 def local_projects(folder: Path, files: Sequence[Path]) -> list[Path]:

@@ -75,6 +75,15 @@ def test_included_files_count(tmp_path: Path) -> None:
     assert required(root).key() != key
 
 
+@pytest.mark.parametrize(("dynamic", "differs"), [("", False), ("dynamic = ['dependencies']", True)])
+def test_setup_py_matters_unless_dependencies_are_listed(tmp_path: Path, dynamic: str, differs: bool) -> None:
+    listed = dynamic or "dependencies = ['a']"
+    root = write(tmp_path, {"pyproject.toml": f"[project]\nname = 'p'\n{listed}", "setup.py": "setup()"})
+    key = required(root).key()
+    (root / "setup.py").write_text("setup(ext_modules=[])")
+    assert (required(root).key() != key) == differs
+
+
 def test_which_requirements_files_are_used(tmp_path: Path) -> None:
     root = write(tmp_path, {"requirements-b.txt": "b", "requirements-a.txt": "a"})
     assert [file.name for file in required(root).files] == ["requirements-a.txt", "requirements-b.txt"]
