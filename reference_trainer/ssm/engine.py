@@ -111,6 +111,8 @@ class WorkerDiedError(Exception):
 class Worker(ABC):
     """A process or an actor, and the ones that replace it when it dies."""
 
+    device_name = ""
+    """The name of its device; empty if this machine does not know it."""
     first_work: Future[MemoryUse | Failure]
     """The result of the first work of the present process."""
     is_ready = False
@@ -161,8 +163,9 @@ class Worker(ABC):
         try:
             result = accepted(self.result(self.first_work))
         except WorkerDiedError:
+            where = f" on {self.device_name}" if self.device_name else ""
             raise TrainerError(
-                "a worker died while it started: killed, or out of memory; try fewer --workers"
+                f"a worker{where} died while it started: killed, or out of memory; try fewer --workers"
             ) from None
         self.is_ready = True
         return result

@@ -78,6 +78,7 @@ class _Process(Worker):
 
     def __init__(self, slot: WorkerSlot, prepare: Prepare, learned: Learned) -> None:
         self.slot = slot
+        self.device_name = slot.name
         self.learned = learned
         self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
