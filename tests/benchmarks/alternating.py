@@ -70,7 +70,9 @@ class _Side:
         """Let it step for a while, then freeze it."""
         until = time.monotonic() + PATIENCE_S
         while not self._stamps.exists() or not self.stamps():
-            self._check(time.monotonic() < until)
+            self._check()
+            if time.monotonic() >= until:
+                raise FailedError(f"{self._name} did not step within {PATIENCE_S} s")
             time.sleep(0.05)
         time.sleep(WARM_S)
         self._tree.find_orphans()
@@ -83,11 +85,11 @@ class _Side:
         time.sleep(TURN_S)
         end = time.perf_counter()
         self._tree.freeze()
-        self._check(alive=True)
+        self._check()
         return begin + SETTLE_S, end
 
-    def _check(self, alive: bool) -> None:
-        if self._process.poll() is not None or not alive:
+    def _check(self) -> None:
+        if self._process.poll() is not None:
             raise FailedError(f"{self._name} ended: {self._errors.read_text()[-1500:].strip()}")
 
     def stamps(self) -> list[float]:
