@@ -33,7 +33,12 @@ def _parser() -> Parser:
     add("--preset", default=defaults.preset, help="tiny, small or base: gives the vocabulary (default: %(default)s)")
     add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="as in training (default: %(default)s)")
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="likewise (default: %(default)s)")
-    add("--shard-tokens", type=int, default=SHARD_TOKENS, help="tokens of a file (default: %(default)s)")
+    add(
+        "--shard-tokens",
+        type=int,
+        default=SHARD_TOKENS,
+        help="tokens of a file, which is in memory about four times before it is written (default: %(default)s)",
+    )
     return parser
 
 

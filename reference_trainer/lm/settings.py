@@ -96,7 +96,7 @@ class Settings:
                 raise TrainerError(f"{flag(name)} means nothing without a folder of checkpoints: add --checkpoint DIR")
 
     def learning_options(self) -> list[str]:
-        """Those options that were given and mean something only where the model learns, as on the command line."""
+        """The given options that have an effect only if the model learns, as on the command line."""
         options = ((name, getattr(self, name)) for name in _LEARNING)
         return [flag(name) for name, value in options if value is not None and value is not False]
 

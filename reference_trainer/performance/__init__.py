@@ -1,6 +1,6 @@
-"""How much of a machine a trainer may take, and how torch is to use it: settings, memory, and sizes that were measured.
+"""Limits on the use of a machine by a trainer, torch's switches, the memory of devices, and the best batch size.
 
-torch is imported where a device is asked, never before: settings alone cost nothing.
+torch is imported only when a function needs a device: settings alone cost nothing.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ ON_CPU: Final = {
 
 
 def apply(config: PerformanceConfig, device: str | torch.device = "cpu", *, sharing: int = 1) -> None:
-    """Set torch's switches in this process: of cuDNN, TF32, and on a GPU the memory that it may take.
+    """Set torch's switches in this process: for cuDNN, for TF32 and, on a GPU, for the memory that it may take.
 
     :param device: cpu, cuda, cuda:0, ...
-    :param sharing: processes that have as much of that memory each, this one among them.
-    :raises TrainerError: a setting that means nothing on such a device.
+    :param sharing: number of processes, including this one, that share that memory equally.
+    :raises TrainerError: a changed setting has no effect on such a device.
     """
     import torch
 
@@ -44,9 +44,9 @@ def apply(config: PerformanceConfig, device: str | torch.device = "cpu", *, shar
 
 
 def autocast(config: PerformanceConfig, device: str | torch.device = "cpu") -> AbstractContextManager[object]:
-    """The arithmetic of `precision`, for the passes of a model; nothing for fp32.
+    """Return a context for the passes of a model that narrows their arithmetic to `precision`; fp32 changes nothing.
 
-    :raises TrainerError: there is none such on that device.
+    :raises TrainerError: the device does not support it.
     """
     if config.precision == "fp32":
         return nullcontext()
@@ -59,7 +59,7 @@ def autocast(config: PerformanceConfig, device: str | torch.device = "cpu") -> A
 
 
 def emptying(config: PerformanceConfig, device: str | torch.device = "cpu") -> Callable[[], None]:
-    """A function to call after every job: it releases unused device memory as often as `empty_cache_frequency` says."""
+    """Return a function to call after every job; it releases unused memory every `empty_cache_frequency` jobs."""
     every, done = config.empty_cache_frequency, 0
     if not every:
         return _nothing
@@ -82,6 +82,6 @@ def _nothing() -> None:
 
 
 def _half_needs_a_gpu(config: PerformanceConfig) -> None:
-    """CPUs have no arithmetic of fp16: they go by way of fp32, and bf16 at least keeps its range."""
+    """Refuse fp16 on a CPU, which computes it by way of fp32; bf16 at least keeps the range of fp32."""
     if config.precision == "fp16":
         refuse(config, {"precision": "fp16 needs a GPU, on a CPU choose bf16"})

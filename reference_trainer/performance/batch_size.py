@@ -1,4 +1,4 @@
-"""The batch size at which a device does most: found by trying sizes, never from a formula of what they should take."""
+"""Measures the batch size at which a device is fastest: it tries sizes and uses no formula for their memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import torch
 
 _ENOUGH: Final = 0.95
-"""The smallest size that does so much of the most is taken: more of a batch is more memory for nothing."""
+"""The smallest size with this share of the highest rate is chosen: a larger batch only takes more memory."""
 _PATIENCE: Final = 2
 """Doublings without a gain after which larger sizes are not tried."""
 _RUNS: Final = 3
 _LONG: Final = 0.5
-"""Seconds of a run after which one of it is enough."""
+"""Seconds; one run is enough if it takes at least this long."""
 _FINE: Final = 8
-"""Bisecting ends where what is left is less than such a part of the size that fits."""
+"""Bisection ends when the interval is less than this fraction (1/8) of the size that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Probe:
 
     size: int
     per_s: float | None
-    """Items a second; None where it did not fit."""
+    """Items per second; None if it did not fit."""
     memory: int | None
-    """Bytes that it took beside what was there before; None: not known."""
+    """Bytes that it took in addition to those in use before; None: unknown."""
     why: str = ""
     """The reason why it did not fit; empty: it did."""
 
@@ -46,7 +46,7 @@ def get_optimal_batch_size(
     largest: int,
     config: PerformanceConfig | None = None,
 ) -> int:
-    """The smallest of the sizes tried that does at least 95% of the most items a second, within the memory allowed.
+    """Return the smallest size that reaches at least 95% of the highest rate, within the memory allowed.
 
     :param run: does the work of a batch of that size; called several times for each size, results are dropped.
     :param largest: larger sizes are not tried.
@@ -68,7 +68,7 @@ def probe_batch_sizes(
     largest: int,
     config: PerformanceConfig | None = None,
 ) -> tuple[Probe, ...]:
-    """All sizes that were tried, in that order: doubled until one does not fit or no more is gained, then bisected."""
+    """Try sizes: double them until one does not fit or gives no gain, then bisect; return the probes in that order."""
     if largest < 1:
         raise TrainerError(f"batch size: at most {largest}, it must be at least 1")
     prober = _Prober(run, str(device), (config or PerformanceConfig()).max_memory)
@@ -96,7 +96,7 @@ class _Prober:
         self.probes: list[Probe] = []
 
     def bisect(self, too_large: int) -> None:
-        """Between the largest size that fits and the smallest that does not, while larger ones still gain."""
+        """Try sizes between the largest that fits and the smallest that does not, if the largest was the fastest."""
         fitting = [probe for probe in self.probes if probe.per_s is not None]
         if not fitting or fitting[-1].per_s != max(probe.per_s or 0.0 for probe in fitting):
             return
@@ -116,7 +116,7 @@ class _Prober:
     def _try(self, size: int) -> Probe:
         allowed = self._allowed()
         if (expected := self._expected(size)) and allowed is not None and expected > allowed:
-            # On a CPU the kernel kills who takes too much, no error is raised: this one is not tried.
+            # On a CPU the kernel kills a process that takes too much, without an error: this size is not tried.
             return Probe(size, None, None, f"it would take some {expected:,} bytes, {allowed:,} are left")
         stats = get_memory_stats(self._device)
         before, resettable = stats.allocated, reset_peak(self._device)
@@ -137,7 +137,7 @@ class _Prober:
         return Probe(size, None, None, why)
 
     def _seconds(self, size: int) -> float:
-        """Median time of a run, after an uncounted one that compiles kernels and allocates memory."""
+        """Return the median time of a run, after an uncounted one that compiles kernels and allocates memory."""
         self._run(size)
         self._wait()
         peaks: list[float] = []
@@ -149,7 +149,7 @@ class _Prober:
         return max(median(peaks), 1e-9)
 
     def _allowed(self) -> int | None:
-        """Bytes that may be taken beside what is in use now; torch's store counts as free, for it is this process'."""
+        """Return the bytes that may be taken in addition to those in use; torch's cache counts as free."""
         stats = get_memory_stats(self._device)
         if stats.total is None or stats.free is None:
             return None
@@ -157,7 +157,7 @@ class _Prober:
         return max(int(self._share * stats.total) - (stats.total - stats.free - stored), 0)
 
     def _expected(self, size: int) -> int:
-        """Bytes by the largest batch so far that fitted, a CPU's only; 0: nothing is known."""
+        """Estimate the bytes from the largest batch so far that fitted, on a CPU only; 0: unknown."""
         fitting = [probe for probe in self.probes if probe.memory]
         if self._device != "cpu" or not fitting:
             return 0
@@ -179,7 +179,7 @@ class _Prober:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: torch's own of a GPU, Python's, or what torch raises on a CPU."""
+    """Whether an error means that memory ran out: an error of torch on a GPU or on a CPU, or a MemoryError."""
     if isinstance(error, MemoryError):
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: torch need not be loaded

@@ -1,4 +1,4 @@
-"""How much of a machine a trainer may use: settings, from a file or the command line."""
+"""Settings for the use of a machine by a trainer, from a file or the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRECISIONS: Final = ("fp32", "bf16", "fp16")
 
 @dataclass(frozen=True, slots=True)
 class PerformanceConfig:
-    """How much of a machine a trainer may use, and torch's switches; all defaults but the memory's are torch's."""
+    """Limits on the use of a machine, and torch's switches; all defaults except that of `max_memory` are torch's."""
 
     max_load: float = 1.0
     """Share, above 0 and up to 1: a device that is busier than that gets no work."""
@@ -52,16 +52,16 @@ class PerformanceConfig:
         if self.precision not in PRECISIONS:
             raise _wrong("precision", repr(self.precision), f"one of {', '.join(PRECISIONS)}")
         if self.cudnn_benchmark and self.cudnn_deterministic:
-            # Even among deterministic algorithms the one that is fastest may be another in the next run.
+            # Even among deterministic algorithms, another one may be the fastest in the next run.
             raise TrainerError("performance: cudnn_benchmark and cudnn_deterministic contradict each other: choose one")
         if self.tf32 and self.precision != "fp32":
             raise TrainerError(f"performance: tf32 is of fp32 products, precision is {self.precision}: leave one out")
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The settings of a TOML file's section `[performance]`; what it does not name keeps its default.
+        """Read the section `[performance]` of a TOML file; settings that it does not name keep their defaults.
 
-        :raises TrainerError: the file cannot be read, has no such section, or a setting that is unknown or wrong.
+        :raises TrainerError: the file cannot be read, has no such section, or contains a wrong setting.
         """
         return cls(**read_section(path))
 
@@ -74,7 +74,7 @@ class PerformanceConfig:
 def read_section(path: Path) -> dict[str, Any]:
     """The settings in the section of a file.
 
-    :raises TrainerError: the file cannot be read, has no such section, or a setting that is unknown or wrong.
+    :raises TrainerError: the file cannot be read, has no such section, or contains a wrong setting.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -91,15 +91,15 @@ def read_section(path: Path) -> dict[str, Any]:
             raise TrainerError(f"--performance {path}: unknown setting {name!r}, choose from {', '.join(names)}")
     try:
         PerformanceConfig(**section)
-    except TrainerError as error:  # of the command line's values it is said without the file
+    except TrainerError as error:  # the message for a command-line option names no file
         raise TrainerError(f"--performance {path}: {str(error).removeprefix('performance: ')}") from None
     return section
 
 
 def refuse(config: PerformanceConfig, why: Mapping[str, str]) -> None:
-    """Refuse settings that mean nothing where they are to be used.
+    """Refuse settings that have no effect in this program or on this device.
 
-    :param why: setting -> why it means nothing there. Its default is never refused.
+    :param why: setting -> why it has no effect. Its default is never refused.
     :raises TrainerError: one of them was changed.
     """
     for name in config.changed:
@@ -124,7 +124,7 @@ _TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 
 def _check_type(name: str, value: object) -> None:
-    """A file may hold anything; and to Python true is a number."""
+    """Refuse a value of another type, which a file may contain; in Python, true is a number."""
     kinds, description = _TYPES[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise _wrong(name, repr(value), description)
@@ -136,7 +136,7 @@ _NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
 def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -> None:
     """Add a group of options, one a setting, and `--performance FILE`.
 
-    :param unused: settings that a program always refuses: they are understood, for that, and not listed.
+    :param unused: settings that a program always refuses: they are parsed, to be refused, but not listed.
     """
     group = parser.add_argument_group("performance")
 
@@ -169,7 +169,7 @@ def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -
 
 
 def from_options(arguments: argparse.Namespace) -> PerformanceConfig:
-    """The settings that a command line of `add_options` asks for.
+    """Return the settings of a command line that `add_options` extended.
 
     :raises TrainerError: the file or one of the settings is wrong.
     """

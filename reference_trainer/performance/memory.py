@@ -17,7 +17,7 @@ _NO_STORE: Final = "a CPU's memory is taken and given back as it is needed, none
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Bytes; None where it is not known, and `reasons` says why."""
+    """Memory in bytes; None if it is unknown, with the reason in `reasons`."""
 
     device: str
     total: int | None = None
@@ -25,9 +25,9 @@ class MemoryStats:
     free: int | None = None
     """Memory that is available to any process."""
     allocated: int | None = None
-    """Held by this process: on a GPU by tensors, on a CPU all that is resident."""
+    """Memory of this process: on a GPU that of its tensors, on a CPU all resident memory."""
     reserved: int | None = None
-    """Taken from the device by this process' allocator, tensors among it."""
+    """Memory that this process's allocator has taken from the device, including that of tensors."""
     peak: int | None = None
     """Largest amount that was allocated so far (since `reset_peak`, where the system supports it)."""
     reasons: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class MemoryStats:
 def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
     """The current state of a device's memory.
 
-    :param device: cpu, cuda, cuda:0, ...; one that is not here has nothing but reasons.
+    :param device: cpu, cuda, cuda:0, ...; for a missing device all values are None, with reasons.
     :param proc: the kernel's files, for tests.
     """
     name = str(device)
@@ -54,7 +54,7 @@ def reset_peak(device: str | torch.device = "cpu") -> bool:
     """Reset the peak of allocated memory; False where the system cannot do that."""
     if str(device) == "cpu":
         try:
-            # Sets the peak of the resident set to what it is now: proc(5), clear_refs.
+            # It sets the peak of the resident set to its present size: proc(5), clear_refs.
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         except OSError:
             return False
@@ -96,7 +96,7 @@ def _of_cpu(proc: Path) -> MemoryStats:
 
 
 def _kilobytes(file: Path) -> dict[str, int]:
-    """`Name:  123 kB` lines, in bytes."""
+    """Parse lines such as `Name:  123 kB` into bytes."""
     sizes = {}
     for line in _text(file).splitlines():
         name, _, value = line.partition(":")
@@ -107,9 +107,9 @@ def _kilobytes(file: Path) -> dict[str, int]:
 
 
 def _groups(proc: Path) -> Iterator[tuple[int, int]]:
-    """(limit, in use) of this process' control groups that limit memory, of version 1 or 2.
+    """Yield the limit and the used bytes of each control group (version 1 or 2) that limits this process's memory.
 
-    What is in use counts without the files that the kernel may drop at once.
+    The used bytes do not include cached files that the kernel may drop at once.
     """
     root = proc.parent / "sys" / "fs" / "cgroup"
     for line in _text(proc / "self" / "cgroup").splitlines():

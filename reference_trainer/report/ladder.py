@@ -1,4 +1,4 @@
-"""The ladder: what each fix gives alone, on top of those before it, and on top of all others, from recorded rounds."""
+"""The ladder: the gain of each fix alone, on top of those before it, and on top of all others, from recorded rounds."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class PlannedRow:
     fix: str = ""
     """The fix that the row is about; empty in the baseline and for chunk sizes."""
     also: tuple[str, ...] = ()
-    """Fixes that had to be left out, or added, together with it."""
+    """Fixes that are left out, or added, together with it."""
     fixes: tuple[str, ...] = ()
     """All fixes that were on, in the order of the ladder."""
     removes: str = ""
-    """The cost that `fix` removes, in words."""
+    """The cost that `fix` removes, as text."""
     rule: str = ""
     """Name of the rule that detects this cost."""
     tokens_per_chunk: int | None = None
@@ -57,7 +57,7 @@ class PlannedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderRow(PlannedRow):
-    """A row with its speed over another set's and over as-found's."""
+    """A row with the ratios of its speed to that of another set and to that of as-found."""
 
     measures: Mapping[str, Measure]
     """Over its runs: median, with the lowest and highest run as low and high."""
@@ -75,7 +75,7 @@ class LadderRow(PlannedRow):
 
     @property
     def fix_with_companions(self) -> str:
-        """The fix, with what had to be left out along with it."""
+        """The fix, with the fixes that are left out together with it."""
         return self.fix + (f" (and {', '.join(self.also)})" if self.also else "")
 
 
@@ -101,7 +101,7 @@ class FixEffects:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Every fix of a trainer, alone, on top of the others and left out; recorded in interleaved rounds."""
+    """The measured rows of a trainer's fixes: each alone, on top of the others and left out, in interleaved rounds."""
 
     rows: tuple[LadderRow, ...]
     """The baseline first; then by kind, in the order of the ladder."""
@@ -133,7 +133,7 @@ class Ladder:
         )
 
     def method_sentences(self) -> Iterator[str]:
-        """How the ladder was measured."""
+        """Describe how the ladder was measured."""
         rounds = f"{self.rounds} round{'s' * (self.rounds != 1)}{', then it was interrupted' * self.interrupted}"
         yield (
             f"Every program of the ladder ran once in each of {rounds}, and the full set twice; each round was in an "
@@ -153,7 +153,7 @@ class Ladder:
             )
 
     def verdict_sentence(self) -> str:
-        """Which fixes count on top of all others, and which have no measurable effect here."""
+        """Name the fixes that matter on top of all others, and those without a measurable effect here."""
         rows = self.of_kind("without")
         without_interval = [row for row in rows if row.gain.value is not None and row.gain.low is None]
         if without_interval:
@@ -190,7 +190,7 @@ def measure_ladder(
     interrupted: bool = False,
     anyway: bool = False,
 ) -> Ladder:
-    """The rows with what was measured of them.
+    """Compute the measures and ratios of the rows.
 
     :param rows: the first is the baseline.
     :param programs: by label; run i of every program belongs to round i.
@@ -254,7 +254,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _effects(rows: Sequence[LadderRow]) -> Iterator[str]:
-    """Gains, losses, and fixes without a measurable effect; the largest first."""
+    """Yield the gains, the losses and the fixes without a measurable effect; the largest come first."""
     ordered = sorted(rows, key=lambda row: -(row.gain.value or 0.0))
     gains = [row for row in ordered if row.gain.different and (row.gain.value or 0.0) > 1]
     if gains:

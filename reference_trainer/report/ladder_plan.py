@@ -29,7 +29,10 @@ class ListedFix(BaseModel):
 
 
 class FixList(BaseModel):
-    """All fixes, in the order of the ladder: each stands after those that it requires."""
+    """All fixes, in the order of the ladder.
+
+    The trainer has to list each fix after those that it requires; this is not checked.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,7 +54,7 @@ class FixList(BaseModel):
         return tuple(fix.name for fix in self.fixes if fix.name in names)
 
     def with_needs(self, name: str) -> tuple[str, ...]:
-        """`name`, what it requires, and what that requires."""
+        """`name` and all that it requires, directly or indirectly."""
         chosen = {name}
         for fix in reversed(self.fixes):
             if fix.name in chosen:
@@ -59,7 +62,7 @@ class FixList(BaseModel):
         return self.ordered(chosen)
 
     def with_dependents(self, names: Iterable[str]) -> tuple[str, ...]:
-        """`names` and all that mean nothing without one of them."""
+        """`names` and all that require one of them, directly or indirectly."""
         chosen = set(names)
         for fix in self.fixes:
             if not chosen.isdisjoint(fix.requires):
@@ -67,12 +70,12 @@ class FixList(BaseModel):
         return self.ordered(chosen)
 
     def excluded_by(self, name: str) -> tuple[str, ...]:
-        """What cannot be together with `name`, whichever of the two says so."""
+        """The fixes that exclude `name` or are excluded by it."""
         excluded = self.fix(name).excludes
         return tuple(fix.name for fix in self.fixes if fix.name in excluded or name in fix.excludes)
 
     def displaced_by(self, name: str) -> tuple[str, ...]:
-        """What has to go where `name` comes in: what it and its needs exclude, and all that require that."""
+        """The fixes that `name` and its needs exclude, and all that require those."""
         return self.with_dependents(other for needed in self.with_needs(name) for other in self.excluded_by(needed))
 
 
@@ -93,7 +96,7 @@ BASELINE = "as-found"
 FIXED = "fixed"
 _LABELS: Final = {"cumulative": "+ {}", "without": "without {}", "alone": "alone {}", "instead": "{}", "work": "{}"}
 _ALSO: Final = {"without": "and", "alone": "with"}
-"""Kinds whose labels name the fixes that had to go or come along."""
+"""Kinds whose labels name the fixes that are left out or added together with the row's fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,9 @@ class Program:
     tokens_per_chunk: int | None = None
     """None: the trainer's default."""
     warm: bool = False
-    """Run once before anything is measured."""
+    """It runs once before anything is measured."""
     optional: bool = False
-    """Its row is no fix of the full set: where it cannot run, the others are measured all the same."""
+    """Its fix is not part of the full set: if it cannot run, the others are measured nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +165,17 @@ class _Planner:
             before = self.rows[-1].program
 
     def without(self, name: str) -> None:
-        """Left out together with all that require it; what they give is `fixed` over this row."""
+        """Leave the fix out together with all that require it; their gain is `fixed` over this row."""
         gone = {*self.listed.with_dependents([name])} & {*self.listed.fixed}
         self._row("without", name, {*self.listed.fixed} - gone, FIXED, also=gone - {name})
 
     def alone(self, name: str) -> None:
-        """As-found with this fix and what it requires."""
+        """Add this fix and what it requires to as-found."""
         chosen = {*self.listed.with_needs(name)}
         self._row("alone", name, chosen, BASELINE, also=chosen - {name})
 
     def in_place(self, name: str) -> None:
-        """The full set with this fix in place of all that it excludes and all that require those."""
+        """Put this fix in place of all that it excludes and all that require those."""
         gone = {*self.listed.displaced_by(name)} & {*self.listed.fixed}
         chosen = ({*self.listed.fixed} - gone) | {*self.listed.with_needs(name)}
         kind = self.listed.fix(name).kind
@@ -199,6 +202,6 @@ class _Planner:
         self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, fix.rule))
 
     def _program(self, label: str, folder: str, chosen: AbstractSet[str], size: int | None, *, warm: bool) -> Program:
-        """The program that runs this set; a new one of that label where there is none yet."""
+        """Return the program that runs this set; create it with that label if there is none yet."""
         fresh = Program(label, folder, self.listed.ordered(chosen), size, warm, optional=warm)
         return self.programs.setdefault((frozenset(chosen), size), fresh)

@@ -1,4 +1,4 @@
-"""What each fix gives: alone, on top of those before it, and on top of all others; and which of them carried it."""
+"""The section about the gain of each fix: alone, on top of those before it, and on top of all others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOTE = (
 
 
 def build(report_input: ReportInput) -> Section | None:
-    """The sentence, the waterfall, the table; then what does other work and what is not available."""
+    """Build the sentence, the waterfall and the table; then the rows that do other work and the unavailable fixes."""
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None:
         return None
@@ -80,7 +80,7 @@ def summary(effects: tuple[FixEffects, ...], rounds: int, speed: str = "tokens a
 
 
 def _left_out(effects: tuple[FixEffects, ...], rounds: int, speed: str) -> str:
-    """Which fixes carried the gain by what their leaving out costs, and which could not be told from no effect."""
+    """Name the fixes without which the set is slowest, and those that cannot be told from no effect."""
     measured = sorted(
         (fix for fix in effects if fix.on_top.value is not None), key=lambda fix: -(fix.on_top.value or 0.0)
     )
@@ -114,7 +114,7 @@ def _left_out(effects: tuple[FixEffects, ...], rounds: int, speed: str) -> str:
 
 
 def _slower(effects: tuple[FixEffects, ...]) -> str:
-    """Fixes whose interval lies below 1 on top of those before them, or alone over as-found."""
+    """Name the fixes whose interval lies below 1 on top of those before them, or alone over as-found."""
     columns = (
         ("where it was added", [(fix.fix, fix.added) for fix in effects]),
         ("alone, over as-found", [(fix.fix, fix.alone) for fix in effects]),
@@ -142,7 +142,7 @@ def _clear(fix: FixEffects, *, faster: bool) -> bool:
 
 
 def _effect(fix: FixEffects) -> str:
-    """A fix, how many had to go with it, and what the set gains by them."""
+    """Name a fix, how many fixes were left out with it, and what the set gains by them."""
     also = len(fix.without.also) if fix.without else 0
     others = f", with the {'one' if also == 1 else also} that need{'s' * (also == 1)} it" if also else ""
     return f"{fix.fix} ({_times(fix)}{others})"
@@ -171,7 +171,7 @@ def _row(fix: FixEffects) -> tuple[Cell, ...]:
 
 
 def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:
-    """Rows that are no like-for-like ratio, and fixes that cannot run here."""
+    """Build the table of rows without a like-for-like ratio, and the list of fixes that cannot run here."""
     blocks: list[Block] = []
     others = ladder.of_kind("instead", "work")
     if others:
@@ -188,12 +188,12 @@ def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:
 
 
 def _removes(cost: str) -> str:
-    """The cost that a fix removes, marked as such: readers took it for what the fix does."""
+    """Mark a cost as one that a fix removes: readers took it for what the fix does."""
     return f"removes: {cost}" if cost else ""
 
 
 def _why(row: LadderRow, speed: str) -> str:
-    """Why no ratio of a row is like for like."""
+    """Explain why no ratio of a row is like for like."""
     if row.kind == "work":
         return f"{describe(row.gain.reason) or 'does other work'}; its {speed} are held against nothing"
     replaced = f"in place of {listed(row.also)}; " if row.also else ""
@@ -207,7 +207,7 @@ def _other(row: LadderRow) -> tuple[Cell, ...]:
 
 
 def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasured:
-    """Every level is as-found's median times a ratio paired by rounds, so that lengths and factors agree."""
+    """Build the waterfall; each level is as-found's median times a paired ratio, so that lengths and factors agree."""
     base = ladder.baseline
     start = base.measure("tokens_per_s") if base else None
     if base is None or start is None or not start.value:
@@ -242,7 +242,7 @@ def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasu
 
 
 def _climb(rows: tuple[LadderRow, ...], base: float) -> Iterator[Stair]:
-    """A step for each row, from the level that the row before it reached."""
+    """Yield a stair for each row, from the level that the row before it reached."""
     level: float | None = base
     for row in rows:
         end = base * row.total.value if row.total.value else None
@@ -283,7 +283,7 @@ def _whole(report_input: ReportInput, total: Ratio, count: int, base: float) -> 
 
 
 def on_device(report_input: ReportInput) -> str:
-    """The device in a sentence."""
+    """Name the device as in a sentence."""
     names = report_input.devices
     return f"the {names}" if names == HOST_DEVICE else names
 

@@ -1,4 +1,4 @@
-"""The quick fix, smaller chunks: what becomes of the time of a chunk, and what of tokens a second."""
+"""The section about the quick fix, smaller chunks: how they change the time of a chunk and the tokens per second."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _COLUMNS = (
     Column("Tokens a second, ratio", number=True),
 )
 _NARROW = 1.1
-"""An interval between this and its inverse is narrow enough to say that nothing much changes."""
+"""An interval between this and its inverse is narrow enough to conclude that little changes."""
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """As-found with chunks of one size."""
+    """The results of as-found with chunks of one size."""
 
     tokens: int
     row: LadderRow
@@ -46,7 +46,7 @@ class Size:
 
 
 def build(report_input: ReportInput) -> Section | None:
-    """The sentence, two small plots, the table."""
+    """Build the sentence, two small plots and the table."""
     ladder = comparison_ladder(report_input.comparison)
     if ladder is None or not is_language_model(report_input):
         return None
@@ -61,9 +61,9 @@ def build(report_input: ReportInput) -> Section | None:
 
 
 def sizes(ladder: Ladder, report_input: ReportInput) -> tuple[Size, ...]:
-    """As-found's own size and those of the sweep, the largest first."""
+    """Return the size of as-found and those of the sweep, the largest first."""
     all_sizes, base = {}, ladder.baseline
-    default_tokens = base.tokens_per_chunk if base and base.tokens_per_chunk else _stated(report_input)
+    default_tokens = base.tokens_per_chunk if base and base.tokens_per_chunk else _chunk_size_fact(report_input)
     for row in ladder.of_kind("chunk size"):
         if row.tokens_per_chunk:
             all_sizes[row.tokens_per_chunk] = Size(row.tokens_per_chunk, row, is_default=False)
@@ -72,18 +72,18 @@ def sizes(ladder: Ladder, report_input: ReportInput) -> tuple[Size, ...]:
     return tuple(sorted(all_sizes.values(), key=lambda size: -size.tokens))
 
 
-def _stated(report_input: ReportInput) -> int | None:
+def _chunk_size_fact(report_input: ReportInput) -> int | None:
     """The chunk size among the facts of as-found's program."""
     stated = report_input.sides[0].info.facts.get("tokens_per_chunk") if report_input.sides else None
     return stated if isinstance(stated, int) and stated > 0 else None
 
 
 def summary(all_sizes: tuple[Size, ...]) -> str:
-    """What the smallest chunk changes; whether tokens a second moved at any size, by the intervals alone."""
-    return f"{_time_said(all_sizes)} {_speed_said([size for size in all_sizes if not size.is_default])}"
+    """Summarize what the smallest chunk changes, and whether any size changes the tokens per second by its interval."""
+    return f"{_time_sentence(all_sizes)} {_speed_sentence([size for size in all_sizes if not size.is_default])}"
 
 
-def _time_said(all_sizes: tuple[Size, ...]) -> str:
+def _time_sentence(all_sizes: tuple[Size, ...]) -> str:
     smallest, default = all_sizes[-1], next((size for size in all_sizes if size.is_default), None)
     if default is None or default is smallest or not default.time.value or not smallest.time.value:
         return f"Chunks of {listed_sizes(all_sizes)} tokens were tried."
@@ -98,16 +98,16 @@ def _time_said(all_sizes: tuple[Size, ...]) -> str:
 
 
 def ratio_of(after: float, before: float) -> str:
-    """A part of a whole as a fraction where it is less: 1/8.02, or 1.20×."""
+    """Format a ratio: as a fraction such as 1/8.02 if it is less than 1, otherwise as 1.20×."""
     return f"1/{count(before / after)}" if after < before else ratio_text(after / before)
 
 
 def listed_sizes(all_sizes: tuple[Size, ...]) -> str:
-    """Sizes in words."""
+    """Join the sizes for a sentence."""
     return ", ".join(f"{size.tokens:,}" for size in all_sizes)
 
 
-def _speed_said(tried: list[Size]) -> str:
+def _speed_sentence(tried: list[Size]) -> str:
     measured = [(size, value) for size in tried if (value := size.row.gain.value) is not None]
     if not measured:
         reason = next((describe(size.row.gain.reason) for size in tried if size.row.gain.reason), NO_REASON)
@@ -145,8 +145,8 @@ def _unchanged_phrase(narrow: list[tuple[Size, float]], *, every: bool, first: b
 
 def _undecided_phrase(wide: list[tuple[Size, float]], *, every: bool) -> str:
     if every:
-        unsaid = "the runs of every size spread too widely to say whether they change"
-        return f"Tokens a second come to {_span(wide)}; {unsaid}"
+        undecided = "the runs of every size spread too widely to say whether they change"
+        return f"Tokens a second come to {_span(wide)}; {undecided}"
     ends = "; ".join(f"{ratio_text(value)}, {_ends(size.row.gain)}" for size, value in wide)
     where = listed(f"{size.tokens:,}" for size, _ in wide)
     return f"at {where} the runs spread too widely to say ({ends})"
@@ -159,7 +159,7 @@ def _ends(gain: Ratio) -> str:
 
 
 def _span(several: list[tuple[Size, float]]) -> str:
-    """The least and the largest ratio, or the one that all read as."""
+    """Format the smallest and the largest ratio, or the only one if both have the same text."""
     values = [value for _, value in several]
     smallest, largest = ratio_text(min(values)), ratio_text(max(values))
     return smallest if smallest == largest else f"{smallest} to {largest}"
@@ -181,14 +181,14 @@ def _plots(all_sizes: tuple[Size, ...]) -> list[tuple[str, Lines]]:
 
 
 def _point(tokens: int, measure: Measure, scale: float) -> tuple[float, float, float, float]:
-    """Size, median and both ends of its range; the median itself where there is no range."""
+    """Return the size, the median and both ends of its range; without a range, these are the median."""
     value = measure.value or 0.0
     low, high = (value if end is None else end for end in (measure.low, measure.high))
     return float(tokens), scale * value, scale * low, scale * high
 
 
 def _scale(largest: float, unit: str) -> tuple[float, str]:
-    """The factor to multiply by, and the unit after that; axes of tokens/s shorten their numbers themselves."""
+    """Return the factor and the unit of the scaled values; axes of tokens/s shorten their numbers themselves."""
     if unit != "s" or not 0 < largest < 60:
         return 1.0, unit
     displayed = quantity(largest, unit)[1]

@@ -32,7 +32,7 @@ class Descent:
         parameters.sub_(gradient.masked_fill(stopped, 0), alpha=self._lr)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Keep the state of these students only; there is none."""
+        """Do nothing: there is no state to keep."""
 
 
 class Adam(Descent):

@@ -122,7 +122,7 @@ class Placement:
         return [WorkerSlot(device.name, device.name) for device in self.devices[:count]]
 
     def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
-        """The other workers, device by device in turn.
+        """The other workers, placed on the devices in turn.
 
         :param memory_use: what the first worker of each device took.
         """

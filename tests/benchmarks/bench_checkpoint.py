@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "100"))
 BLOCK = {"tiny": 25, "small": 4}
 """Steps to a checkpoint: as few as its writing takes, so that what it costs stands out of the noise."""
 MOST = 0.01
-"""Of the time of the steps, where one is written every CHECKPOINT_EVERY of them."""
+"""Fraction of the time of the steps, if a checkpoint is written every CHECKPOINT_EVERY steps."""
 
 
 def measure(preset: str, folder: Path) -> tuple[Interval, float, float]:

@@ -155,12 +155,12 @@ def wall_seconds(device: CudaDevice, work: Callable[[], object], calls: int = 20
 
 @dataclass(frozen=True)
 class Peaks:
-    """What this GPU reached in this call."""
+    """Rates that this GPU reached in this call."""
 
     gb_per_s: float
-    """Read and written by a copy within the device."""
+    """Rate of a copy within the device, reads and writes added."""
     tflops: float
-    """Of a product in fp32 by cuBLAS, without TF32."""
+    """Rate of a product in fp32 by cuBLAS, without TF32."""
 
 
 def peaks(device: CudaDevice) -> Peaks:

@@ -30,7 +30,7 @@ KEPT = ("jobs", "done", "workers", "wall_s", "total_s", "jobs_per_s", "points", 
 
 
 def sweep(folder: Path, variant: str, options: tuple[str, ...]) -> dict[str, Any]:
-    """What it says of itself."""
+    """The facts that the sweep reports."""
     result = folder / "result.json"
     command = [sys.executable, "-m", "reference_trainer.ssm", "--variant", variant, *options, "--result", str(result)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -42,7 +42,7 @@ def busy(device: HostDevice, launch, kernels: int, spins: int) -> int:
 
 
 def ratios(rounds: int, kernels: int) -> list[float]:
-    """Of each round: busy time beside a spinning host over busy time back to back; `kernels` fit into the ring."""
+    """Return for each round busy time beside a spinning host over that back to back; `kernels` fit into the ring."""
     device = HostDevice()
     try:
         launch = launcher(device)

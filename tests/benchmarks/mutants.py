@@ -4,8 +4,8 @@
 
 Each mutant changes one comparison, operator, condition, constant or return value of one source file in a copy of the
 tree and runs `pytest -x -q` on its test folder there: `profiler/check/speed/order.py` runs tests/check, the tests of
-tests/check/speed first. `--tree` names another checkout. The tests must pass without a mutant; a run that takes longer
-than five times as long, and longer than a minute, counts as killed.
+tests/check/speed first. `--tree` names another checkout. The tests must pass without a mutant; a run that takes
+more than five times as long, and at least a minute, counts as killed.
 """
 
 from __future__ import annotations

@@ -223,11 +223,9 @@ _OTHER_FILESYSTEM: Final = (
 
 def _other_filesystem(values: Values) -> str:
     otherwise = values.get("otherwise")
-    return (
-        f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(otherwise)}"
-        if otherwise
-        else (f"{_OTHER_FILESYSTEM[0].upper()}{_OTHER_FILESYSTEM[1:]}.")
-    )
+    if otherwise:
+        return f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(otherwise)}"
+    return f"{_OTHER_FILESYSTEM[0].upper()}{_OTHER_FILESYSTEM[1:]}."
 
 
 # ---------------------------------------------------------------- warnings and notes
