@@ -31,7 +31,7 @@ def test_the_bundled_pair_differs_in_its_variant_only() -> None:
     assert {*floor.side.argv} - {*as_found.argv} == {"--empty-kernels"}
     assert "--seconds" not in as_found.warmup, "a warm-up is one chunk, however long a run is"
     assert as_found.warmup[-4:] == ("--max-chunks", "1", "--warmup-seconds", "0")
-    assert (as_found.ours, as_found.hooks) == (True, False)
+    assert (as_found.ours, as_found.hooked) == (True, False)
 
 
 def test_the_pair_of_the_sweep() -> None:
@@ -46,7 +46,7 @@ def test_the_pair_of_the_sweep() -> None:
     }
     assert "9" not in as_found.warmup, "a warm-up is as small as it can be, however large a run is"
     assert as_found.warmup[5:] == ("--variant", "as-found", *SSM.warmup)
-    assert as_found.hooks, "waits and copies of plain torch are found by hooks"
+    assert as_found.hooked, "waits and copies of plain torch are found by hooks"
 
 
 @pytest.mark.parametrize("trainer", [LM, SSM], ids=["lm", "ssm"])
