@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis, HostState, InputPart, LineCost, Measure, Phase
+from profiler.analyse.model import Analysis, HostState, InputPart, LineCost, Measure, Period, Phase, UnmeasuredPeriod
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.run import diagnose_run
@@ -182,6 +183,15 @@ def test_the_largest_part_of_a_step_that_can_be_removed(
     lines = {"input": "/x/train.py:41", "after the optimizer": "/x/train.py:60"}
     assert causes(diagnosis) == ([(*cause, lines.get(cause[0], f"/x/{cause[0]}.py:7"))] if cause else [])
     assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
+
+
+def test_it_is_known_whether_stacks_were_sampled_outside_of_the_steps() -> None:
+    given = analysis({"unattributed": 1.0}, samples=0)
+    period = UnmeasuredPeriod(Period.STARTUP, 3.0, given.lines)
+    for periods in ((), (period,), (replace(period, lines=()),)):
+        unknown = diagnose_run(replace(given, startup_teardown=periods)).unknown
+        assert unknown is not None
+        assert unknown.has_samples_outside == (periods == (period,))
 
 
 def test_a_wait_for_data_names_what_the_loader_does() -> None:

@@ -158,9 +158,15 @@ def test_a_frame_that_was_read_while_it_changed_is_recognized(torn: tuple[str, i
             "",
             "py-spy: Error: Failed to find python version from target process Reason: it is no Python",
         ),
+        (
+            'echo "Error: Failed to get process executable name."\necho "0: No such file (os error 2)"\nexit 1',
+            "failed",
+            "",
+            "no stack samples: the program ended too soon",
+        ),
         ('while [ "$1" != --output ]; do shift; done\necho "[{" > "$2"', "failed", "", ".*JSONDecodeError.*"),
     ],
-    ids=["forbidden", "failing", "damaged"],
+    ids=["forbidden", "failing", "gone", "damaged"],
 )
 def test_a_py_spy_that_fails(tmp_path: Path, text: str, state: str, code: str, reason: str) -> None:
     status, run = collect(tmp_path, f"#!/bin/sh\n{text}\n", 3)

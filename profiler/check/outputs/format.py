@@ -234,6 +234,8 @@ def outlook(result: GateResult, line: TimeLine, state: str) -> list[str]:
     :param state: of the line (`line_state`).
     """
     effort = remaining_effort(result, line)
+    if line.state == INCONCLUSIVE and line.rounds < LOOKS[0] and percentage(line.smallest) is None:
+        return [effort]
     return [*detectable(line, state), *([f"to settle it: {effort}"] if effort else [])]
 
 

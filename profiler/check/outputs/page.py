@@ -5,6 +5,7 @@ The page shows all blocks; the terminal and the summary of a job show the brief 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -236,18 +237,19 @@ def _time_table(result: GateResult, speed: Throughput) -> b.Table:
 
 
 def _brief_time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
-    notes = []
+    names: dict[str, list[str]] = defaultdict(list)
     for line in speed.lines:
         if parts := fmt.outlook(result, line, fmt.line_state(speed, line)):
-            notes.append(f"{line.name}: {'; '.join(parts)}.")
-    return make_table(caption, _time_fields(speed), speed.lines, " ".join(notes))
+            names["; ".join(parts)].append(line.name)
+    notes = " ".join(f"{' and '.join(lines)}: {text}." for text, lines in names.items())
+    return make_table(caption, _time_fields(speed), speed.lines, notes)
 
 
 def _time_fields(speed: Throughput) -> tuple[Field[TimeLine], ...]:
     return (
         Field("Line", lambda line: b.Cell(line.name)),
         Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
-        Field("Slow-down", lambda line: replace(_slowdown_cell(line), strong=True), number=True),
+        Field("Change", lambda line: replace(_slowdown_cell(line), strong=True), number=True),
         Field("Interval", _interval_cell, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
     )

@@ -30,6 +30,9 @@ _MAX_THREADS: Final = 64
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _CUT_SHORT: Final = "Stopped sampling because"
 """py-spy logs this when its process exited, or when it got SIGINT."""
+ENDED_TOO_SOON: Final = "no stack samples: the program ended too soon"
+_NO_PROCESS: Final = re.compile(r"Failed to get process executable name.*\(os error [23]\)", re.DOTALL)
+"""py-spy's message where the process has gone: no such file, or no such process."""
 _REFUSED: Final = re.compile(r"permission denied|operation not permitted", re.IGNORECASE)
 
 
@@ -282,5 +285,7 @@ class SamplingWindow:
             return Refusal(f"py-spy left no log: {error.strerror}")
         if _REFUSED.search(log):
             return Refusal(FORBIDDEN, forbidden=True)
+        if _NO_PROCESS.search(log):
+            return Refusal(ENDED_TOO_SOON)
         lines = [line.strip() for line in log.splitlines() if line.startswith(("Error:", "Reason:"))]
         return Refusal("py-spy: " + (" ".join(lines) or " ".join(log.split())[-200:] or "no reason given"))

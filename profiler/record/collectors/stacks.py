@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 
 from profiler.core.procfs import is_python, process_tree, read_arguments
 from profiler.record.collector import Context, describe_error
-from profiler.record.collectors._pyspy import find_py_spy, may_preempt
+from profiler.record.collectors._pyspy import ENDED_TOO_SOON, find_py_spy, may_preempt
 from profiler.record.collectors._sampling import ProcessSampler
 from profiler.run.model import CollectorStatus
 
@@ -90,7 +90,7 @@ class StacksCollector:
         refusal = next((sampler.refusal for sampler in samplers if sampler.refusal), None)
         if refusal and refusal.forbidden:
             return CollectorStatus(self.name, "unavailable", refusal.reason, code="ptrace-forbidden")
-        reason = refusal.reason if refusal else "no stack samples: the program ended too soon"
+        reason = refusal.reason if refusal else ENDED_TOO_SOON
         return CollectorStatus(self.name, "failed", reason)
 
     def _limitations(self) -> list[str]:
