@@ -73,7 +73,7 @@ def test_engines_are_found_by_name() -> None:
         open_engine("nope")
     for name in ("inline", "pool"):
         with pytest.raises(TrainerError, match=f"engine {name} has no --address: leave it out"):
-            open_engine(name, "10.0.0.1:6379")
+            open_engine(name, "head-node:6379")
 
 
 @every_engine
