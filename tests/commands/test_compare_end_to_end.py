@@ -218,8 +218,8 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
 def test_a_ladder_of_fixes(tmp_path: Path) -> None:
     package = tmp_path / "reference_trainer" / "lm"
     package.mkdir(parents=True)
-    for name in ("../__init__.py", "__init__.py"):
-        (package / name).touch()
+    for name in ("../__init__.py", "__init__.py"):  # the other modules are the real ones
+        (package / name).write_text("from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n")
     script(package, LADDER, "__main__.py")  # it lies before the real one in the path of `python -m`
     report, printed = compare(tmp_path, "--ladder", "--pairs", "2", "--seconds", "0.1", "--device", "cpu")
     check_keys(report)
