@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
 from reference_trainer.errors import missing_packages
-from reference_trainer.report.trainers import failure
 
 if TYPE_CHECKING:
     import subprocess
@@ -71,6 +70,8 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
     :raises ProfilerError: the trainer is not installed, or it failed (with its message and exit code).
     """
     import subprocess
+
+    from reference_trainer.report.trainers import failure
 
     if missing := missing_packages():
         raise ProfilerError(missing)
