@@ -257,7 +257,7 @@ class KinetoSession:
         known = torch.profiler.supported_activities()
         self._torch = torch
         self._profile: Any = torch.profiler._KinetoProfile(activities=[kind for kind in wanted if kind in known])
-        with _quiet():
+        with _quiet(torch):
             self._profile.start()
         self.begin = now()
         self.end = 0
@@ -306,13 +306,22 @@ def clock_pair() -> tuple[int, int]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Kineto, which reads its log level at its first session, from writing into the program's output."""
-    had = os.environ.get(_LOG_LEVEL)
+def _quiet(torch: ModuleType) -> Iterator[None]:
+    """Keep Kineto, which reads its log level at its first session, and torch from writing into the program's output.
+
+    torch 2.11 warns at every start that a later session clears the events. `warnings.catch_warnings` would make the
+    program's own warnings appear again.
+    """
+    had, module = os.environ.get(_LOG_LEVEL), torch.profiler.profiler
     os.environ.setdefault(_LOG_LEVEL, _SILENT)
+    warn_once = getattr(module, "_warn_once", None)
+    if warn_once is not None:
+        module._warn_once = lambda *_, **__: None
     try:
         yield
     finally:
+        if warn_once is not None:
+            module._warn_once = warn_once
         if had is None:
             del os.environ[_LOG_LEVEL]
 

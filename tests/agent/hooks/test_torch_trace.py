@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from profiler.agent.hooks import torch_trace
 from profiler.run.ingest.run_trace import FACT, TRACE_FILE
@@ -209,6 +210,16 @@ def test_which_steps_are_traced(scenarios: Scenarios, name: str, prefix: str, an
 def test_what_the_program_found(scenarios: Scenarios, name: str, value: Any) -> None:
     assert scenarios.said[name] == value
     assert scenarios.output == "", "Kineto writes lines of its own at some versions of torch, unless it is told not to"
+
+
+@pytest.mark.filterwarnings("error")
+def test_torch_does_not_warn_when_our_session_starts() -> None:
+    """torch 2.11 warns at every start of a session."""
+    module = torch.profiler.profiler
+    original = module._warn_once
+    with torch_trace._quiet(torch):
+        module._warn_once("this session clears the events of the last one")
+    assert module._warn_once is original
 
 
 def test_its_clock_is_tied_to_ours(scenarios: Scenarios) -> None:
