@@ -384,7 +384,7 @@ class Analysis:
     threads: tuple[ThreadActivity, ...] = ()
     """The activity of each thread, the main process and its main thread first."""
     timeline: Timeline | None = None
-    """None: it was not requested."""
+    """It is None if it was not requested."""
 
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""

@@ -195,7 +195,7 @@ class CounterLine:
     """Lowest and highest of the baseline's processes, equal where it is constant; None: the baseline has no value."""
     after: tuple[float, float] | None
     allowed: float | None
-    """The largest amount that passes; None: it has no limit."""
+    """The largest amount that passes; it is None if there is no limit."""
     reasons: tuple[Notice, ...] = ()
     """Why, where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()

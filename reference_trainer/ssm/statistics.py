@@ -67,7 +67,7 @@ class Statistics:
     retried: int
     """Number of jobs that were tried a second time, and of groups that were started again because their worker died."""
     success_rate: float | None
-    """Success rate of the jobs that this sweep did; None: it had none to do."""
+    """The success rate of the jobs that this sweep did; it is None if there were none to do."""
     memory_per_job: float | None
     """Mean bytes per job in addition to what its process held before, over the jobs that this sweep did."""
     devices: Mapping[str, Used]
@@ -179,7 +179,7 @@ class Utilization:
             self._thread.join()
 
     def mean(self, name: str) -> float | None:
-        """The share of time in which a device was busy; None: it was not sampled."""
+        """The share of time in which a device was busy; it is None if the device was not sampled."""
         return self._sums[name] / self._samples if self._samples and name in self._sums else None
 
     def _sample(self) -> None:

@@ -185,7 +185,7 @@ def _runs(values: Values, number: int, rng: np.random.Generator) -> Values:
 
 
 def outcome(measuring: Values, confirming: Values, limits: Limits) -> str | None:
-    """The gate's verdict on these rounds in their order; None: it needs confirming rounds and there are none."""
+    """The gate's verdict on these rounds in their order; it is None if confirming rounds are needed and missing."""
     at_once = decide(measurements([(MEASURE, values) for values in measuring]), limits)
     if at_once.next is None:  # no look suspects a FAIL: the same as step by step, in a fifth of the time
         return at_once.state

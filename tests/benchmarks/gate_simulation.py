@@ -53,7 +53,7 @@ class Noise:
     luck: float = 0.0125
     """Constant difference between two programs for the whole round."""
     tails: int | None = None
-    """Degrees of freedom of Student's t for `luck`, scaled to the same sd; None: it is normal."""
+    """Degrees of freedom of Student's t for `luck`, scaled to the same sd; None stands for a normal one."""
     slot: float = 0.0
     """Slow-down of the program that is started second."""
 

@@ -69,7 +69,7 @@ def marks_itself(argv: Sequence[str]) -> bool:
 
 
 def _python_module(argv: Sequence[str]) -> str | None:
-    """The module that `python -m` runs; None: it is another command."""
+    """The module that `python -m` runs; it is None for another command."""
     python = next(
         (index for index, word in enumerate(argv) if PurePath(word).name.startswith(("python", "pypy"))), len(argv)
     )

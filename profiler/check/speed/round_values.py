@@ -85,7 +85,7 @@ class RoundValues:
     typical: float | None
     all_steps: float | None
     base_again_typical: float | None = None
-    """The second copy of the base against the base; None: it took no blocks."""
+    """How the second copy of the base compares with the base; it is None if the copy took no blocks."""
     base_again_all_steps: float | None = None
     typical_error: float = 0.0
     """Standard error of the candidate's value, from the pairs of this round alone: without the differences between

@@ -143,7 +143,7 @@ def test_the_json(
     corpus_file: Path, corpus: object, quick: None, without_theirs: None,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Of a long corpus the beginning is measured."""
+    """Only the beginning of a long corpus is measured."""
     monkeypatch.setattr(tokenization, "MOST_CHARS", 30_000)
     assert main(arguments(corpus_file, "--json", "--samples", "4", "--vocabulary", "300")) == 0
     document = json.loads(capsys.readouterr().out)
