@@ -12,8 +12,8 @@ from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
 from profiler.core.notice import Notice
 from profiler.diagnose.change import largest_change
+from profiler.diagnose.device import is_sampled
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove
-from profiler.diagnose.run import is_sampled
 from profiler.run.model import RunInfo
 
 COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")

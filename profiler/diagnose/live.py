@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
+from profiler.diagnose.device import BUSY
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
-from profiler.diagnose.run import BUSY
 
 SPAN_S: Final = 5.0
 """Seconds of readings that are averaged, so that the diagnosis does not change with every one of them."""

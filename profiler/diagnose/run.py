@@ -10,20 +10,15 @@ from profiler.analyse.model import (
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
-    HostState,
-    IdleBlame,
-    Measure,
     Spikes,
     ThreadState,
-    Topic,
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
+from profiler.diagnose.device import BUSY, diagnose_device
 from profiler.diagnose.model import WORTH_NAMING, Cause, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import Site
 
-BUSY: Final = 0.8
-"""Share of time from which a device, or of a step from which computing, counts as the limit."""
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named first: it may be larger than any cause."""
 COMPUTING_LEADS: Final = 0.6
@@ -31,7 +26,6 @@ COMPUTING_LEADS: Final = 0.6
 AFTER_LEADS: Final = 0.2
 """Share of a step from which what runs after the optimizer is named first, though computing may take most of it: it is
 not part of the training."""
-_MAX_CAUSES: Final = 2
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
 _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch")
@@ -52,54 +46,23 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
             return RunDiagnosis(RunVerdict.THREADS_ONLY, thread=thread)
         reason = step.reason if step else Notice("no-step")
         return RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=reason)
-    device = stated_device(analysis.info.facts, analysis.info.devices)
+    if diagnosis := diagnose_device(analysis):
+        return diagnosis
     busy = analysis.measures.get("device_utilization")
-    if analysis.idle:
-        idle = sum(row.share_of_wall for row in analysis.idle)
-        if idle > 1 - BUSY:
-            return RunDiagnosis(RunVerdict.DEVICE_IDLE, device, idle, _idle_causes(analysis, _MAX_CAUSES))
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, 1 - idle, _idle_causes(analysis, 1))
     if busy is None or busy.value is None:
         return _diagnose_host(analysis, busy.reason if busy else Notice("not-recorded"))
-    if is_sampled(busy):
-        if busy.value < BUSY:
-            return _diagnose_host(analysis, Notice("only-nvml", {"share": busy.value}))
-        # when the device is busy, the host's other waits and late launches only reflect the device's work
-        host_cause = _largest([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, (host_cause,) if host_cause else ())
-    if busy.value >= BUSY:
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, busy.value)
-    why = next((gap.reason for gap in analysis.missing if gap.topic is Topic.IDLE_BLAME), Notice("no-idle-blame"))
-    return RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, device, 1 - busy.value, reason=why)
-
-
-def is_sampled(busy: Measure) -> bool:
-    """Whether only NVML says how busy the device was: it sees no short gaps, so idle time does not follow from it."""
-    return busy.source == "nvml"
+    if busy.value < BUSY:
+        return _diagnose_host(analysis, Notice("only-nvml", {"share": busy.value}))
+    # when the device is busy, the host's other waits and late launches only reflect the device's work
+    host_cause = _largest([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
+    device = stated_device(analysis.info.facts, analysis.info.devices)
+    return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, (host_cause,) if host_cause else ())
 
 
 def hides_waits(analysis: Analysis) -> bool:
     """Whether Python of this run may be a wait inside CUDA: calls toward the device were not recorded."""
     launch = analysis.breakdown.get("launch")
     return analysis.info.facts.get("device") == "cuda" and (launch is None or launch.value is None)
-
-
-def program_blame(analysis: Analysis) -> list[IdleBlame]:
-    """The idle time that the program can do something about: all but what recording itself took."""
-    return [row for row in analysis.idle if row.state is not HostState.RECORDING]
-
-
-def _idle_causes(analysis: Analysis, limit: int) -> tuple[Cause, ...]:
-    """The categories that most of the idle time is charged to; at least one where there is any."""
-    rows: dict[str, list[IdleBlame]] = {}
-    for row in program_blame(analysis):
-        rows.setdefault(row.category, []).append(row)
-    causes = []
-    for category, blamed in rows.items():
-        largest = max(blamed, key=lambda row: row.share_of_wall)
-        causes.append(Cause(category, sum(row.share_of_wall for row in blamed), largest.site, blame=largest))
-    causes.sort(key=lambda cause: -cause.share)
-    return tuple(cause for cause in causes[:limit] if cause.share >= WORTH_NAMING) or tuple(causes[:1])
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
