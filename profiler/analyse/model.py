@@ -26,8 +26,17 @@ HOST_CATEGORIES = (
     "log",
     "checkpoint",
     "python",
+    "gil",
+    "ranks",
+    "waiting",
+    "core",
+    "throttled",
     "unattributed",
 )
+WAIT_CATEGORIES = ("gil", "ranks", "waiting", "core", "throttled")
+"""Time in which the stepping thread did not run although no record says why: it waited for the GIL, for other ranks,
+for something else, for a free core, or because its group had used up its CPU quota. A breakdown has each of these only
+where it takes time, or where it was not measured and may take time."""
 # Device categories of a step, exclusive; idle is what remains of the wall time.
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 MIN_SAMPLES = 50

@@ -7,6 +7,7 @@ from typing import Final
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     MIN_SAMPLES,
+    WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
@@ -28,7 +29,7 @@ AFTER_LEADS: Final = 0.2
 not part of the training."""
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
-_STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch")
+_STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch", *WAIT_CATEGORIES)
 _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _PHASE_WEIGHT: Final = 1.25

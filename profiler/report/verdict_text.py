@@ -58,6 +58,15 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     "log": CategoryText("while the host logged", "goes to logging"),
     "checkpoint": CategoryText("while the host wrote a checkpoint", "is spent on writing checkpoints"),
     "python": CategoryText("while the host ran Python", "is spent in Python code, or waiting in it"),
+    "gil": CategoryText(
+        "while the host waited for the GIL", "is spent waiting for the GIL, which another thread holds"
+    ),
+    "ranks": CategoryText("while the host waited for other ranks", "is spent waiting for other ranks"),
+    "waiting": CategoryText("while the host waited", "is spent waiting"),
+    "core": CategoryText("while the host waited for a core", "is spent waiting for a core"),
+    "throttled": CategoryText(
+        "while the host was throttled", "is lost to throttling: its group of processes had used up its CPU quota"
+    ),
     "unattributed": CategoryText(
         "while nothing recorded what the host did", "is spent on something that was not recorded"
     ),
@@ -166,6 +175,8 @@ def _does(cause: Cause) -> str:
     if cause.category == AFTER_OPTIMIZER:
         return f"runs after optimizer.step(){at(cause.site)}" + (f" ({cause.calls})" if cause.calls else "")
     function = cause.site.function if cause.site and cause.site.function != "<module>" else ""
+    if cause.category == "waiting" and not cause.site:
+        return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
     return f"{CATEGORY_TEXTS[cause.category].step}{at(cause.site)}" + (f" ({function})" if function else "")
 
 

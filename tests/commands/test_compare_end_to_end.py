@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from profiler.__main__ import main
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.record.launch import last_output_line, record
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec
@@ -109,7 +109,7 @@ def check_keys(report: dict[str, Any]) -> None:
     assert report["throughput_ratio"].keys() >= {"value", "low", "high"}
     for side in ("before", "after"):
         assert report[side].keys() >= SIDE_KEYS
-        assert report[side]["breakdown"].keys() >= {*HOST_CATEGORIES}
+        assert report[side]["breakdown"].keys() >= {*HOST_CATEGORIES}.difference(WAIT_CATEGORIES)
         for name in SIDE_KEYS - {"breakdown"}:
             missing = report[side][name] is None
             assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"

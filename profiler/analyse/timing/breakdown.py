@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps
-from profiler.analyse.model import HOST_CATEGORIES, Measure
+from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
@@ -59,8 +59,10 @@ def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str,
     """
     if ledger is None:
         reason = window.reason or LEVEL_LIGHT
-        return {name: Measure(name, None, "s", reason=reason) for name in HOST_CATEGORIES}
-    return {name: _measure(name, window, ledger, calls) for name in HOST_CATEGORIES}
+        usual = [name for name in HOST_CATEGORIES if name not in WAIT_CATEGORIES]
+        return {name: Measure(name, None, "s", reason=reason) for name in usual}
+    measures = {name: _measure(name, window, ledger, calls) for name in HOST_CATEGORIES}
+    return {name: each for name, each in measures.items() if name not in WAIT_CATEGORIES or each.value or each.high}
 
 
 def _measure(name: str, window: Window, ledger: Ledger, calls: int) -> Measure:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
+    WAIT_CATEGORIES,
     Analysis,
     Comparison,
     LineCost,
@@ -176,7 +177,8 @@ def _side(side: ReportSide) -> dict[str, Any]:
         ("device_breakdown", side.detailed.device_breakdown, DEVICE_CATEGORIES),
     ):
         absent = Measure("", None, "s", reason=Notice("text", {"text": side.why_no_breakdown()}))
-        result[key] = measures_json({name: parts.get(name, absent) for name in dict.fromkeys((*categories, *parts))})
+        usual = (name for name in categories if name not in WAIT_CATEGORIES)
+        result[key] = measures_json({name: parts.get(name, absent) for name in dict.fromkeys((*usual, *parts))})
     if side.slowdown is not None:
         result |= measures_json({"recording_slowdown": side.slowdown})
     result["idle"] = [

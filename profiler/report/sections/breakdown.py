@@ -9,6 +9,7 @@ from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     RECEIVE,
+    WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
@@ -44,11 +45,22 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "log": ("c7", "logging"),
     "checkpoint": ("c8", "writing checkpoints"),
     "python": ("c9", "Python code of the program, including waits in it"),
+    "gil": ("c11", "another thread held Python's global interpreter lock"),
+    "ranks": ("c12", "inside a collective operation"),
+    "waiting": ("c13", "blocked: in a sleep, on a lock, on a file, or for what is not known"),
+    "core": ("c14", "could have run, but no core was free"),
+    "throttled": ("c15", "could have run, but its group had used up its CPU quota"),
     "unattributed": ("c10", "nothing was recorded"),
     "communication": ("c5", "between devices"),
     "idle": ("idle", "nothing to do"),
 }
 """Tone and meaning of the host's and the device's categories; the same name has the same tone in both."""
+_LABELS: Final[Mapping[str, str]] = {
+    "gil": "waiting for the GIL",
+    "ranks": "waiting for other ranks",
+    "core": "waiting for a core",
+}
+"""The label of a category whose name alone does not say what it is."""
 _OTHER_CATEGORY: Final = ("c8", "")
 _HOST_SHARES: Final = "Shares of a step's host time"
 
@@ -93,7 +105,9 @@ def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool =
         if total > 0:
             texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}
             tones = {name: _CATEGORIES.get(name, _OTHER_CATEGORY)[0] for name in values}
-            segments = tuple(Segment(name, value, texts[name], tones[name]) for name, value in values.items())
+            segments = tuple(
+                Segment(_LABELS.get(name, name), value, texts[name], tones[name]) for name, value in values.items()
+            )
             bars.append(Bar(side.label, segments, phrase(total, "s")))
     return tuple(bars)
 
@@ -125,7 +139,9 @@ def _breakdown_table(report_input: ReportInput) -> Table:
     if report_input.has_no_queue:
         measured = sides[0].detailed.breakdown
         names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
-    meaning = Field[str]("Category", lambda name: Cell(name, note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1]))
+    meaning = Field[str](
+        "Category", lambda name: Cell(_LABELS.get(name, name), note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1])
+    )
     fields = (meaning, *(field for side in sides for field in _side_fields(side)))
     caption = "Host seconds per step; the categories exclude each other and sum to the step"
     return make_table(caption, fields, names, slowdown_note(sides))
@@ -137,7 +153,9 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
     total = sum(values.values())
 
     def missing(name: str) -> Cell:
-        return missing_cell(measured[name].reason if name in measured else side.why_no_breakdown())
+        if name in measured:
+            return missing_cell(measured[name].reason)
+        return Cell(NOTHING) if measured and name in WAIT_CATEGORIES else missing_cell(side.why_no_breakdown())
 
     def seconds(name: str) -> Cell:
         return seconds_cell(values[name]) if name in values else missing(name)
