@@ -39,7 +39,8 @@ def record(
 ) -> RunInfo:
     """Run `spec.argv` under its collectors and leave the run in `spec.out`.
 
-    Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted.
+    Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted. The
+    target has all the time that it needs to end.
     SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
 
     :param watch: called about ten times a second while the target runs (a progress display).

@@ -1,4 +1,8 @@
-"""The program that is recorded: found, started, waited for, and stopped by signals of growing force."""
+"""The program that is recorded: found, started, waited for, and stopped.
+
+Signals to the recorder are passed on, and nothing stronger follows them: after Ctrl-C or SIGTERM a trainer may write a
+checkpoint for minutes. Only a stop of our own (a timeout, or enough recorded) ends in SIGKILL, after KILL_AFTER_S.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,9 @@ from profiler.core.procfs import descendants, wait_exit
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
-GRACE_S: Final = 5.0
-"""Time between a signal and the next, stronger one: a trainer may write a checkpoint before it ends."""
+KILL_AFTER_S: Final = 60.0
+"""Time that a program has to end after the SIGTERM of a timeout, or of enough recorded, before it is killed. Kubernetes
+and torchrun give 30 s."""
 SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
@@ -83,8 +88,7 @@ class Target:
         self._received: list[int] = []
         self._forwarded: set[int] = set()
         self._handlers: dict[int, Any] = {}
-        self._signals: list[signal.Signals] = [signal.SIGTERM, signal.SIGKILL]
-        self._escalate_at: float | None = None
+        self._kill_at: float | None = None
         self.stopped = False
         """A signal that we forwarded, or the timeout, stopped it."""
         self.enough = False
@@ -138,23 +142,25 @@ class Target:
         return self._process.returncode
 
     def wait(self, watch: Callable[[], None] | None = None, enough: Callable[[], bool] | None = None) -> None:
-        """Until it has ended: forward signals, keep the timeout, and send stronger signals if it goes on.
+        """Wait until the target has ended. Meanwhile forward signals and keep the timeout.
 
-        :param enough: called some ten times a second; once it returns True the target is stopped.
+        :param enough: called about ten times a second; once it returns True the target is stopped.
         """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
             while self._received:
                 self._forward(self._received.pop(0))
             now = time.monotonic()
-            if timeout is not None and not self.stopped and now - self._started > timeout:
+            if self.stopped or self.enough:
+                if self._kill_at is not None and now > self._kill_at:
+                    self._kill_tree()
+            elif timeout is not None and now - self._started > timeout:
                 print(f"profiler: the target is stopped after {timeout:g} s (timeout)", file=sys.stderr)
-                self._escalate()
-            elif enough is not None and not self.stopped and enough():
+                self.stopped = True
+                self._stop()
+            elif enough is not None and enough():
                 self.enough = True
-                self._escalate()
-            elif self._escalate_at is not None and now > self._escalate_at:
-                self._escalate()
+                self._stop()
             if watch:
                 watch()
         self._process.wait()
@@ -167,27 +173,25 @@ class Target:
             self.stopped, self.enough = True, False
 
     def _forward(self, number: int) -> None:
-        """Send a signal on to the target; a second one of those that stop escalates at once."""
-        stops = number in _STOP_SIGNALS
-        if stops and self.stopped:
-            self._escalate()
-            return
+        """Send a signal on to the target, as often as it comes. It decides itself whether it ends."""
         self._forwarded.add(number)
-        if stops:
-            self.stopped, self.enough = True, False
-            self._escalate_at = time.monotonic() + GRACE_S
+        if number in _STOP_SIGNALS:
+            self.stopped, self.enough, self._kill_at = True, False, None
         if number not in _TERMINAL_SIGNALS or not _in_foreground():
             self._send(number)
 
-    def _escalate(self) -> None:
-        self.stopped = True
-        self._escalate_at = time.monotonic() + GRACE_S
-        number = self._signals.pop(0) if len(self._signals) > 1 else self._signals[0]
-        workers = descendants(self.pid) if number == signal.SIGKILL else []
-        self._send(number)
+    def _stop(self) -> None:
+        self._kill_at = time.monotonic() + KILL_AFTER_S
+        self._send(signal.SIGTERM)
+
+    def _kill_tree(self) -> None:
+        print(f"profiler: the target is killed: it goes on {KILL_AFTER_S:g} s after SIGTERM", file=sys.stderr)
+        self._kill_at = None
+        workers = descendants(self.pid)
+        self._send(signal.SIGKILL)
         for pid in workers:  # their parent cannot end them any more
             with suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """End it at once if it still runs."""
@@ -204,7 +208,7 @@ class Target:
 def _in_foreground() -> bool:
     """Whether we are in a terminal's foreground, so that its Ctrl-C has reached the target too.
 
-    A SIGINT that was sent to the recorder alone is then taken for a Ctrl-C: the target gets SIGTERM after GRACE_S.
+    A SIGINT that was sent to the recorder alone is then taken for a Ctrl-C and not passed on; SIGTERM always is.
     """
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)

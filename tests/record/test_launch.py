@@ -147,11 +147,44 @@ while True: pass
 """Ignores the signals that it is given."""
 
 
+SAVING = """
+import pathlib, signal, sys, time
+
+def save(number, frame):
+    print("saving", flush=True)
+    until = time.monotonic() + float(sys.argv[1])
+    while time.monotonic() < until:
+        pass
+    pathlib.Path(sys.argv[2]).write_text("saved")
+    sys.exit(7)
+
+signal.signal(int(sys.argv[3]), save)
+print("ready", flush=True)
+while True: pass
+"""
+"""Writes a file that takes a while when it gets a signal, as a trainer writes its checkpoint."""
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No terminal, and little time between a signal and the next one."""
+    """No terminal, and little time before a program that was stopped is killed."""
     monkeypatch.setattr(target, "_in_foreground", lambda: False)
-    monkeypatch.setattr(target, "GRACE_S", 0.2)
+    monkeypatch.setattr(target, "KILL_AFTER_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_checkpoint_that_takes_long_is_written(tmp_path: Path, number: signal.Signals) -> None:
+    sent = []
+
+    def interrupt() -> None:
+        if not sent and output(tmp_path):
+            sent.append(os.kill(os.getpid(), number))
+
+    checkpoint = tmp_path / "checkpoint"
+    info = record(spec(tmp_path, PYTHON, "-c", SAVING, "1.5", str(checkpoint), str(int(number))), watch=interrupt)
+    assert (info.state, info.exit_code) == ("interrupted", 7)
+    assert checkpoint.read_text() == "saved"
 
 
 @pytest.mark.usefixtures("impatient")
@@ -166,15 +199,12 @@ def test_ctrl_c_counts_after_enough_was_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_target_that_ignores_signals_is_killed(tmp_path: Path) -> None:
-    sent = []
-
-    def interrupt() -> None:
-        if not sent and output(tmp_path):
-            sent.append(os.kill(os.getpid(), signal.SIGINT))
-
-    info = record(spec(tmp_path, PYTHON, "-c", IGNORING, "2", "15"), watch=interrupt)
+def test_a_target_that_ignores_the_stop_of_a_timeout_is_killed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    info = record(spec(tmp_path, PYTHON, "-c", IGNORING, "2", "15", timeout=0.5))
     assert (info.state, info.exit_code) == ("interrupted", -signal.SIGKILL)
+    assert "is killed: it goes on 0.2 s after SIGTERM" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "handlers are restored"
 
 
