@@ -14,7 +14,8 @@ PLUGINS = {
     "profiler.commands": "attach check compare diagnose doctor export monitor report run",
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
-        "cuda_syncs dynamo facts functions loader loader-workers optimizers regions tensors tokenizers torch-trace"
+        "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
+        "tokenizers torch-trace"
     ),
     "profiler.diagnose.rules": "",
     "profiler.report.sections": (

@@ -22,7 +22,7 @@ from profiler.agent.bootstrap import allow_tracing
 from profiler.agent.buffers import InternedTexts, RecordBuffer
 from profiler.agent.source_folder import SourceFolder
 from profiler.run import tables
-from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, ValueKind
+from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, StageKind, ValueKind
 
 if TYPE_CHECKING:
     from profiler.agent.control_client import ControlClient
@@ -36,6 +36,9 @@ _MAX_CODES: Final = 10_000  # limit of the cache of source lines, since a progra
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
 _CPU_NS: Final = 10_000_000
 _ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
+_MAX_ACCUMULATED: Final = 64
+"""Number of backward passes after an optimizer's step from which they may be steps themselves: gradients are rarely
+accumulated over more of them."""
 _COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
 _SYS_ATTRIBUTE: Final = "_training_profiler_recorder"
 
@@ -60,6 +63,7 @@ class Recorder:
         self._values = self._buffers["values"]
         self._boundaries = self._buffers["boundaries"]
         self._calls = self._buffers["calls"]
+        self._stages = self._buffers["stages"]
         self.regions = self._buffers["regions"]
         self.names = InternedTexts(self.folder, tables.NAMES)
         self._site_texts = InternedTexts(self.folder, tables.SITES)
@@ -83,6 +87,10 @@ class Recorder:
         of the program."""
         self.prefetch = 0
         """Largest number of batches that a loader of the program prepares ahead."""
+        self.backwards = 0
+        """Number of backward passes so far."""
+        self._backwards_at_step: int | None = None
+        """The same at the last step of an optimizer; None: no optimizer has stepped."""
         self._control: ControlClient | None = None
         if path := os.environ.get(tables.ENV_CONTROL):  # the speed test controls this program
             from profiler.agent.control_client import ControlClient
@@ -189,6 +197,19 @@ class Recorder:
         if at is not None:
             self.end_boundary(kind, name, at, flag)
 
+    def count_backward(self) -> bool:
+        """Count a backward pass that has ended, and return whether it may end a step."""
+        self.backwards += 1
+        since = self._backwards_at_step
+        return not self.index and (since is None or self.backwards - since > _MAX_ACCUMULATED)
+
+    def stage(self, kind: StageKind, name: str, begin: int, end: int, object_id: int = 0) -> None:
+        """Record what shows in which stage the program is: see `StageKind`."""
+        stages = self._stages
+        stages.append(stages.pack(begin, end, object_id, self.thread.tid, self.names[name], kind))
+        if end - self._flushed > _FLUSH_NS:
+            self.flush_if_due(end)
+
     def begin_boundary(self, kind: BoundaryKind, name: str) -> Clocks | None:
         """Take the time of a boundary, and assign to the step before it what was counted until now.
 
@@ -198,6 +219,8 @@ class Recorder:
         :returns: the argument `at` of `end_boundary`; None if an error occurred, which is reported.
         """
         self.open_boundary = kind, name
+        if kind is BoundaryKind.OPTIMIZER:
+            self._backwards_at_step = self.backwards
         try:
             for callback in self.on_step:
                 callback()

@@ -156,6 +156,8 @@ def step_text(step: StepDefinition | None) -> str:
         asked = "a loader was asked only once" if step.loader_asked else "no loader was asked"
         stepped = _optimizer_steps(step.optimizer_steps or 0)
         return f"{step.label}: {stepped}, {asked}, and the program marks no steps (profiler.step())"
+    if step.kind is StepKind.BACKWARD:
+        return f"steps that end with {_phases(step)}: {_optimizer_steps(step.optimizer_steps or 0)}"
     if step.kind is StepKind.LOADER:
         counted = "" if step.optimizer_steps is None else f": {_optimizer_steps(step.optimizer_steps)}"
         return f"batches of {_phases(step)}{counted}"

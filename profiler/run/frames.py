@@ -30,6 +30,7 @@ _KINDS: Final = {
     "activities": tables.ActivityKind,
     "values": tables.ValueKind,
     "boundaries": tables.BoundaryKind,
+    "stages": tables.StageKind,
 }
 
 

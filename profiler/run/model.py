@@ -129,6 +129,9 @@ class StepKind(StrEnum):
     MARKED = "marked"
     """The program marks its steps."""
     OPTIMIZER = "optimizer"
+    BACKWARD = "backward"
+    """Gradients were computed, and no optimizer stepped: the program updates its parameters by hand, or by a library
+    with optimizers of its own."""
     LOADER = "loader"
     WHOLE_RUN = "whole-run"
     """Nothing ended a step: the whole run counts as one."""
@@ -143,7 +146,8 @@ class StepDefinition:
 
     kind: StepKind
     phases: tuple[tuple[str, ...], ...] = ()
-    """The optimizers, or loaders, that end steps, for each phase of the training; several of one phase take turns."""
+    """The optimizers, loaders or lines of backward passes that end steps, for each phase of the training; several of
+    one phase take turns."""
     nested: tuple[str, ...] = ()
     """Optimizers that step within these steps."""
     skipped: int = 0
@@ -169,6 +173,7 @@ class StepDefinition:
 
 _STEP_LABELS: Final = {
     StepKind.MARKED: "steps as the program marks them",
+    StepKind.BACKWARD: "backward passes",
     StepKind.WHOLE_RUN: "the whole run as one step",
     StepKind.ANNOTATION: "ProfilerStep annotations",
     StepKind.WHOLE_TRACE: "the whole trace as one step",
@@ -192,6 +197,8 @@ class Run:
     """Moments at which a step may end, as hooks saw them."""
     gil_stacks: Table
     """Samples of other windows than `stacks`: of the thread that held the GIL, where one did."""
+    stages: Table
+    """What hooks saw of the program's stages: modules in evaluation mode, times without gradients, compilations."""
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]

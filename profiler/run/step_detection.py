@@ -1,8 +1,9 @@
-"""Step detection: which boundary events, optimizer steps or requests for a batch, end a training step.
+"""Step detection: which boundary events (optimizer steps, backward passes, requests for a batch) end a training step.
 
 A program that marks its own steps needs none of this. Otherwise steps of an optimizer come first. Several optimizers
-form rounds, and the last one of a round ends the step (`round_ends`). Where no optimizer steps, or only a few times
-beside many batches, a step is a batch: from one request to a loader to the next.
+form rounds, and the last one of a round ends the step (`round_ends`). Where no optimizer of torch steps, or only a few
+times beside many batches, a backward pass ends the step: the program updates its parameters by hand, or by a library
+with optimizers of its own. Without backward passes a step is a batch: from one request to a loader to the next.
 
 Loading a run and watching one use `detect_steps` on recorded boundaries. The `check` command chooses while the program
 runs, with `choose_boundary`, by the same rules.
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.run.model import StepDefinition, StepKind, Table
-from profiler.run.tables import MARK, BoundaryKind
+from profiler.run.tables import MARK, STEP_BOUNDARIES, BoundaryKind
 
 RARE: Final = 10
 """A name that occurs less than once per this many occurrences of the most frequent one cannot be the leader, whose
@@ -40,10 +41,16 @@ batches."""
 MIN_ROUNDS: Final = 3
 """Online detection needs this many rounds."""
 MIN_BATCHES: Final = 64
-"""Online detection takes batches as steps after this many without an optimizer step, because gradients are rarely
-accumulated over more batches."""
+"""Online detection takes backward passes or batches as steps after this many without an optimizer step, because
+gradients are rarely accumulated over more of them."""
 MAX_EVENTS: Final = 1 << 14
 """Online detection decides after this many events, however few rounds there were."""
+
+_STEP_KINDS: Final = {
+    BoundaryKind.OPTIMIZER: StepKind.OPTIMIZER,
+    BoundaryKind.BACKWARD: StepKind.BACKWARD,
+    BoundaryKind.LOADER: StepKind.LOADER,
+}
 
 Numbers = npt.NDArray[np.int64]
 Texts = Sequence[str] | Mapping[int, str]
@@ -74,24 +81,24 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         order in which the program first reached them, which decides between equally frequent optimizers.
     :param names: text of each name.
     """
-    optimizer = _find_step_ends(boundaries, BoundaryKind.OPTIMIZER, names)
-    loader = _find_step_ends(boundaries, BoundaryKind.LOADER, names)
-    if optimizer and not (loader and _is_side_activity(optimizer[0], loader[0])):
-        first = optimizer[0]
+    found = {kind: _find_step_ends(boundaries, kind, names) for kind in STEP_BOUNDARIES}
+    for number, (kind, ends) in enumerate(found.items()):
+        others = [other[0] for later, other in found.items() if STEP_BOUNDARIES.index(later) > number and other]
+        if not ends or any(_is_side_activity(ends[0], other) for other in others):
+            continue
+        first = ends[0]
+        phase_names = _phase_names(first, names)
+        if kind is not BoundaryKind.OPTIMIZER:
+            steps = count_optimizer_steps(boundaries, int(first.rows["pid"][0]))
+            return StepDefinition(_STEP_KINDS[kind], phase_names, optimizer_steps=steps), ends
         nested = set(first.rows["name"].tolist()) - set(first.ends["name"].tolist())
-        return (
-            StepDefinition(
-                StepKind.OPTIMIZER,
-                _phase_names(first, names),
-                nested=tuple(sorted(names[number] for number in nested)),
-                skipped=int((first.ends["flag"][1:] == 1).sum()),
-            ),
-            optimizer,
+        definition = StepDefinition(
+            StepKind.OPTIMIZER,
+            phase_names,
+            nested=tuple(sorted(names[number] for number in nested)),
+            skipped=int((first.ends["flag"][1:] == 1).sum()),
         )
-    if loader:
-        pid = int(loader[0].rows["pid"][0])
-        steps = count_optimizer_steps(boundaries, pid)
-        return StepDefinition(StepKind.LOADER, _phase_names(loader[0], names), optimizer_steps=steps), loader
+        return definition, ends
     return None, []
 
 
@@ -108,7 +115,8 @@ def choose_boundary(keys: Sequence[str]) -> str | None:
     """
     if MARK in keys:
         return MARK
-    for kind, enough in ((BoundaryKind.OPTIMIZER, MIN_ROUNDS), (BoundaryKind.LOADER, MIN_BATCHES)):
+    for kind in STEP_BOUNDARIES:
+        enough = MIN_ROUNDS if kind is BoundaryKind.OPTIMIZER else MIN_BATCHES
         events = [key for key in keys if key.startswith(f"{int(kind)} ")]
         if len(events) < enough:
             if events and kind is BoundaryKind.OPTIMIZER and len(keys) < MAX_EVENTS:
@@ -128,8 +136,7 @@ def define_step(key: str) -> StepDefinition:
     if key == MARK:
         return StepDefinition(StepKind.MARKED)
     kind, _, name = key.partition(" ")
-    is_loader = kind == str(int(BoundaryKind.LOADER))
-    return StepDefinition(StepKind.LOADER if is_loader else StepKind.OPTIMIZER, ((name,),))
+    return StepDefinition(_STEP_KINDS[BoundaryKind(int(kind))], ((name,),))
 
 
 # ---------------------------------------------------------------- phases and rounds
@@ -253,14 +260,15 @@ def _phase_ends(rows: Table, kind: BoundaryKind) -> StepEnds:
     return StepEnds(rows, rows[np.concatenate(chosen)], np.array(joins[:-1], np.bool_))
 
 
-def _is_side_activity(optimizer: StepEnds, loader: StepEnds) -> bool:
-    """Whether the optimizer's steps are few beside the loader's batches, such as a short fit before an evaluation."""
-    begin, end = int(optimizer.ends["time"][0]), int(optimizer.ends["time"][-1])
-    begin -= (end - begin) // len(optimizer)  # its first step began about so long before it ended
-    batches = loader.ends["time"]
+def _is_side_activity(steps: StepEnds, others: StepEnds) -> bool:
+    """Whether an optimizer's steps (or the backward passes) are few beside a loader's batches (or the backward passes),
+    such as a short fit before an evaluation."""
+    begin, end = int(steps.ends["time"][0]), int(steps.ends["time"][-1])
+    begin -= (end - begin) // len(steps)  # its first step began about so long before it ended
+    batches = others.ends["time"]
     duration = max(end, int(batches[-1])) - min(begin, int(batches[0]))
     outside = int(((batches < begin) | (batches > end)).sum())
-    return end - begin < MINOR_SPAN * duration and MINOR_BATCHES * len(optimizer) < outside
+    return end - begin < MINOR_SPAN * duration and MINOR_BATCHES * len(steps) < outside
 
 
 def _phase_names(ends: StepEnds, names: Texts) -> tuple[tuple[str, ...], ...]:

@@ -13,11 +13,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 HISTORY: Final = {
     1: "first layout",
     2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
     "CPU times of a boundary may be NOT_READ",
+    3: "backward passes are boundaries where no optimizer steps; the table `stages`",
 }
 
 
@@ -70,17 +71,38 @@ class BoundaryKind(IntEnum):
     """An optimizer has stepped; flag 1: its GradScaler skipped the update."""
     LOADER = 1
     """A loader was asked for the next batch; flag 1: it had none, the epoch has ended."""
+    BACKWARD = 2
+    """A backward pass has ended. It is recorded only while no optimizer steps: an optimizer step takes precedence."""
 
 
 MARK: Final = "mark"
 """Key of a marked step on the control socket; other boundary events have the key `KIND NAME` (BoundaryKind)."""
 
 
+STEP_BOUNDARIES: Final = (BoundaryKind.OPTIMIZER, BoundaryKind.BACKWARD, BoundaryKind.LOADER)
+"""Kinds of boundaries, the first of which that there is ends the steps: batches of a validation are no steps where
+gradients are computed, and several backward passes may accumulate the gradients of one optimizer step."""
+
+
 def boundary_priority(key: str) -> int:
-    """Precedence of an event as the end of a step: a mark (2) before an optimizer (1) before a loader (0)."""
+    """Precedence of an event as the end of a step: a mark before an optimizer, a backward pass and a loader (0)."""
     if key == MARK:
-        return 2
-    return int(key.startswith(f"{int(BoundaryKind.OPTIMIZER)} "))
+        return len(STEP_BOUNDARIES)
+    kind = BoundaryKind(int(key.partition(" ")[0]))
+    return len(STEP_BOUNDARIES) - 1 - STEP_BOUNDARIES.index(kind)
+
+
+class StageKind(IntEnum):
+    """What a row of the table `stages` tells about the stage of a program: training, evaluation, compilation, ..."""
+
+    EVAL_MODE = 0
+    """`Module.eval()` switched a module, with its submodules, to evaluation mode; `object` is the module's id."""
+    TRAIN_MODE = 1
+    """`Module.train()` switched it to training mode."""
+    NO_GRAD = 2
+    """Time within the outermost `no_grad` or `inference_mode`; `object` is the number of backward passes before it."""
+    COMPILE = 3
+    """Time in which torch.compile compiled code."""
 
 
 class ValueKind(IntEnum):
@@ -173,6 +195,15 @@ STACKS: Final = (
     ("active", "i"),  # 1: on a CPU, 0: idle (blocked), -1: not known
 )
 
+STAGES: Final = (
+    ("begin", "q"),
+    ("end", "q"),  # equal to `begin` for a change of mode
+    ("object", "q"),
+    ("tid", "q"),
+    ("name", "i"),
+    ("kind", "i"),  # StageKind
+)
+
 TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "steps": STEPS,
     "regions": REGIONS,
@@ -183,6 +214,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "stacks": STACKS,
     "boundaries": BOUNDARIES,
     "gil_stacks": STACKS,
+    "stages": STAGES,
 }
 """gil_stacks: samples of other windows, of only the thread that holds the GIL."""
 

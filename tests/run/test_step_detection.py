@@ -17,6 +17,7 @@ from profiler.run.tables import BoundaryKind
 from tests.recorded.directories import write_manifest
 
 ADAM, SGD, LOADER = "0 Adam (train.py:9)", "0 SGD (train.py:10)", "1 DataLoader (train.py:7)"
+BACKWARD = "2 backward (train.py:12)"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,9 @@ ADAM, SGD, LOADER = "0 Adam (train.py:9)", "0 SGD (train.py:10)", "1 DataLoader 
         ([LOADER] * (MIN_BATCHES - 1), None),
         ([LOADER] * MIN_BATCHES, LOADER),
         ([LOADER, ADAM, tables.MARK], tables.MARK),
+        (([BACKWARD] * 8 + [ADAM]) * 3, ADAM),
+        ([LOADER, BACKWARD] * (MIN_BATCHES - 1), None),
+        (([LOADER] * 4 + [BACKWARD]) * MIN_BATCHES, BACKWARD),  # three of four batches are of a validation
     ],
 )
 def test_online_choice(keys: list[str], expected: str | None) -> None:
@@ -41,6 +45,7 @@ def test_online_choice(keys: list[str], expected: str | None) -> None:
     ("key", "definition"),
     [
         (ADAM, StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:9)",),))),
+        (BACKWARD, StepDefinition(StepKind.BACKWARD, (("backward (train.py:12)",),))),
         (LOADER, StepDefinition(StepKind.LOADER, (("DataLoader (train.py:7)",),))),
         (tables.MARK, StepDefinition(StepKind.MARKED)),
     ],
@@ -60,6 +65,8 @@ OPTIMIZER = BoundaryKind.OPTIMIZER
         ((SGD, SGD, SGD, ADAM), ADAM),  # a GAN
         ((ADAM, SGD, LOADER), SGD),
         ((LOADER,), LOADER),
+        ((LOADER, LOADER, BACKWARD), BACKWARD),
+        ((BACKWARD, BACKWARD, ADAM), ADAM),
     ],
 )
 def test_load_monitor_and_speed_test_agree(
@@ -70,7 +77,8 @@ def test_load_monitor_and_speed_test_agree(
     write_manifest(tmp_path / "run", state="running")
     recorder = Recorder(tmp_path / "run", "light")
     keys = [*cycle * 24, *cycle[: len(cycle) // 2]]
-    for key in keys * (4 if cycle == (LOADER,) else 1):
+    repeats = 4 if leader in (LOADER, BACKWARD) else 1
+    for key in keys * repeats:
         kind, _, name = key.partition(" ")
         recorder.record_boundary(BoundaryKind(int(kind)), name)
     recorder.flush()
@@ -85,4 +93,4 @@ def test_load_monitor_and_speed_test_agree(
     assert (watched.step.kind, watched.step.phases) == (loaded.step.kind, loaded.step.phases)
     if tail > 28:
         assert watched.count == len(loaded.steps) + 1
-    assert choose_boundary(keys * (4 if cycle == (LOADER,) else 1)) == leader
+    assert choose_boundary(keys * repeats) == leader

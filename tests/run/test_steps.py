@@ -270,6 +270,22 @@ def test_one_optimizer_step_without_a_loader_is_counted(names: tuple[str, ...]) 
     )
 
 
+def test_batches_of_a_validation_are_no_steps_where_gradients_are_computed() -> None:
+    events = [("DataLoader", 10 * i + at) for i in range(40) for at in range(4)]
+    run = seen(*sorted([*events, *[("backward (a.py:3)", 10 * i + 0.5) for i in range(40)]], key=by_time))
+    is_batch = run.boundaries["name"] == run.names.index("DataLoader")
+    run.boundaries["kind"] = np.where(is_batch, LOADER, BoundaryKind.BACKWARD)
+    run = add_steps(run)
+    assert len(run.steps) == 39
+    assert step_text(run.step) == "steps that end with backward (a.py:3): no optimizer stepped"
+
+
+def test_a_few_backward_passes_beside_many_batches_are_not_the_steps() -> None:
+    run = beside(1000, ("backward (a.py:3)", 500.2), ("backward (a.py:3)", 501.2))
+    run.boundaries["kind"][run.boundaries["kind"] == OPTIMIZER] = BoundaryKind.BACKWARD
+    assert len(add_steps(run).steps) == 999
+
+
 def test_the_loader_does_not_count_where_an_optimizer_stepped() -> None:
     run = seen(("SGD", 1), ("DataLoader", 2), ("SGD", 3), ("DataLoader", 4))
     rows = run.boundaries.copy()

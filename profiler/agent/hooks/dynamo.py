@@ -2,6 +2,9 @@
 
 While torch._dynamo analyses the program's code, patched functions are restored. Its guards compare functions by
 identity and run later, with the wrappers in place, so the wrappers are put back while guards are built.
+
+The time that compilation takes is recorded as a stage of the program, that of a backward pass included, which torch
+compiles when it first runs.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import OPEN
 from profiler.agent.patching import STATE, Hook, Patch, caller
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import RECOMPILED
+from profiler.run.tables import RECOMPILED, StageKind
 
 _AGENT: Final = Path(__file__).parents[1].as_posix() + "/"
 
@@ -106,7 +109,9 @@ class _Patches:
 def _install(module: Any) -> None:
     """Patch torch._dynamo, which the first optimizer imports even if nothing is compiled."""
     convert, guards, rules = module.convert_frame, module.guards, module.trace_rules
-    patches = _Patches(permanent=(warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager))
+    handler = getattr(getattr(module, "callback", None), "CompilationCallbackHandler", None)
+    permanent = warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager, handler
+    patches = _Patches(permanent)
     rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
     rules._recompile_re()
     _skip_our_functions(module)
@@ -144,6 +149,33 @@ def _install(module: Any) -> None:
     if hasattr(convert, "_fullgraph_capture_frame"):  # entry point of torch.export, in recent versions
         patching.patch(convert, "_fullgraph_capture_frame", compiling)
     patching.patch(guards.CheckFunctionManager, "__init__", guarding)
+    if handler is not None and hasattr(handler, "run_start_callbacks"):
+        _time_compilations(handler)
+
+
+def _time_compilations(handler: Any) -> None:
+    """Record the time from torch's outermost event that compilation begins to the one that it ends."""
+    begun = 0
+
+    def started(original: Any) -> Callable[..., Any]:
+        def run_start_callbacks(*args: Any, **kwargs: Any) -> Any:
+            nonlocal begun
+            begun = now()
+            return original(*args, **kwargs)
+
+        return run_start_callbacks
+
+    def ended(original: Any) -> Callable[..., Any]:
+        def run_end_callbacks(*args: Any, **kwargs: Any) -> Any:
+            recorder = STATE.recorder
+            if recorder is not None and begun:
+                recorder.stage(StageKind.COMPILE, "torch.compile", begun, now())
+            return original(*args, **kwargs)
+
+        return run_end_callbacks
+
+    patching.patch(handler, "run_start_callbacks", started)
+    patching.patch(handler, "run_end_callbacks", ended)
 
 
 def _record_recompilation() -> None:

@@ -1,6 +1,5 @@
-"""Library functions whose time is a region: backward passes, checkpoints, reads of Hugging Face datasets, pinning.
+"""Library functions whose time is a region: checkpoints, reads of Hugging Face datasets, pinning.
 
-A backward pass is the time of the thread that starts it and waits for it.
 The map of a streamed dataset is lazy: its time is part of the reads.
 """
 
@@ -17,7 +16,6 @@ from profiler.agent.patching import DETAILED, STATE, Hook, patch
 from profiler.agent.recorder import now
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "torch.autograd": {"backward": ("backward", "grad")},
     "torch": {"checkpoint": ("save", "load")},
     "torch.distributed.checkpoint": {"checkpoint": ("save", "load")},
     "safetensors.torch": {"checkpoint": ("save_file", "load_file", "save_model", "load_model")},
@@ -29,7 +27,7 @@ _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "datasets.iterable_dataset": {"dataset": ("IterableDataset.__iter__",)},
 }
 """Module -> region -> functions whose calls are recorded as that region."""
-_REQUIRED: Final = {"backward", "grad", "pin_memory", "Dataset.map", "Dataset.__iter__", "IterableDataset.__iter__"}
+_REQUIRED: Final = {"pin_memory", "Dataset.map", "Dataset.__iter__", "IterableDataset.__iter__"}
 """Functions that every version of their library has: without one of them the hook fails. Others may be missing."""
 _OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
 """Region -> group. Of nested calls in one group, only the outermost is recorded: one way of reading a dataset uses

@@ -20,7 +20,7 @@ from typing import Any, Final
 from profiler.agent.installation import report_failure
 from profiler.agent.patching import STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import STEP_BOUNDARIES, BoundaryKind
 
 SKIP: Final = 5
 """Steps before the window: compilers, caches and allocators settle in them."""
@@ -43,6 +43,11 @@ _alarm_callbacks: Final[list[object]] = []
 """Kept alive, because the interpreter may still have to call them."""
 
 _Boundary = tuple[BoundaryKind, str] | None
+
+
+def _rank(boundary: tuple[BoundaryKind, str]) -> int:
+    """The precedence of a boundary as the end of a step: 0 is the first."""
+    return STEP_BOUNDARIES.index(boundary[0])
 
 
 def install(module: ModuleType) -> TraceWindow | None:
@@ -98,19 +103,17 @@ class TraceWindow:
         elif recorder.thread.tid == self._tid:
             if at == self._counted:
                 self._left -= 1
-            elif at is None or (
-                self._counted and at[0] < self._counted[0]
-            ):  # a better boundary of steps than the one before
+            elif self._counted and (at is None or _rank(at) < _rank(self._counted)):  # a better boundary of steps
                 self._counted, self._left = at, _steps()
             if self._left <= 0 or now() - self._session.begin > _MAX_NS:
                 self._end(recorder)
 
     def _needed(self, at: _Boundary) -> float:
-        """The number of boundaries of this name before the window; batches count if no optimizer steps."""
+        """The number of boundaries of this name before the window; batches count if nothing better ends steps."""
         if at is None or at[0] == BoundaryKind.OPTIMIZER:
             return SKIP
-        steps = any(seen and seen[0] == BoundaryKind.OPTIMIZER for seen in self._counts)
-        return math.inf if steps else 2 * SKIP
+        better = any(seen and _rank(seen) < _rank(at) for seen in self._counts)
+        return math.inf if better else 2 * SKIP
 
     def _begin(self, recorder: Recorder, at: _Boundary) -> None:
         began = now()

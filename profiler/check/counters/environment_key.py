@@ -26,6 +26,7 @@ WHY: Final[Mapping[str, str]] = {
 _STEP_KINDS: Final = {
     StepKind.MARKED: "marked",
     StepKind.OPTIMIZER: "optimizer steps",
+    StepKind.BACKWARD: "backward passes",
     StepKind.LOADER: "batches",
 }
 """The event that ends a step, without the name of the optimizer or loader, which a change may replace."""

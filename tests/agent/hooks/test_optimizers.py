@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from profiler.agent import patching
+from profiler.agent.hooks import backward as timed
 from profiler.agent.hooks import optimizers
-from profiler.agent.hooks import regions as timed
 from profiler.agent.recorder import Region
 from profiler.run.model import Run
+from profiler.run.tables import BoundaryKind
 from tests.fakes.watched import watched
 
 HERE = Path(__file__).name
@@ -46,7 +47,8 @@ def sgd(*values: torch.nn.Parameter) -> torch.optim.SGD:
 
 
 def boundaries(run: Run) -> list[tuple[str, int]]:
-    return [(run.names[row["name"]].partition(" ")[0], int(row["flag"])) for row in run.boundaries]
+    rows = run.boundaries[run.boundaries["kind"] == BoundaryKind.OPTIMIZER]
+    return [(run.names[row["name"]].partition(" ")[0], int(row["flag"])) for row in rows]
 
 
 def regions(run: Run) -> list[tuple[str, int]]:
@@ -136,9 +138,10 @@ def test_accumulation_is_one_step(watch: Callable[..., Any]) -> None:
             value.sum().backward()
         optimizer.step()
     run = loaded()
-    assert len(run.boundaries) == 2
+    steps = run.boundaries[run.boundaries["kind"] == BoundaryKind.OPTIMIZER]
+    assert len(steps) == 2
     assert regions(run) == [*[("backward", 0)] * 3, ("optimizer", 0)] * 2
-    assert (run.boundaries["time"] >= run.regions["end"][[3, 7]]).all()
+    assert (steps["time"] >= run.regions["end"][[3, 7]]).all()
 
 
 class Foreign:

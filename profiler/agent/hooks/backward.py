@@ -1,0 +1,74 @@
+"""Backward passes: a region each, and the end of a step where no optimizer of torch steps.
+
+A backward pass is the time of the thread that starts it and waits for it. One within another (checkpointed activations,
+with `use_reentrant`) is a part of it. The boundary is named after the user's line that calls it: `backward
+(train.py:31)`. Once an optimizer steps, backward passes are no boundaries any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any, Final
+
+from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
+from profiler.agent.recorder import now
+from profiler.run.tables import BoundaryKind
+
+_REGION: Final = "backward"
+
+
+class _Thread(threading.local):
+    is_open = False
+    """Whether this thread is in a backward pass."""
+
+
+_thread: Final = _Thread()
+_open_passes: Final[set[int]] = set()
+"""Threads that are in a backward pass, by their identifier."""
+
+
+def _install(module: Any) -> None:
+    patch(module, "backward", lambda original: _recorded(original, ends_step=True))
+    patch(module, "grad", lambda original: _recorded(original, ends_step=False))
+
+
+def _recorded(original: Callable[..., Any], *, ends_step: bool) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        recorder, here = STATE.recorder, _thread
+        if recorder is None or here.is_open or (_open_passes and _is_autograd_thread()):
+            return original(*args, **kwargs)
+        detailed, thread, identifier = recorder.detailed, recorder.thread, threading.get_ident()
+        depth, begin = thread.depth, 0
+        if detailed:
+            thread.depth = depth + 1
+            begin = now()
+        here.is_open = True
+        _open_passes.add(identifier)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            here.is_open = False
+            _open_passes.discard(identifier)
+            if detailed:
+                recorder.region(_REGION, begin, depth)
+        if recorder.count_backward() and ends_step:
+            recorder.record_boundary(BoundaryKind.BACKWARD, _name())
+        return result
+
+    return backward
+
+
+def _is_autograd_thread() -> bool:
+    """Whether C++ started this thread: autograd has one for each GPU, in which checkpointed activations start backward
+    passes within the one that waits for them."""
+    return threading.get_ident() not in threading._active  # type: ignore[attr-defined]
+
+
+def _name() -> str:
+    frame = user_frame(caller(2))
+    return f"backward ({PurePath(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame else "backward"
+
+
+PLUGIN = Hook("backward", {"torch.autograd": _install})
