@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from profiler.analyse.model import Analysis, IdleBlame, Measure, Missing, Topic
+from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
+from profiler.analyse.ranks import RankSteps, RankTime, rank_ledger, rank_steps
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
@@ -22,15 +23,17 @@ from profiler.analyse.timing.input import input_measures, input_parts
 from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, measured_window
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 
 def analyse(run: Run) -> Analysis:
     """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data."""
-    window, hooked, stacks = measured_window(run), has_hooked_steps(run), Stacks(run)
+    hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
+    window = steps.analysed
     host, ledger, samples = host_time(stacks, window)
+    lines = line_costs(stacks, samples)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
@@ -72,12 +75,25 @@ def analyse(run: Run) -> Analysis:
         warnings=warnings,
         threads=thread_activities(stacks),
         step=run.step,
-        lines=line_costs(stacks, samples),
+        lines=lines,
         input=input_parts(run, window),
         phases=phases(stacks, window, host, samples) if host and hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
         spikes=spikes(stacks, window),
+        ranks=_rank_ledger(stacks, steps, ledger, lines) if len(steps.windows) > 1 else None,
     )
+
+
+def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:
+    """The ledger of all ranks. Each is analysed once; the one that stands for the run has been."""
+    times = []
+    for window in steps.windows:
+        if window is steps.analysed:
+            times.append(RankTime(ledger, lines))
+        else:
+            _, of_rank, samples = host_time(stacks, window)
+            times.append(RankTime(of_rank, line_costs(stacks, samples)))
+    return rank_ledger(steps, times)
 
 
 def _idle(

@@ -288,6 +288,60 @@ class ThreadActivity:
 
 
 @dataclass(frozen=True, slots=True)
+class RankActivity:
+    """What one rank did in a step, in seconds per step."""
+
+    rank: int
+    pid: int
+    steps: int
+    """Measured steps."""
+    excluded: int
+    """Measured steps that not all ranks have, which are left out where ranks are compared."""
+    step_time: float
+    own_work: float | None
+    """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
+    last: float | None
+    """Share of the steps in which this rank had most own work, so that the others waited for it."""
+    categories: Mapping[str, float] = field(default_factory=dict)
+    """Host category -> seconds per step; empty where it was not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """The rank that makes the others wait, and the category of its time that exceeds theirs most."""
+
+    rank: int
+    lead: float
+    """Seconds per step of own work beyond the median of the other ranks."""
+    category: str
+    seconds: float
+    """Seconds per step of that category on this rank."""
+    others: float
+    """The median of the other ranks."""
+    site: Site | None = None
+    """The line with most of the excess of that category."""
+    at_line: bool = False
+    """Whether more than half of the excess is at this line; else only its function has as much."""
+    alike: tuple[int, ...] = ()
+    """Other ranks that are nearly as late."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLedger:
+    """The ranks of a program, and the one that makes the others wait."""
+
+    ranks: tuple[RankActivity, ...]
+    """By rank."""
+    analysed: int
+    """The rank that all other figures of the analysis are about."""
+    synchronous: bool
+    """Whether the ranks wait for each other, so that their steps end together."""
+    straggler: Straggler | None = None
+    reason: Notice | None = None
+    """Why it is not known whether a rank makes the others wait; None: it is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """Something over time; `times` in seconds from the start of the measured window."""
 
@@ -394,6 +448,8 @@ class Analysis:
     """The activity of each thread, the main process and its main thread first."""
     timeline: Timeline | None = None
     """It is None if it was not requested."""
+    ranks: RankLedger | None = None
+    """None: the program has one rank."""
 
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""

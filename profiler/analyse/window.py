@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,15 @@ from profiler.run.model import Run, Table
 NS_PER_S = 1_000_000_000
 LEVEL_LIGHT = Notice("level-light")
 NO_QUEUE = Notice("no-queue")
+MIN_RANK_STEPS: Final = 2
+"""A rank closed at least one step per this many of the rank with most steps; else it only shares the machine."""
+UNEQUAL_STEPS: Final = 1
+"""Processes that wait for each other in every step differ by at most one step when they end."""
+LOCKSTEP_WITHOUT_FACTS: Final = 0.25
+"""Processes that state no rank are ranks if their steps end within this part of a step of each other: two programs that
+run independently drift apart by more than that within some tens of steps."""
+MIN_LOCKSTEPS: Final = 10
+NEARLY_ALL: Final = 0.9
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,7 +41,9 @@ class Window:
     reason: Notice | None = None
     """Why no step was measured; None: some were."""
     excluded: int = 0
-    """Measured steps that other threads or processes ended; they are not in any figure."""
+    """Measured steps that other threads or processes ended, which are no ranks; they are not in any figure."""
+    rank: int = 0
+    """The rank of the process; of processes that state none, their number."""
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -63,20 +76,71 @@ class Window:
 
 
 def measured_window(run: Run) -> Window:
-    """The measured window of `run`. Without a measured step it is empty and has the reason."""
+    """The measured window of `run`, of its lowest rank. Without a measured step it is empty and has the reason."""
+    return rank_windows(run)[0]
+
+
+def rank_windows(run: Run) -> tuple[Window, ...]:
+    """The measured window of each rank, by rank; a program of one process has one.
+
+    Ranks are the processes that stated a rank. Without such facts they are the processes of equally many steps that end
+    at the same times, because each waits for the others.
+    """
     steps = run.steps
     if not len(steps):
-        return _empty(steps, Notice("no-step"))
+        return (_empty(steps, Notice("no-step")),)
     measured = steps[(steps["warmup"] == 0) & (steps["end"] > steps["begin"])]
     if not len(measured):
-        return _empty(steps[:0], Notice("only-warm-up", {"steps": len(steps)}))
-    threads, first, counts = np.unique(measured[["pid", "tid"]], return_index=True, return_counts=True)
+        return (_empty(steps[:0], Notice("only-warm-up", {"steps": len(steps)})),)
+    threads, first, counts = np.unique(measured[["pid", "tid", "rank"]], return_index=True, return_counts=True)
     # of threads with as many steps, the one that closed its first step first
-    busiest = min(range(len(threads)), key=lambda i: (-counts[i], int(measured["end"][first[i]])))
-    pid, tid = int(threads[busiest]["pid"]), int(threads[busiest]["tid"])
+    order = sorted(range(len(threads)), key=lambda i: (-counts[i], int(measured["end"][first[i]])))
+    windows: dict[int, Window] = {}
+    for number in order:
+        pid, tid, rank = (int(threads[number][name]) for name in ("pid", "tid", "rank"))
+        if rank not in windows and MIN_RANK_STEPS * counts[number] >= counts[order[0]]:
+            windows[rank] = _thread_window(measured, pid, tid, rank)
+    if len(windows) == 1:
+        windows = _lockstep_windows(measured, [threads[number] for number in order], counts[order]) or windows
+    excluded = len(measured) - sum(map(len, windows.values()))
+    return tuple(replace(windows[rank], excluded=excluded) for rank in sorted(windows))
+
+
+def _thread_window(measured: Table, pid: int, tid: int, rank: int) -> Window:
     rows = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
     rows = rows[np.argsort(rows["begin"], kind="stable")]
-    return Window(pid, tid, rows, times(rows["begin"]), times(rows["end"]), excluded=len(measured) - len(rows))
+    return Window(pid, tid, rows, times(rows["begin"]), times(rows["end"]), rank=rank)
+
+
+def _lockstep_windows(measured: Table, threads: Sequence[np.void], counts: Times) -> dict[int, Window]:
+    """The windows of processes that step together though they state no rank, numbered by pid; empty for one process."""
+    by_pid: dict[int, int] = {}
+    for thread, count in zip(threads, counts.tolist(), strict=True):
+        if abs(count - int(counts[0])) <= UNEQUAL_STEPS:
+            by_pid.setdefault(int(thread["pid"]), int(thread["tid"]))
+    windows = [_thread_window(measured, pid, tid, rank) for rank, (pid, tid) in enumerate(sorted(by_pid.items()))]
+    if len(windows) < 2 or len(windows[0]) < MIN_LOCKSTEPS or not in_lockstep(windows, LOCKSTEP_WITHOUT_FACTS):
+        return {}
+    return {window.rank: window for window in windows}
+
+
+def common_steps(windows: Sequence[Window]) -> npt.NDArray[np.int64]:
+    """The row of each step that all ranks measured (steps x ranks)."""
+    numbers = [times(window.steps["index"]) for window in windows]
+    common = reduce(np.intersect1d, numbers)
+    rows = [np.argsort(each, kind="stable")[np.searchsorted(np.sort(each), common)] for each in numbers]
+    return np.stack(rows, axis=1)
+
+
+def in_lockstep(windows: Sequence[Window], tolerance: float) -> bool:
+    """Whether the steps of all ranks end together: nearly all within `tolerance` of a step of each other."""
+    rows = common_steps(windows)
+    if not len(rows):
+        return False
+    ends = np.stack([window.end[rows[:, at]] for at, window in enumerate(windows)], axis=1)
+    walls = np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1)
+    spread = ends.max(axis=1) - ends.min(axis=1)
+    return bool(np.quantile(spread, NEARLY_ALL) <= tolerance * walls.mean())
 
 
 def device_window(run: Run, window: Window) -> Window:

@@ -52,6 +52,26 @@ their number."""
 RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
 
+COLLECTIVES: Final = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "send",
+)
+"""Functions of torch.distributed in which a rank may wait for other ranks: names of OTHER calls."""
+
 
 class ActivityKind(IntEnum):
     """The kind of work that occupied a device's queue."""

@@ -17,7 +17,7 @@ from profiler.agent.hooks._syncs import OPEN
 from profiler.agent.hooks.tensors import Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
 from profiler.agent.recorder import now
-from profiler.run.tables import CallKind
+from profiler.run.tables import COLLECTIVES, CallKind
 
 # function: its name in the run
 WAITS: Final = {
@@ -40,24 +40,6 @@ EXPLICIT: Final = {
     ("cuda.Stream", "wait_stream"): ("wait stream", CallKind.EVENT),
     ("cuda.Event", "wait"): ("wait event", CallKind.EVENT),
 }
-COLLECTIVES: Final = (
-    "all_reduce",
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "send",
-)
 
 
 def _install(module: Any) -> None:

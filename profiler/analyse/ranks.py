@@ -1,0 +1,274 @@
+"""Which rank makes the others wait: the own work of each rank in each step, and the rank that has most of it.
+
+In synchronous training the steps of all ranks take equally long, because each rank waits for the slowest one in
+collectives. So the straggler is not the rank with the longest step but the one that waits least.
+
+The own work of a rank in a step is the step without its waits for other ranks. Ranks wait where they exchange data: in
+the backward pass (DDP reduces gradients inside of it), in collectives that the program calls, and in calls that block
+on a device, or, where activities of a device were recorded, in its communication. Two bounds tell how much of that time
+is a wait, and the larger one counts:
+
+- A rank exchanges data for longer than the fastest rank in the same step: the excess is a wait. This needs no clock of
+  the threads, but it does not see a rank that works for longer inside the exchange.
+- The process was blocked for longer than the rest of the step lasted: so much of the exchange was blocked. This sees a
+  slow backward pass, whose rank has a CPU while the others are blocked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import covered_within, times, union
+from profiler.analyse.model import HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
+from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.window import (
+    LEVEL_LIGHT,
+    NS_PER_S,
+    Window,
+    common_steps,
+    has_name,
+    in_lockstep,
+    process_rows,
+    thread_rows,
+)
+from profiler.core.notice import Notice
+from profiler.run.model import Run, Site, Table
+from profiler.run.tables import COLLECTIVES, ActivityKind, CallKind
+
+LOCKSTEP: Final = 1.5
+"""A rank that waits for the others in every step is at most one step ahead of them, and may be nearly one: where its
+last gradients are reduced early in the backward pass, it ends its step while the straggler still computes."""
+STRAGGLES: Final = 0.05
+"""Share of a step from which the work of one rank beyond that of the others is worth naming."""
+MOSTLY: Final = 3
+"""The straggler must lead the others by this many times as much time as it is behind them in other steps. In a balanced
+run with noise the leader changes from step to step, and the two are about equal."""
+UNUSUAL_STEPS: Final = 1
+"""Steps that are left out, those with the largest lead: one hiccup of the machine makes no straggler."""
+
+ALIKE: Final = 0.5
+"""A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
+MOST: Final = 0.5
+"""Part of the excess of a category from which a line, or a function, is named."""
+Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankSteps:
+    """The steps that all ranks measured."""
+
+    windows: tuple[Window, ...]
+    """The measured window of each rank, by rank."""
+    rows: npt.NDArray[np.int64]
+    """The row of each common step in each window (steps x ranks)."""
+    synchronous: bool
+    """Whether the ranks wait for each other: their steps end together."""
+    own: Floats | None
+    """ns of own work of each rank in each common step; None where it was not recorded."""
+    straggler: int | None
+    """Position in `windows` of the rank that makes the others wait; None if there is none."""
+
+    @property
+    def analysed(self) -> Window:
+        """The rank that stands for the run: the straggler, of ranks that do not wait for each other the slowest one,
+        else the lowest."""
+        if self.straggler is not None:
+            return self.windows[self.straggler]
+        if not self.synchronous and len(self.windows) > 1:
+            return max(self.windows, key=lambda window: (float(window.wall.mean()), -window.rank))
+        return self.windows[0]
+
+
+def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
+    """Align the steps of all ranks, and find the rank that makes the others wait."""
+    if len(windows) < 2:
+        return RankSteps(windows, np.zeros((0, 1), np.int64), synchronous=False, own=None, straggler=None)
+    rows = common_steps(windows)
+    synchronous = in_lockstep(windows, LOCKSTEP)
+    if not synchronous or run.info.level == "light":
+        return RankSteps(windows, rows, synchronous, own=None, straggler=None)
+    own = _own_work(run, windows, rows)
+    return RankSteps(windows, rows, synchronous, own, find_straggler(own))
+
+
+def find_straggler(own: Floats) -> int | None:
+    """The column of the rank with most own work, if that is no chance; None else.
+
+    :param own: ns of own work (steps x ranks).
+    """
+    if len(own) <= UNUSUAL_STEPS:
+        return None
+    leader = int(own.mean(axis=0).argmax())
+    typical = np.median(np.delete(own, leader, axis=1), axis=1)
+    lead = np.sort(own[:, leader] - typical)[:-UNUSUAL_STEPS]
+    ahead, behind = float(lead[lead > 0].sum()), float(-lead[lead < 0].sum())
+    step = float(own.max(axis=1).mean())
+    if lead.mean() < STRAGGLES * step or ahead < MOSTLY * behind:
+        return None
+    return leader
+
+
+def _own_work(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
+    """ns of own work (steps x ranks)."""
+    exchange = np.zeros(rows.shape)
+    blocked, walls = np.zeros(rows.shape), np.zeros(rows.shape)
+    on_device = _has_communication(run, windows)
+    for at, window in enumerate(windows):
+        steps = rows[:, at]
+        part = _communication(run, window) if on_device else _exchanges(run, window)
+        exchange[:, at], walls[:, at] = part[steps], window.wall[steps]
+        blocked[:, at] = 0 if on_device else _blocked(window)[steps]
+    waits = np.maximum(exchange - exchange.min(axis=1, keepdims=True), blocked - (walls - exchange))
+    return np.asarray(walls - np.clip(waits, 0, exchange))
+
+
+def _exchanges(run: Run, window: Window) -> Floats:
+    """ns of each step in which the stepping thread exchanged data with other ranks or waited for a device."""
+    regions, calls = thread_rows(run.regions, window), thread_rows(run.calls, window)
+    backward = regions[has_name(run, regions, "backward")]
+    collectives = calls[(calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES)]
+    blocked = calls[calls["blocked"] > 0]
+    begin = (times(backward["begin"]), times(collectives["begin"]), times(blocked["end"]) - times(blocked["blocked"]))
+    end = (times(table["end"]) for table in (backward, collectives, blocked))
+    spans = union(np.concatenate(begin), np.concatenate([*end]))
+    return covered_within(spans, window.begin, window.end).astype(np.float64)
+
+
+def _blocked(window: Window) -> Floats:
+    """ns of each step in which no thread of the process was on a CPU, at least; 0 where that was not measured."""
+    cpu = window.steps["process_cpu"].astype(np.float64)
+    if not cpu.any():
+        return np.zeros(len(window))
+    return np.maximum(0.0, window.wall - cpu)
+
+
+def _has_communication(run: Run, windows: Sequence[Window]) -> bool:
+    rows = run.activities[run.activities["kind"] == ActivityKind.COMMUNICATION]
+    return bool(np.isin([window.pid for window in windows], rows["pid"]).all())
+
+
+def _communication(run: Run, window: Window) -> Floats:
+    """ns of each step in which the device communicated."""
+    rows: Table = process_rows(run.activities, window)
+    rows = rows[rows["kind"] == ActivityKind.COMMUNICATION]
+    spans = union(times(rows["begin"]), times(rows["end"]))
+    return covered_within(spans, window.begin, window.end).astype(np.float64)
+
+
+# ---------------------------------------------------------------- the ledger by rank
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankTime:
+    """The time of one rank by category and by line."""
+
+    ledger: Ledger | None
+    """None at level light."""
+    lines: tuple[LineCost, ...]
+
+    def categories(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
+        """Seconds per step of each host category in these steps."""
+        if self.ledger is None or not len(rows):
+            return {}
+        sums = self.ledger.ns[rows].sum(axis=0) / len(rows) / NS_PER_S
+        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
+
+
+def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedger:
+    """The activity of each rank, and why the straggler is late."""
+    activities = []
+    last = None if steps.own is None else np.bincount(steps.own.argmax(axis=1), minlength=len(steps.windows))
+    for at, (window, time) in enumerate(zip(steps.windows, times_by_rank, strict=True)):
+        activities.append(
+            RankActivity(
+                rank=window.rank,
+                pid=window.pid,
+                steps=len(window),
+                excluded=len(window) - len(steps.rows),
+                step_time=window.per_step(window.wall_ns),
+                own_work=None if steps.own is None else float(steps.own[:, at].mean()) / NS_PER_S,
+                last=None if last is None else float(last[at] / len(steps.rows)),
+                categories=time.categories(steps.rows[:, at]),
+            )
+        )
+    reason = None
+    if not steps.synchronous:
+        reason = Notice("ranks-not-synchronous")
+    elif steps.own is None:
+        reason = LEVEL_LIGHT
+    straggler = None
+    if steps.straggler is not None:
+        straggler = _explain(steps, steps.straggler, activities, times_by_rank)
+    return RankLedger(tuple(activities), steps.analysed.rank, steps.synchronous, straggler, reason)
+
+
+def _explain(
+    steps: RankSteps, leader: int, activities: Sequence[RankActivity], times_by_rank: Sequence[RankTime]
+) -> Straggler:
+    """The category of the straggler's time that exceeds that of the other ranks most, with its line."""
+    assert steps.own is not None
+    own = steps.own.mean(axis=0)
+    typical = float(np.median(np.delete(own, leader)))
+    lead = float(own[leader]) - typical
+    seconds = activities[leader].categories
+    others = {
+        name: _median(each.categories.get(name, 0.0) for each in _without(activities, leader)) for name in seconds
+    }
+    named = [name for name in seconds if name not in NOT_A_CAUSE] or list(seconds)
+    category = max(named, key=lambda name: seconds[name] - others[name], default="unattributed")
+    site, at_line = _excess_line(leader, times_by_rank, category)
+    return Straggler(
+        rank=activities[leader].rank,
+        lead=lead / NS_PER_S,
+        category=category,
+        seconds=seconds.get(category, 0.0),
+        others=others.get(category, 0.0),
+        site=site,
+        at_line=at_line,
+        alike=tuple(
+            each.rank for at, each in enumerate(activities) if at != leader and own[at] - typical >= ALIKE * lead
+        ),
+    )
+
+
+def _excess_line(leader: int, times_by_rank: Sequence[RankTime], category: str) -> tuple[Site | None, bool]:
+    """The line at which the straggler spends most time of a category beyond the other ranks, and whether it is more
+    than half of that; where only a function has as much, its largest line; else None."""
+    by_rank = [_seconds_by_line(time.lines, category) for time in times_by_rank]
+    excess = {
+        site: seconds - _median(lines.get(site, 0.0) for lines in _without(by_rank, leader))
+        for site, seconds in by_rank[leader].items()
+    }
+    excess = {site: seconds for site, seconds in excess.items() if seconds > 0}
+    if not excess:
+        return None, False
+    functions: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for site, seconds in excess.items():
+        functions[site.file, site.function] += seconds
+    largest, total = max(excess, key=lambda site: (excess[site], site)), sum(excess.values())
+    if excess[largest] > MOST * total:
+        return largest, True
+    function = max(functions, key=lambda key: (functions[key], key))
+    if functions[function] <= MOST * total:
+        return None, False
+    within = [site for site in excess if (site.file, site.function) == function]
+    return max(within, key=lambda site: (excess[site], site)), False
+
+
+def _seconds_by_line(lines: Iterable[LineCost], category: str) -> dict[Site, float]:
+    return {line.site: line.categories[category] for line in lines if line.categories.get(category)}
+
+
+def _without(items: Sequence[T], leader: int) -> list[T]:
+    return [item for at, item in enumerate(items) if at != leader]
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
