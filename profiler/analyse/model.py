@@ -339,6 +339,8 @@ class RankLedger:
     straggler: Straggler | None = None
     reason: Notice | None = None
     """Why it is not known whether a rank makes the others wait; None: it is known."""
+    uniform: bool = False
+    """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,14 @@ UNUSUAL_STEPS: Final = 1
 
 ALIKE: Final = 0.5
 """A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
+MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch", "core")
+"""Categories that waits for other ranks may have been counted as, the most likely first."""
+SCHEDULER: Final = ("core", "throttled")
+MIN_WORK: Final = 0.25
+"""Part of the lead from which more work of another category explains it, also if it waits even longer for a core: a
+rank that has more to compute waits for a core more often, too."""
+UNIFORM: Final = 0.1
+"""Largest difference between the shares of a category on balanced ranks, if one verdict holds for all."""
 MOST: Final = 0.5
 """Part of the excess of a category from which a line, or a function, is named."""
 Floats = npt.NDArray[np.float64]
@@ -173,17 +181,27 @@ class RankTime:
     """None at level light."""
     lines: tuple[LineCost, ...]
 
-    def categories(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
-        """Seconds per step of each host category in these steps."""
+    def categories(self, rows: npt.NDArray[np.int64], waits: float) -> dict[str, float]:
+        """Seconds per step of each host category in these steps, of which at least `waits` are waits for ranks.
+
+        Without samples nothing divides the backward pass, and all of it counts as computing.
+        """
         if self.ledger is None or not len(rows):
             return {}
         sums = self.ledger.ns[rows].sum(axis=0) / len(rows) / NS_PER_S
-        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
+        seconds = {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
+        for name in MAY_BE_WAITS:
+            moved = min(seconds.get(name, 0.0), waits - seconds.get("ranks", 0.0))
+            if moved > 0:
+                seconds[name] -= moved
+                seconds["ranks"] = seconds.get("ranks", 0.0) + moved
+        return {name: value for name, value in seconds.items() if value}
 
 
 def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedger:
     """The activity of each rank, and why the straggler is late."""
     activities = []
+    waits = None if steps.own is None else _walls(steps).mean(axis=0) / NS_PER_S - steps.own.mean(axis=0) / NS_PER_S
     last = None if steps.own is None else np.bincount(steps.own.argmax(axis=1), minlength=len(steps.windows))
     for at, (window, time) in enumerate(zip(steps.windows, times_by_rank, strict=True)):
         activities.append(
@@ -195,7 +213,7 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedg
                 step_time=window.per_step(window.wall_ns),
                 own_work=None if steps.own is None else float(steps.own[:, at].mean()) / NS_PER_S,
                 last=None if last is None else float(last[at] / len(steps.rows)),
-                categories=time.categories(steps.rows[:, at]),
+                categories=time.categories(steps.rows[:, at], 0.0 if waits is None else float(waits[at])),
             )
         )
     reason = None
@@ -206,7 +224,25 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedg
     straggler = None
     if steps.straggler is not None:
         straggler = _explain(steps, steps.straggler, activities, times_by_rank)
-    return RankLedger(tuple(activities), steps.analysed.rank, steps.synchronous, straggler, reason)
+    analysed = steps.analysed.rank
+    uniform = straggler is None and reason is None and _uniform(activities, analysed)
+    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform=uniform)
+
+
+def _uniform(activities: Sequence[RankActivity], analysed: int) -> bool:
+    """Whether each category takes about the same share of the step on all ranks."""
+    one = next(each for each in activities if each.rank == analysed)
+    return all(
+        abs(each.categories.get(name, 0.0) - one.categories.get(name, 0.0)) <= UNIFORM * one.step_time
+        for each in activities
+        for name in HOST_CATEGORIES
+    )
+
+
+def _walls(steps: RankSteps) -> Floats:
+    """ns of each common step of each rank (steps x ranks)."""
+    walls = [window.wall[steps.rows[:, at]] for at, window in enumerate(steps.windows)]
+    return np.stack(walls, axis=1).astype(np.float64)
 
 
 def _explain(
@@ -216,24 +252,27 @@ def _explain(
     assert steps.own is not None
     own = steps.own.mean(axis=0)
     typical = float(np.median(np.delete(own, leader)))
-    lead = float(own[leader]) - typical
+    lead = (float(own[leader]) - typical) / NS_PER_S
     seconds = activities[leader].categories
-    others = {
-        name: _median(each.categories.get(name, 0.0) for each in _without(activities, leader)) for name in seconds
-    }
-    named = [name for name in seconds if name not in NOT_A_CAUSE] or list(seconds)
-    category = max(named, key=lambda name: seconds[name] - others[name], default="unattributed")
+    rest = _without(activities, leader)
+    others = {name: _median(each.categories.get(name, 0.0) for each in rest) for name in seconds}
+    excess = {name: seconds[name] - others[name] for name in seconds if name != "ranks"}
+    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value >= MIN_WORK * lead}
+    named = work or excess
+    category = max(named, key=lambda name: named[name], default="unattributed")
     site, at_line = _excess_line(leader, times_by_rank, category)
     return Straggler(
         rank=activities[leader].rank,
-        lead=lead / NS_PER_S,
+        lead=lead,
         category=category,
         seconds=seconds.get(category, 0.0),
         others=others.get(category, 0.0),
         site=site,
         at_line=at_line,
         alike=tuple(
-            each.rank for at, each in enumerate(activities) if at != leader and own[at] - typical >= ALIKE * lead
+            each.rank
+            for at, each in enumerate(activities)
+            if at != leader and (own[at] - typical) / NS_PER_S >= ALIKE * lead
         ),
     )
 

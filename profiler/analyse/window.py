@@ -106,6 +106,12 @@ def rank_windows(run: Run) -> tuple[Window, ...]:
     return tuple(replace(windows[rank], excluded=excluded) for rank in sorted(windows))
 
 
+def has_ranks(run: Run) -> bool:
+    """Whether the program has several ranks, of which this run may hold only one."""
+    size = run.info.facts.get("world_size")
+    return (isinstance(size, int) and size > 1) or len(np.unique(run.steps["rank"])) > 1
+
+
 def _thread_window(measured: Table, pid: int, tid: int, rank: int) -> Window:
     rows = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
     rows = rows[np.argsort(rows["begin"], kind="stable")]

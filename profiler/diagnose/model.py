@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.model import IdleBlame, InputPart, Mismatch, Ratio, Spikes, ThreadActivity
+from profiler.analyse.model import IdleBlame, InputPart, Mismatch, RankLedger, Ratio, Spikes, ThreadActivity
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
@@ -92,6 +92,8 @@ class RunDiagnosis:
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
     spikes: Spikes | None = None
+    ranks: RankLedger | None = None
+    """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""
 
 
 @dataclass(frozen=True, slots=True)

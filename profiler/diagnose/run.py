@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
@@ -38,7 +39,12 @@ informative."""
 
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
-    """Why the device was idle, that it was busy, or why that is not known."""
+    """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
+    return replace(_diagnose_rank(analysis), ranks=analysis.ranks)
+
+
+def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
+    """The diagnosis of the analysed rank."""
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
         if analysis.threads:

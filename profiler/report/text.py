@@ -307,6 +307,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-light-step": "no light run measured a step",
     "no-idle-blame": "causes of idle time were not recorded",
     "not-recorded": "it was not recorded",
+    "ranks-not-synchronous": "the ranks do not wait for each other, since their steps do not end together",
     "not-in-runs": "not recorded in these runs",
     "only-nvml": lambda values: (
         f"not measured; NVML saw a kernel run {units.share(values['share'])} of the time, but no short gaps"

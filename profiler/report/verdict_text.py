@@ -22,6 +22,7 @@ from profiler.diagnose.model import (
     TimeChange,
     UnknownShare,
 )
+from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.table import factor, ratio_text
 from profiler.report.text import (
     THREAD_STATES,
@@ -105,8 +106,14 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def run_statement(diagnosis: RunDiagnosis) -> Statement:
-    """Why the run is slow, or that it is not."""
-    return _RUN[diagnosis.verdict](diagnosis)
+    """Why the run is slow, or that it is not; first of all which rank makes the others wait."""
+    statement, ranks = _RUN[diagnosis.verdict](diagnosis), diagnosis.ranks
+    if ranks is None:
+        return statement
+    if straggler := straggler_sentence(ranks):
+        of_rank = f"On rank {ranks.analysed}: {statement.text}"
+        return Statement(straggler, " ".join(filter(None, (balance_sentence(ranks), of_rank))))
+    return Statement(statement.headline, " ".join(filter(None, (statement.explanation, balance_sentence(ranks)))))
 
 
 _SAME_SHARE: Final = 0.95

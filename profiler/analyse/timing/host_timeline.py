@@ -10,9 +10,9 @@ import numpy as np
 
 from profiler.analyse.intervals import Indices, Segments, Times, innermost, times
 from profiler.analyse.model import HOST_CATEGORIES
-from profiler.analyse.window import Window, device_kind, thread_rows
+from profiler.analyse.window import Window, device_kind, has_name, thread_rows
 from profiler.run.model import Run, Table
-from profiler.run.tables import CallKind
+from profiler.run.tables import COLLECTIVES, CallKind
 
 REGION, CALL, BLOCKED = range(3)
 _CALL_RANK = 1 << 20
@@ -115,9 +115,9 @@ def host_timeline(run: Run, window: Window) -> HostTimeline:
         np.where(source == REGION, 0, _CALL_RANK + source) + depth,
     )
     by_name = np.array([CODE[region_category(name, device_kind(run))] for name in run.names] or [0], np.int64)
-    by_kind = np.array([CODE[CALL_CATEGORIES[kind]] for kind in CallKind], np.int64)
-    category = np.concatenate(
-        [by_name[regions["name"]], by_kind[calls["kind"]], np.full(len(waits), CODE["sync"], np.int64)]
-    )
+    by_kind = np.array([CODE[CALL_CATEGORIES[kind]] for kind in CallKind], np.int64)[calls["kind"]]
+    if device_kind(run) != "cuda":  # there a collective only queues its work
+        by_kind[(calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES)] = CODE["ranks"]
+    category = np.concatenate([by_name[regions["name"]], by_kind, np.full(len(waits), CODE["sync"], np.int64)])
     owner = segments.owner
     return HostTimeline(regions, calls, begin, segments, source[owner], record[owner], times(category)[owner])

@@ -20,6 +20,7 @@ from profiler.analyse.model import (
     Comparison,
     LineCost,
     Measure,
+    RankLedger,
     Ratio,
     Spikes,
     ThreadActivity,
@@ -133,6 +134,7 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
             for period in analysis.startup_teardown
         ],
         "spikes": _spikes(analysis.spikes) if analysis.spikes else Null("no step takes much longer than the others"),
+        **({"ranks": _ranks(analysis.ranks)} if analysis.ranks else {}),
         "notes": [describe(warning) for warning in analysis.warnings],
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
         **_section_keys(report_input),
@@ -222,6 +224,26 @@ def _spikes(spikes: Spikes) -> dict[str, Any]:
     return {
         **_fields(spikes, "count", "steps", "every", "times", "share", "samples", "enough"),
         "lines": [{**_site(line.site), "share": line.share} for line in spikes.lines],
+    }
+
+
+def _ranks(ledger: RankLedger) -> dict[str, Any]:
+    straggler, unknown = ledger.straggler, ledger.reason
+    names = ("rank", "lead", "category", "seconds", "others", "at_line")
+    return {
+        **_fields(ledger, "analysed", "synchronous"),
+        "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
+        if straggler
+        else Null(unknown or "no rank makes the others wait"),
+        "ledger": [
+            {
+                **_fields(each, "rank", "pid", "steps", "excluded", "step_time"),
+                "own_work": number(each.own_work, unknown),
+                "last": number(each.last, unknown),
+                "breakdown": dict(each.categories),
+            }
+            for each in ledger.ranks
+        ],
     }
 
 

@@ -65,6 +65,11 @@ _OTHER_CATEGORY: Final = ("c8", "")
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
+def category_tone(name: str) -> str:
+    """The tone of a category of the host or the device in all figures."""
+    return _CATEGORIES.get(name, _OTHER_CATEGORY)[0]
+
+
 def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
     return share_bars(report_input.sides, _HOST_SHARES)
 
@@ -104,7 +109,7 @@ def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool =
         total = sum(values.values())
         if total > 0:
             texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}
-            tones = {name: _CATEGORIES.get(name, _OTHER_CATEGORY)[0] for name in values}
+            tones = {name: category_tone(name) for name in values}
             segments = tuple(
                 Segment(_LABELS.get(name, name), value, texts[name], tones[name]) for name, value in values.items()
             )

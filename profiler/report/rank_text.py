@@ -1,0 +1,82 @@
+"""Sentences about the ranks of a program: which one makes the others wait, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from profiler.analyse.model import RankLedger, Straggler
+from profiler.core.units import seconds
+from profiler.report.text import at, describe, listed
+
+_SPENT: Final[Mapping[str, str]] = {
+    "input": "waiting for data",
+    "sync": "blocked on the device",
+    "copy": "in copies between host and device",
+    "launch": "in device calls",
+    "framework": "in torch's own Python and in launching operators",
+    "compute": "computing",
+    "log": "logging",
+    "checkpoint": "writing a checkpoint",
+    "python": "in Python code",
+    "gil": "waiting for the GIL",
+    "ranks": "waiting for other ranks",
+    "waiting": "blocked",
+    "core": "waiting for a core",
+    "throttled": "throttled",
+    "unattributed": "on something that was not recorded",
+    "communication": "communicating",
+}
+"""Category -> how a rank spends its time: `32 ms of each of its steps it spends ...`."""
+_NONE: Final = 0.01
+"""Part of the straggler's time below which the other ranks have none of it."""
+
+
+def straggler_sentence(ledger: RankLedger) -> str:
+    """`Rank 0 makes the other rank wait 36.3 ms of each step: it spends 36 ms waiting for data at x.py:17, in ....`"""
+    straggler = ledger.straggler
+    if straggler is None:
+        return ""
+    others = "rank" if len(ledger.ranks) == 2 else "ranks"
+    spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
+    return (
+        f"Rank {straggler.rank} makes the other {others} wait {seconds(straggler.lead)} of each step: "
+        f"{spends}, {_others(ledger, straggler)}."
+    )
+
+
+def balance_sentence(ledger: RankLedger) -> str:
+    """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
+    if ledger.straggler is not None:
+        if not ledger.straggler.alike:
+            return ""
+        return f"{_ranks(ledger.straggler.alike)} nearly as late."
+    count, rank = len(ledger.ranks), ledger.analysed
+    if ledger.reason is not None:
+        return f"All of this is about rank {rank} of {count}; {describe(ledger.reason)}."
+    if ledger.uniform:
+        return f"This holds for all {count} ranks."
+    return f"No rank makes the others wait; all of this is about rank {rank} of {count}."
+
+
+def _location(straggler: Straggler) -> str:
+    site = straggler.site
+    if site is None:
+        return ""
+    function = site.function if site.function != "<module>" else ""
+    if not straggler.at_line and function:
+        return f" in {function}(){at(site)} and other lines of it"
+    return at(site) + (f", in {function}()" if function else "")
+
+
+def _others(ledger: RankLedger, straggler: Straggler) -> str:
+    rest = [each for each in ledger.ranks if each.rank != straggler.rank]
+    if straggler.others < _NONE * straggler.seconds:
+        return f"and rank {rest[0].rank} none" if len(rest) == 1 else "and the other ranks none"
+    amount = seconds(straggler.others)
+    return f"and rank {rest[0].rank} {amount}" if len(rest) == 1 else f"and the other ranks {amount} (median)"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    names = listed([str(number) for number in numbers])
+    return f"Rank {names} is" if len(numbers) == 1 else f"Ranks {names} are"

@@ -1,0 +1,86 @@
+"""The ranks of a program side by side: their own work, what it consists of, and how long they wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from profiler.analyse.model import HOST_CATEGORIES, RankActivity, RankLedger
+from profiler.core.units import seconds
+from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
+from profiler.report.build import section
+from profiler.report.model import ReportInput
+from profiler.report.rank_text import balance_sentence, straggler_sentence
+from profiler.report.sections.breakdown import category_tone
+from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
+from profiler.report.text import describe
+
+MAX_BARS: Final = 16
+"""Ranks that are drawn; of more, the ones with most own work."""
+_CATEGORIES_NAMED: Final = 2
+
+
+def _ledger(report_input: ReportInput) -> RankLedger | None:
+    return report_input.analysis.ranks if report_input.analysis else None
+
+
+def _brief(report_input: ReportInput) -> Iterator[Block]:
+    ledger = _ledger(report_input)
+    if ledger is not None:
+        yield _table(ledger)
+
+
+@section("ranks", "Ranks", 25, brief=_brief)
+def ranks(report_input: ReportInput) -> Iterator[Block]:
+    """A sentence on the straggler, a bar for each rank, and the numbers behind them."""
+    ledger = _ledger(report_input)
+    if ledger is None:
+        return
+    yield Text(straggler_sentence(ledger) or balance_sentence(ledger))
+    bars = tuple(_bar(rank) for rank in _shown(ledger.ranks) if rank.categories)
+    if bars:
+        yield StackedBars("Seconds per step of each rank, on one scale", bars)
+    yield _table(ledger)
+
+
+def _shown(ranks_: Sequence[RankActivity]) -> list[RankActivity]:
+    latest = sorted(ranks_, key=lambda each: (-(each.own_work or 0.0), each.rank))[:MAX_BARS]
+    return sorted(latest, key=lambda each: each.rank)
+
+
+def _bar(rank: RankActivity) -> Bar:
+    names = [name for name in HOST_CATEGORIES if rank.categories.get(name)]
+    segments = tuple(
+        Segment(name, rank.categories[name], seconds(rank.categories[name]), category_tone(name)) for name in names
+    )
+    return Bar(f"rank {rank.rank}", segments, seconds(sum(rank.categories.values())))
+
+
+def _table(ledger: RankLedger) -> Block:
+    why = describe(ledger.reason)
+    fields: list[Field[RankActivity]] = [
+        Field("Rank", lambda rank: Cell(str(rank.rank)), number=True),
+        Field("Step", lambda rank: seconds_cell(rank.step_time), number=True),
+        Field("Own work", lambda rank: _seconds(rank.own_work, why), number=True),
+        Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),
+        Field("Most of its time", lambda rank: Cell(_largest(rank))),
+    ]
+    note = (
+        "Own work is a step without its waits for other ranks; last is the share of steps in which the others waited."
+    )
+    left_out = sum(rank.excluded for rank in ledger.ranks)
+    if left_out:
+        note += f" {left_out:,} steps that not all ranks measured are left out."
+    return make_table("Ranks", fields, _shown(ledger.ranks), note)
+
+
+def _seconds(value: float | None, why: str) -> Cell:
+    return missing_cell(why) if value is None else seconds_cell(value)
+
+
+def _largest(rank: RankActivity) -> str:
+    largest = sorted(rank.categories, key=lambda name: -rank.categories[name])[:_CATEGORIES_NAMED]
+    return ", ".join(f"{name} {seconds(rank.categories[name])}" for name in largest)
+
+
+PLUGIN = ranks

@@ -1,0 +1,170 @@
+"""Ranks: which processes are ranks, their own work, and which one makes the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import Analysis
+from profiler.analyse.ranks import find_straggler, rank_steps
+from profiler.analyse.window import measured_window, rank_windows
+from profiler.diagnose.run import diagnose_run
+from profiler.report.rank_text import balance_sentence, straggler_sentence
+from profiler.report.verdict_text import with_verdict
+from profiler.run.model import Run
+from profiler.run.tables import CallKind
+from tests.recorded.builders import MS, RunBuilder
+
+STEPS, STEP = 40, 40
+
+
+def job(
+    *data: float, cpu: Sequence[float] = (), backward_until: float = STEP, level: str = "standard", **facts: int
+) -> Run:
+    """A rank for each time in the region `data` (ms); then it is in its backward pass until the step of 40 ms ends.
+
+    Rank 1 ends its first step first.
+
+    :param cpu: ms of CPU time of each rank in a step.
+    """
+    builder = RunBuilder(level=level, device="cpu", **facts)
+    for rank, wait in enumerate(data):
+        pid = 100 + rank
+        for step in range(STEPS):
+            begin = step * STEP * MS - rank * 1000
+            clock = round((cpu[rank] if cpu else 0) * MS)
+            builder.step(
+                begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank, thread_cpu=clock, process_cpu=clock
+            )
+            if level != "light":
+                builder.region("data", begin, begin + round(wait * MS), pid=pid, tid=pid)
+                end = begin + round(backward_until * MS)
+                builder.region("backward", begin + round(wait * MS), end, pid=pid, tid=pid)
+    return builder.build()
+
+
+def analysed(run: Run) -> Analysis:
+    analysis = analyse(run)
+    return with_verdict(analysis, diagnose_run(analysis))
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_the_rank_with_the_slow_loader_is_the_straggler(late: int) -> None:
+    waits = [1.0, 1.0, 1.0]
+    waits[late] = 33.0
+    analysis = analysed(job(*waits))
+    assert analysis.ranks is not None
+    straggler = analysis.ranks.straggler
+    assert straggler is not None
+    assert (straggler.rank, straggler.category, analysis.ranks.analysed) == (late, "input", late)
+    assert straggler.seconds == pytest.approx(0.033)
+    assert straggler.others == pytest.approx(0.001)
+    assert straggler.lead == pytest.approx(0.032)
+    own = [round(rank.own_work or 0.0, 6) for rank in analysis.ranks.ranks]
+    assert own == [0.04 if rank == late else 0.008 for rank in range(3)]
+    assert analysis.verdict.startswith(
+        f"Rank {late} makes the other ranks wait 32.0 ms of each step: it spends 33.0 ms"
+    )
+
+
+def test_balanced_ranks_have_no_straggler_and_one_verdict() -> None:
+    analysis = analysed(job(30.0, 30.0))
+    assert analysis.ranks is not None
+    assert analysis.ranks.straggler is None
+    assert analysis.ranks.analysed == 0
+    assert analysis.verdict.endswith("This holds for all 2 ranks.")
+
+
+def test_a_slow_backward_pass_is_seen_by_the_clock_of_the_process() -> None:
+    """All ranks are in their backward pass equally long, but only rank 1 works there."""
+    ranks = analyse(job(1.0, 1.0, cpu=(3.0, 38.0))).ranks
+    assert ranks is not None
+    assert ranks.straggler is not None
+    assert ranks.straggler.rank == 1
+    assert [round(rank.own_work or 0.0, 4) for rank in ranks.ranks] == [0.004, 0.039]
+
+
+def test_time_in_collectives_is_time_of_waiting_for_ranks() -> None:
+    builder = RunBuilder(device="cpu")
+    for rank, work in enumerate((5, 35)):
+        pid = 100 + rank
+        for step in range(20):
+            begin = step * STEP * MS
+            builder.step(begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank)
+            builder._add(
+                "calls", begin=begin + work * MS, end=begin + STEP * MS, kind=int(CallKind.OTHER), site=-1, tid=pid,
+                pid=pid, name=builder.name("all_reduce"), rank=rank,
+            )  # fmt: skip
+    ranks = analyse(builder.build()).ranks
+    assert ranks is not None
+    assert ranks.straggler is not None
+    assert ranks.straggler.rank == 1
+    assert [round(rank.categories["ranks"], 4) for rank in ranks.ranks] == [0.035, 0.005]
+
+
+def test_which_rank_stands_for_balanced_ones_is_no_chance() -> None:
+    assert measured_window(job(5.0, 5.0)).rank == 0  # though rank 1 ended its first step first
+
+
+def test_processes_that_step_together_are_ranks_without_stating_it() -> None:
+    run = job(30.0, 1.0)
+    for name in ("steps", "regions"):
+        table = getattr(run, name).copy()
+        table["rank"] = 0
+        object.__setattr__(run, name, table)
+    assert [(window.rank, window.pid, len(window)) for window in rank_windows(run)] == [(0, 100, 40), (1, 101, 40)]
+
+
+def test_processes_that_drift_apart_are_no_ranks() -> None:
+    builder = RunBuilder()
+    for pid, length in ((100, 10), (101, 12)):
+        builder.steps(30, length * MS, pid=pid)
+    windows = rank_windows(builder.build())
+    assert [(window.pid, window.excluded) for window in windows] == [(100, 30)]
+
+
+def test_ranks_that_do_not_wait_for_each_other_have_no_straggler() -> None:
+    builder = RunBuilder(level="standard")
+    for rank, length in enumerate((10, 14)):
+        for step in range(30):
+            builder.step(step * length * MS, (step + 1) * length * MS, index=step, pid=100 + rank, rank=rank)
+    steps = rank_steps(run := builder.build(), rank_windows(run))
+    assert not steps.synchronous
+    assert steps.analysed.rank == 1  # the slowest
+    ranks = analyse(run).ranks
+    assert ranks is not None
+    assert "do not wait for each other" in balance_sentence(ranks)
+
+
+def test_level_light_says_that_the_straggler_was_not_measured() -> None:
+    ranks = analyse(job(30.0, 1.0, level="light")).ranks
+    assert ranks is not None
+    assert (ranks.straggler, ranks.ranks[0].own_work) == (None, None)
+    assert "--level standard" in balance_sentence(ranks)
+
+
+def test_noise_and_one_long_step_make_no_straggler() -> None:
+    noise = np.random.default_rng(0).exponential(10.0, (200, 4))
+    assert find_straggler(noise) is None
+    noise[7, 2] += 2000.0
+    assert find_straggler(noise) is None
+    noise[:, 1] += 30.0
+    assert find_straggler(noise) == 1
+
+
+def test_checkpoints_of_one_rank_in_few_steps_are_its_work() -> None:
+    own = np.full((100, 2), 10.0)
+    own[::10, 0] += 100.0
+    assert find_straggler(own) == 0
+
+
+def test_other_late_ranks_are_named() -> None:
+    ranks = analyse(job(30.0, 29.0, 1.0, 1.0, 1.0)).ranks
+    assert ranks is not None
+    assert ranks.straggler is not None
+    assert (ranks.straggler.rank, ranks.straggler.alike) == (0, (1,))
+    assert "Rank 1 is nearly as late." in balance_sentence(ranks)
+    assert "median" in straggler_sentence(ranks)
