@@ -19,8 +19,8 @@ PLUGINS = {
     ),
     "profiler.diagnose.rules": "",
     "profiler.report.sections": (
-        "breakdown counters doing environment flame hot idle input lines method outside spikes throughput timeline "
-        "utilization verdict"
+        "breakdown counters doing environment flame hot idle input lines method outside ranks spikes throughput "
+        "timeline utilization verdict"
     ),
     "reference_trainer.ssm.engines": "inline pool ray",
 }
