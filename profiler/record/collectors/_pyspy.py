@@ -1,4 +1,4 @@
-"""One run of py-spy on one process, a window: start it, keep it ahead of the sampled thread, convert what it wrote."""
+"""One sampling window of a process: starts py-spy, keeps it ahead of the sampled thread, converts what it wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +63,7 @@ def may_preempt() -> bool:
 
 
 class RealtimePriority:
-    """Keeps all threads of the process `sampler` ahead of the main thread of `pid`, on the core where that runs.
+    """Keeps all threads of the processes `samplers` ahead of the main thread of `pid`, on the core where that runs.
 
     On a machine whose cores are all busy, a sampler of ordinary priority runs when another thread gives a core up, that
     is, when it waits: of a loop that waited 60% of its time, py-spy saw 75 to 100% waiting on two busy cores. With
@@ -71,8 +71,8 @@ class RealtimePriority:
     Needs root or CAP_SYS_NICE. (docs/log.md has the trials.)
     """
 
-    def __init__(self, sampler: int, pid: int) -> None:
-        self._sampler = sampler
+    def __init__(self, samplers: Iterable[int], pid: int) -> None:
+        self._samplers = list(samplers)
         self._pid = pid
         self._core: int | None = None
         self._threads: list[int] = []
@@ -86,7 +86,7 @@ class RealtimePriority:
         stat = read_stat(self._pid)
         if stat is None:
             return
-        core, threads = stat.core, thread_ids(self._sampler)
+        core, threads = stat.core, [tid for sampler in self._samplers for tid in thread_ids(sampler)]
         if core == self._core and threads == self._threads:
             self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)
             return
@@ -101,15 +101,17 @@ class RealtimePriority:
             except OSError:
                 self.refused = True
 
-    def release(self) -> None:
-        """Give the threads any core and ordinary priority again."""
-        for tid in thread_ids(self._sampler) if self._threads else ():
+    def release(self, sampler: int) -> None:
+        """Give the threads of `sampler` any core and ordinary priority again, and follow them no longer."""
+        if sampler not in self._samplers:
+            return
+        self._samplers.remove(sampler)
+        for tid in thread_ids(sampler) if self._threads else ():
             try:
                 os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0))
                 os.sched_setaffinity(tid, os.sched_getaffinity(0))
             except OSError:  # it ended meanwhile
                 continue
-        self._core, self._threads = None, []
 
 
 # ---------------------------------------------------------------- windows
@@ -117,14 +119,14 @@ class RealtimePriority:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """Which threads of which process a window samples, how often and how long."""
+    """Which process a window samples, how often and how long."""
 
     pid: int
     seconds: int
     rate: int
-    """Samples a second."""
-    gil: bool
-    """Only the thread that holds the GIL; False: every thread."""
+    """Samples of all threads a second."""
+    gil_rate: int
+    """Samples of the thread that holds the GIL, a second; 0: none."""
     preempt: bool
 
 
@@ -132,9 +134,9 @@ class WindowRows(NamedTuple):
     """The records of a window, on our clock."""
 
     spans: list[Span]
-    values: list[tuple[int, int, str, float]]
-    """Rows of the samples table, without their time."""
-    end: int
+    gil_spans: list[Span]
+    values: list[tuple[int, list[tuple[int, int, str, float]]]]
+    """Rows of the samples table, with the time of each list of them."""
     errors: int = 0
 
 
@@ -147,35 +149,33 @@ class Refusal(NamedTuple):
 
 
 @dataclass
-class SamplingWindow:
-    """A py-spy at work."""
+class PySpy:
+    """One py-spy at work."""
 
     plan: WindowPlan
+    gil: bool
+    """It samples only the thread that holds the GIL; False: every thread."""
     process: subprocess.Popen[bytes]
     output: Path
     log: Path
     begin: int
-    python_threads: frozenset[int] = frozenset()
-    """Threads that ran Python in the windows before."""
     sampling: int = 0
     """ns at which it was seen to sample; 0: not yet."""
     end: int = 0
+    """ns at which it had ended; 0: not yet."""
     cpu_s: float = 0.0
     start_cpu_s: float = 0.0
     """The part of `cpu_s` before it sampled: some 20 ms, as much as 60 samples of a window of 1 s."""
-    lost_priority: bool = False
-    """Real-time priority was refused."""
-    clocks: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
+    def start(cls, program: str, plan: WindowPlan, stem: Path, *, gil: bool) -> PySpy:
         """Start py-spy in a process group of its own, away from Ctrl-C."""
         output, log = stem.with_suffix(".json"), stem.with_suffix(".log")
         command = [program, "record", "--pid", str(plan.pid), "--output", str(output)]
-        command += ["--format", "speedscope" if plan.gil else "chrometrace"]
-        command += ["--duration", str(plan.seconds), "--rate", str(plan.rate)]
+        command += ["--format", "speedscope" if gil else "chrometrace"]
+        command += ["--duration", str(plan.seconds), "--rate", str(plan.gil_rate if gil else plan.rate)]
         command += ["--threads", "--idle", "--full-filenames"]
-        if plan.gil:
+        if gil:
             command.append("--gil")
         if plan.preempt:
             command.append("--nonblocking")  # the main thread does not run while py-spy has its core
@@ -184,33 +184,14 @@ class SamplingWindow:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, process_group=0
             )
-        return cls(plan, process, output, log, begin, python_threads)
+        return cls(plan, gil, process, output, log, begin)
 
-    def wait(self) -> bool:
-        """Read thread clocks until py-spy has ended; True when it wrote something."""
-        priority = RealtimePriority(self.process.pid, self.plan.pid) if self.plan.preempt else None
-        due = 0.0
-        while True:
-            if time.monotonic() >= due:
-                due = time.monotonic() + _CLOCK_PERIOD_S
-                self._read_clocks()
-            pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
-            if wait_exit(self.process.pid, pause):
-                break
-            if not self.sampling and self.log.stat().st_size:  # py-spy prints its first line when it has attached
-                self.sampling = time.monotonic_ns()
-                times = thread_times(self.process.pid, thread_ids(self.process.pid))
-                self.start_cpu_s = sum(thread.cpu_ns for thread in times.values()) / 1e9
-            if priority and self.sampling:  # it starts and writes (20 ms each) on any core
-                if self.output.exists():  # made after the last sample, and written then
-                    priority.release()
-                else:
-                    priority.follow()
-        self.lost_priority = priority is not None and priority.refused
-        self.end = time.monotonic_ns()
-        _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu_s = usage.ru_utime + usage.ru_stime
+    @property
+    def rate(self) -> int:
+        return self.plan.gil_rate if self.gil else self.plan.rate
+
+    @property
+    def wrote(self) -> bool:
         return self.process.returncode == 0 and self.output.exists()
 
     @property
@@ -218,69 +199,80 @@ class SamplingWindow:
         """Whether a signal ended it, so that it left no trace."""
         return self.process.returncode is not None and self.process.returncode < 0
 
-    def _read_clocks(self) -> None:
-        if self.plan.gil:
-            return
-        tids = thread_ids(self.plan.pid)
-        if len(tids) > _MAX_THREADS:
-            tids = sorted({*tids[:_MAX_THREADS], *self.python_threads.intersection(tids)})
-        times = thread_times(self.plan.pid, tids)
-        self.clocks.append((time.monotonic_ns(), {tid: thread.cpu_ns for tid, thread in times.items()}))
-
     def signal(self, number: signal.Signals) -> None:
         """SIGINT: write what there is, and end."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
-    def convert(self) -> WindowRows:
-        """Read and remove its files."""
-        content = self.output.read_bytes()
-        log = self.log.read_text(errors="replace")
-        self.output.unlink()
-        self.log.unlink()
-        counts = _COUNTS.search(log)
-        samples, errors = (int(counts[1]), int(counts[2])) if counts else (0, 0)
-        document = json.loads(content)
-        if self.plan.gil:
-            rows = self._gil_rows(document, cut_short=_CUT_SHORT in log)
-        else:
-            rows = self._thread_rows(document, samples)
-        return rows._replace(errors=errors)
+    def cpu_so_far(self) -> float:
+        """CPU seconds that it has used until now, without its start."""
+        times = thread_times(self.process.pid, thread_ids(self.process.pid))
+        return sum(thread.cpu_ns for thread in times.values()) / 1e9 - self.start_cpu_s
 
-    def _thread_rows(self, events: Sequence[Mapping[str, object]], samples: int) -> WindowRows:
-        """The trace's zero lies between our two clock readings; the middle is taken."""
+    def notice_start(self) -> None:
+        """Note when it begins to sample: it prints its first line when it has attached."""
+        if not self.sampling and self.log.stat().st_size:
+            self.sampling = time.monotonic_ns()
+            self.start_cpu_s = self.cpu_so_far()
+
+    def reap(self) -> None:
+        """Collect its exit status and its CPU time; it has ended."""
+        self.end = time.monotonic_ns()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+
+    def remove(self) -> str:
+        """Remove its files and return its log."""
+        self.output.unlink(missing_ok=True)
+        log = self.log.read_text(errors="replace")
+        self.log.unlink()
+        return log
+
+    def spans_of_all_threads(
+        self, clocks: Sequence[tuple[int, Mapping[int, int]]]
+    ) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
+        """The spans, the rows of the samples table and the number of errors.
+
+        The trace's zero lies between our two clock readings; the middle is taken.
+        """
+        events = json.loads(self.output.read_bytes())
+        samples, errors = _counts(self.remove())
         if not events:
-            return WindowRows([], [], self.end)
-        slack = max(0, self.end - self.begin - max(int(str(event["ts"])) for event in events) * 1000)
-        spans = spans_of_all_threads(events, self.begin + slack // 2, self.clocks)
+            return [], [], errors
+        slack = max(0, self.end - self.begin - max(int(event["ts"]) for event in events) * 1000)
+        spans = spans_of_all_threads(events, self.begin + slack // 2, clocks)
         pid = self.plan.pid
         values = [(pid, 0, "stacks.clock_slack_s", slack / 2e9)]
         if samples:
             values.append((pid, 0, "stacks.period_s", sum(s.end - s.begin for s in spans) / samples / 1e9))
-        return WindowRows(spans, values, self.end)
+        return spans, values, errors
 
-    def _gil_rows(self, document: Mapping[str, object], *, cut_short: bool) -> WindowRows:
-        """py-spy looks seconds x rate times, at random moments: a window lasts about as long as it was asked to.
+    def spans_of_gil_holder(self) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
+        """The same for the holder of the GIL.
 
-        One that was cut short looked about as often as its time allows.
+        py-spy looks seconds x rate times, at random moments: a window lasts about as long as it was asked to. One that
+        was cut short looked about as often as its time allows. A look that failed is none.
         """
+        document = json.loads(self.output.read_bytes())
+        log = self.remove()
+        _, errors = _counts(log)
         begin = self.sampling or self.begin
         observed = self.end - begin
-        ticks = self.plan.seconds * self.plan.rate
-        if cut_short:
-            ticks = max(1, round(observed / 1e9 * self.plan.rate))
+        ticks = self.plan.seconds * self.rate
+        if _CUT_SHORT in log:
+            ticks = round(observed / 1e9 * self.rate)
+        ticks = max(1, ticks - errors)
         pid = self.plan.pid
         spans = spans_of_gil_holder(document, pid, begin, observed, ticks)
         values = [(pid, 0, "stacks.gil_window_s", observed / 1e9), (pid, 0, "stacks.gil_ticks", float(ticks))]
-        return WindowRows(spans, values, begin + observed)
+        return spans, values, errors
 
     def refusal(self) -> Refusal:
         """Why it ended without a trace; removes its files."""
-        self.output.unlink(missing_ok=True)
         try:
-            log = self.log.read_text(errors="replace")
-            self.log.unlink()
+            log = self.remove()
         except OSError as error:
             return Refusal(f"py-spy left no log: {error.strerror}")
         if _REFUSED.search(log):
@@ -289,3 +281,115 @@ class SamplingWindow:
             return Refusal(ENDED_TOO_SOON)
         lines = [line.strip() for line in log.splitlines() if line.startswith(("Error:", "Reason:"))]
         return Refusal("py-spy: " + (" ".join(lines) or " ".join(log.split())[-200:] or "no reason given"))
+
+
+def _counts(log: str) -> tuple[int, int]:
+    """The numbers of samples and of errors."""
+    counts = _COUNTS.search(log)
+    return (int(counts[1]), int(counts[2])) if counts else (0, 0)
+
+
+@dataclass
+class SamplingWindow:
+    """One py-spy that samples every thread, and one beside it that samples only the thread that holds the GIL."""
+
+    plan: WindowPlan
+    py_spys: tuple[PySpy, ...]
+    python_threads: frozenset[int] = frozenset()
+    """Threads that ran Python in the windows before."""
+    lost_priority: bool = False
+    """Real-time priority was refused."""
+    clocks: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
+        kinds = (False, True) if plan.gil_rate else (False,)
+        started = []
+        for gil in kinds:
+            started.append(
+                PySpy.start(program, plan, stem.with_name(f"{stem.name}-{'gil' if gil else 'all'}"), gil=gil)
+            )
+        return cls(plan, tuple(started), python_threads)
+
+    def wait(self, is_over: Callable[[float], bool]) -> bool:
+        """Read thread clocks until the py-spys have ended; True when the one of all threads wrote something.
+
+        :param is_over: whether the window should end early, from the CPU seconds that sampling has used; called about
+            20 times a second while it samples.
+        """
+        pids = (py_spy.process.pid for py_spy in self.py_spys)
+        priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
+        due, ending = 0.0, False
+        while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
+            if time.monotonic() >= due:
+                due = time.monotonic() + _CLOCK_PERIOD_S
+                self._read_clocks()
+                sampling = all(py_spy.sampling for py_spy in running)
+                if sampling and not ending and is_over(sum(py_spy.cpu_so_far() for py_spy in running)):
+                    ending = True
+                    self.signal(signal.SIGINT)
+            pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
+            for number, py_spy in enumerate(running):
+                if wait_exit(py_spy.process.pid, 0.0 if number else pause):
+                    py_spy.reap()
+                    continue
+                py_spy.notice_start()
+                if priority and py_spy.output.exists():  # made after the last sample, and written then, on any core
+                    priority.release(py_spy.process.pid)
+            if priority and all(py_spy.sampling or py_spy.end for py_spy in self.py_spys):  # it starts on any core
+                priority.follow()
+        self.lost_priority = priority is not None and priority.refused
+        return self.py_spys[0].wrote
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(py_spy.cpu_s for py_spy in self.py_spys)
+
+    @property
+    def start_cpu_s(self) -> float:
+        return sum(py_spy.start_cpu_s for py_spy in self.py_spys)
+
+    @property
+    def sampled_s(self) -> float:
+        """Seconds during which every thread was sampled."""
+        py_spy = self.py_spys[0]
+        return (py_spy.end - py_spy.sampling) / 1e9 if py_spy.sampling else 0.0
+
+    @property
+    def sampling(self) -> bool:
+        """Whether all of them were seen to sample."""
+        return all(py_spy.sampling for py_spy in self.py_spys)
+
+    @property
+    def killed(self) -> bool:
+        return any(py_spy.killed for py_spy in self.py_spys)
+
+    def _read_clocks(self) -> None:
+        tids = thread_ids(self.plan.pid)
+        if len(tids) > _MAX_THREADS:
+            tids = sorted({*tids[:_MAX_THREADS], *self.python_threads.intersection(tids)})
+        times = thread_times(self.plan.pid, tids)
+        self.clocks.append((time.monotonic_ns(), {tid: thread.cpu_ns for tid, thread in times.items()}))
+
+    def signal(self, number: signal.Signals) -> None:
+        for py_spy in self.py_spys:
+            py_spy.signal(number)
+
+    def convert(self) -> WindowRows:
+        """Read and remove the files of a window that wrote something."""
+        spans, rows, errors = self.py_spys[0].spans_of_all_threads(self.clocks)
+        gil_spans: list[Span] = []
+        values = [(self.py_spys[0].end, rows)]
+        for py_spy in self.py_spys[1:]:
+            if py_spy.wrote:
+                gil_spans, rows, gil_errors = py_spy.spans_of_gil_holder()
+                values.append((py_spy.end, rows))
+                errors += gil_errors
+            else:
+                py_spy.refusal()
+        return WindowRows(spans, gil_spans, values, errors)
+
+    def refusal(self) -> Refusal:
+        """Why it ended without a trace; removes its files."""
+        first, *_ = [py_spy.refusal() for py_spy in self.py_spys]
+        return first

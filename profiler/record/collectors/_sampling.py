@@ -6,8 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from itertools import chain, filterfalse, repeat
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
@@ -28,53 +29,106 @@ _END_S: Final = 3.0
 
 # ---------------------------------------------------------------- which window comes next
 
-_WINDOWS_S: Final = ((2, 1), (2, 2), (4, 3))
-"""Seconds of the first windows, of all threads and of the GIL's holder: so that a short run has both kinds."""
-_LATER_WINDOWS_S: Final = (8, 5)
-"""A kill -9 of the recorder loses one of them."""
+_STARTUP_WINDOW_S: Final = 8
+"""Length of a window before the first step, which ends it."""
+_LONGEST_STARTUP_S: Final = 30.0
+"""A program without a step until then may have none, and its whole run is of interest."""
+_WINDOWS_S: Final = (2, 4, 8)
+"""Lengths of the windows from the first step on; the last one repeats. A kill -9 of the recorder loses one of them, and
+each starts two processes (13 ms each)."""
 _COST: Final = 0.015
 """Share of a core that sampling one process may take. Its target loses twice that: of a small transformer, 0.5 ms for a
 sample of 0.26 ms, the rest by the caches that the sample empties."""
 _LATER_COST: Final = 0.0075
 """The same once there are _ENOUGH_SAMPLES."""
+_STARTUP_COST: Final = 0.004
+"""The same before the first step: the remainder is left for the steps."""
+_REPAYMENT_S: Final = 16.0
+"""Time in which what was spent beyond the budget is saved again."""
 _ENOUGH_SAMPLES: Final = 500
 """With so many samples a share of one half has an error of 4.5 percentage points."""
+_BURST_S: Final = 0.04
+"""CPU seconds that the first window of steps may use beyond the budget: some 100 samples, which make the difference
+between a verdict and none for a program that trains for two seconds. Later windows save them again."""
 _LOWEST_RATE: Final = 20
-"""Samples a second: fewer leave a run of some seconds without an answer."""
+"""Samples of all threads a second: fewer leave a run of some seconds without an answer."""
+_LOWEST_STARTUP_RATE: Final = 10
+_GIL_RATE: Final = 0.5
+"""Samples of the GIL's holder for each sample of all threads."""
+_SAMPLE_S: Final = 0.0005
+"""CPU seconds for a sample of all threads and half a sample of the GIL's holder, until they are measured: 0.25 ms for
+shallow stacks, and 0.5 ms at depth 20."""
+_OVERDRAWN: Final = 2.0
+"""A window that costs so many times its budget ends early: its rate came from stacks that were less deep."""
 
 
 class SamplingSchedule:
-    """Windows of all threads alternate with short ones of the GIL's holder; deep stacks are sampled at a lower rate."""
+    """How often and how long to sample: rarely until the program steps, then anew at the rate that the budget affords.
 
-    def __init__(self, pid: int, highest_rate: int, *, preempt: bool) -> None:
+    The stacks of imports and of compilation are deeper than those of steps, so each window's rate follows from the cost
+    of a sample in the one before. What was not spent before the first step is available to the steps.
+    """
+
+    def __init__(self, pid: int, highest_rate: int, began: float, *, preempt: bool) -> None:
+        """:param began: when sampling began, on the clock of `plan`."""
         self.preempt = preempt
         self._pid = pid
-        self._rate = self._highest = highest_rate
+        self._highest = highest_rate
+        self._began = began
+        self._spent = 0.0
+        self._sample_s = _SAMPLE_S
         self._samples = 0
-        lengths = chain(_WINDOWS_S, repeat(_LATER_WINDOWS_S))
-        self._windows = ((seconds, bool(gil)) for pair in lengths for gil, seconds in enumerate(pair))
-        self._window = next(self._windows)
+        self._windows = 0
+        self._stepping = False
 
-    def plan(self) -> WindowPlan:
-        """The window that comes next: the same one until it has `succeeded`."""
-        seconds, gil = self._window
-        return WindowPlan(self._pid, seconds, self._rate, gil, self.preempt)
+    def plan(self, now: float, *, stepping: bool) -> WindowPlan:
+        """The window that comes next.
 
-    def succeeded(self, plan: WindowPlan, cpu_s: float) -> None:
-        """Go on to the next window, at the rate that the budget affords.
-
-        :param cpu_s: of py-spy for the samples of `plan`, its start left out.
+        :param now: seconds on any clock.
+        :param stepping: whether the program steps.
         """
-        samples = plan.seconds * plan.rate
-        self._samples += 0 if plan.gil else samples
+        if stepping and not self._stepping:
+            self._windows, self._samples = 0, 0
+            self._sample_s = min(self._sample_s, _SAMPLE_S)
+        self._stepping = stepping
+        if not stepping and now - self._began < _LONGEST_STARTUP_S:
+            rate = affordable_rate(self._sample_s, _STARTUP_COST, _LOWEST_STARTUP_RATE, self._highest)
+            return WindowPlan(self._pid, _STARTUP_WINDOW_S, rate, 0, self.preempt)
+        seconds = _WINDOWS_S[min(self._windows, len(_WINDOWS_S) - 1)]
         share = _COST if self._samples < _ENOUGH_SAMPLES else _LATER_COST
-        self._rate = affordable_rate(cpu_s, samples, self._highest, share)
-        self._window = next(self._windows)
+        saved = share * (now - self._began) - self._spent
+        share += (saved + _BURST_S) / seconds if stepping and not self._windows else saved / _REPAYMENT_S
+        rate = affordable_rate(self._sample_s, share, _LOWEST_RATE, self._highest)
+        return WindowPlan(self._pid, seconds, rate, max(1, round(_GIL_RATE * rate)), self.preempt)
+
+    def is_over(self, plan: WindowPlan, cpu_s: float, *, stepping: bool) -> bool:
+        """Whether a window should end early: the program's first step has come, or its samples cost far more than its
+        rate was chosen for.
+
+        :param cpu_s: the cost of its samples so far.
+        """
+        if stepping and not self._stepping:
+            return True
+        affordable = _OVERDRAWN * max(self._sample_s, _SAMPLE_S) * plan.rate * plan.seconds
+        return plan.rate > _LOWEST_RATE and cpu_s > affordable
+
+    def record(self, plan: WindowPlan, cpu_s: float, start_cpu_s: float, sampled_s: float) -> None:
+        """Note what a window cost.
+
+        :param cpu_s: of py-spy, with its start.
+        :param sampled_s: how long it sampled.
+        """
+        self._spent += cpu_s
+        samples = plan.rate * min(sampled_s, plan.seconds)
+        if samples >= 1:
+            self._sample_s = max(1e-6, cpu_s - start_cpu_s) / samples
+        self._samples += round(samples)
+        self._windows += 1
 
 
-def affordable_rate(cpu_s: float, samples: int, highest: int, share: float) -> int:
+def affordable_rate(sample_s: float, share: float, lowest: int, highest: int) -> int:
     """The rate at which sampling stays within `share` of a core. A sample took 0.25 ms, and 0.015 ms per frame."""
-    return max(min(_LOWEST_RATE, highest), min(highest, int(share * samples / max(cpu_s, 1e-6))))
+    return max(min(lowest, highest), min(highest, int(share / sample_s)))
 
 
 # ---------------------------------------------------------------- one process
@@ -83,8 +137,12 @@ def affordable_rate(cpu_s: float, samples: int, highest: int, share: float) -> i
 class ProcessSampler:
     """Keeps one py-spy at work on `pid` until that ends, or `end`."""
 
-    def __init__(self, context: Context, program: str, pid: int, *, preempt: bool) -> None:
-        """:param program: the path of py-spy."""
+    def __init__(
+        self, context: Context, program: str, pid: int, *, preempt: bool, stepping: Callable[[], bool]
+    ) -> None:
+        """:param program: the path of py-spy.
+        :param stepping: whether the recorded program steps.
+        """
         self.pid = pid
         self.records = self.dropped = self.windows = self.killed_windows = 0
         self.cost_s = 0.0
@@ -92,7 +150,8 @@ class ProcessSampler:
         self.error = ""
         self._context = context
         self._program = program
-        self._schedule = SamplingSchedule(pid, context.spec.stack_rate, preempt=preempt)
+        self._stepping = stepping
+        self._schedule = SamplingSchedule(pid, context.spec.stack_rate, time.monotonic(), preempt=preempt)
         self._python_threads: frozenset[int] = frozenset()
         self._lines = SourceLines(pid)
         self._window: SamplingWindow | None = None
@@ -134,9 +193,9 @@ class ProcessSampler:
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self.error = describe_error(error)
             window = self._window
-            if window is not None and window.process.returncode is None:
+            if window is not None:
                 window.signal(signal.SIGKILL)
-                window.process.wait()
+                window.wait(lambda _: False)
         finally:
             self.cost_s += time.thread_time()
             # a job of hours may start processes without end: nothing large is kept of those that have ended
@@ -147,20 +206,19 @@ class ProcessSampler:
         pause = _RETRY_S[0]
         done: SamplingWindow | None = None
         while not self._ended.is_set() and is_alive(self.pid):
-            plan = self._schedule.plan()
-            window = self._open(plan)
+            window = self._open(plan := self._schedule.plan(time.monotonic(), stepping=self._stepping()))
             if done:
-                wait_exit(window.process.pid, _SETTLE_S)
+                wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
                 self._write(done)
                 done = None
-            wrote = window.wait()
+            wrote = window.wait(partial(self._is_over, plan))
             self._schedule.preempt &= not window.lost_priority
             if wrote:
                 done, pause = window, _RETRY_S[0]
-                self._schedule.succeeded(plan, window.cpu_s - window.start_cpu_s)
+                self._schedule.record(plan, window.cpu_s, window.start_cpu_s, window.sampled_s)
             else:
-                refusal = window.refusal()
-                self.killed_windows += window.killed and not self._ended.is_set()
+                killed, refusal = window.killed, window.refusal()
+                self.killed_windows += killed and not self._ended.is_set()
                 if not self._ended.is_set() or not self.refusal:  # one that was ended by us gives no better reason
                     self.refusal = refusal
                 self._ended.wait(pause)
@@ -169,24 +227,34 @@ class ProcessSampler:
         if done:
             self._write(done)
 
+    def _is_over(self, plan: WindowPlan, cpu_s: float) -> bool:
+        return self._schedule.is_over(plan, cpu_s, stepping=self._stepping())
+
     def _open(self, plan: WindowPlan) -> SamplingWindow:
         self.windows += 1
         stem = self._context.spec.out / RECORDER / f"window-{self.pid}-{self.windows}"
         self._window = window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
         if self._ended.is_set():  # `end` came between the look at it and the start
-            wait_exit(window.process.pid, _SETTLE_S)
+            wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
             window.signal(signal.SIGINT)
         return window
 
     def _write(self, window: SamplingWindow) -> None:
         converted = window.convert()
         writer = self._context.writer
-        spans = list(filterfalse(has_torn_frame, converted.spans))
-        writer.stacks(spans, table="gil_stacks" if window.plan.gil else "stacks")
-        writer.samples(converted.end, converted.values + self._lines.new_rows({span.frames for span in spans}))
+        spans, gil_spans = (
+            list(filterfalse(has_torn_frame, spans)) for spans in (converted.spans, converted.gil_spans)
+        )
+        writer.stacks(spans)
+        writer.stacks(gil_spans, table="gil_stacks")
+        for end, rows in converted.values:
+            writer.samples(end, rows)
+        stacks = {span.frames for span in (*spans, *gil_spans)}
+        writer.samples(converted.values[0][0], self._lines.new_rows(stacks))
         self._python_threads = self._python_threads.union(span.tid for span in spans)
-        self.records += len(spans)
-        self.dropped += converted.errors + len(converted.spans) - len(spans)
+        self.records += len(spans) + len(gil_spans)
+        torn = len(converted.spans) + len(converted.gil_spans) - len(spans) - len(gil_spans)
+        self.dropped += converted.errors + torn
 
 
 def has_torn_frame(span: Span) -> bool:

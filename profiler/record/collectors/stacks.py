@@ -1,12 +1,14 @@
 """Samples the stacks of the target's Python processes from outside, with py-spy, each process in windows of its own.
 
 py-spy writes only when it ends and on a clock of its own: so it records windows of up to 8 s, each with a reading of
-our clock before and after; a kill -9 loses one window. Nor does it tell in one pass who holds the GIL: windows of its
-holder alone lie between those of all threads. Where it may, it preempts the main thread for each sample
-(RealtimePriority); elsewhere py-spy stops the target's threads (some 100 µs), and on a machine whose cores are all
-busy the samples lean toward waiting, which the status tells.
+our clock before and after; a kill -9 loses one window. Nor does it tell in one pass who holds the GIL: a second py-spy
+beside it samples the holder alone. Sampling is rare until the program steps, and then begins anew.
 
-Each process has a py-spy to itself, not one with --subprocesses for all: that one could run on one core only, so only
+Where it may, it preempts the main thread for each sample (RealtimePriority); elsewhere py-spy stops the target's
+threads (some 100 µs), and on a machine whose cores are all busy the samples lean toward waiting, which the status
+tells.
+
+Each process has its own py-spys, not one with --subprocesses for all: that one could run on one core only, so only
 one process would be sampled rightly, and it samples helper processes too.
 """
 
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from profiler.core.procfs import is_python, process_tree, read_arguments
@@ -23,11 +26,17 @@ from profiler.record.collector import Context, describe_error
 from profiler.record.collectors._pyspy import ENDED_TOO_SOON, find_py_spy, may_preempt
 from profiler.record.collectors._sampling import ProcessSampler
 from profiler.run.model import CollectorStatus
+from profiler.run.tables import packer
 
 MAX_PROCESSES: Final = 8
 """Sampled at a time: each costs a py-spy, and its target a share of every sample."""
 _LOOK_S: Final = 0.5
 """Time between two looks for new processes; a process that is not there at two looks is not sampled."""
+_STEP_LOOK_S: Final = 0.05
+"""Time between two looks for the first steps, of some 20 µs."""
+_FIRST_RECORDS: Final = 2
+"""Records of steps, or of boundaries, from which a program counts as stepping: its first boundary may be the request
+for the first batch, which compilation follows."""
 _HELPERS: Final = ("multiprocessing.resource_tracker", "torch._inductor.compile_worker", "_inductor/compile_worker")
 """Python processes that do no work of the program's own, by their command line."""
 LEANING: Final = (
@@ -59,6 +68,7 @@ class StacksCollector:
         self._samplers: dict[int, ProcessSampler] = {}
         self._left_out: set[int] = set()
         self._ended = threading.Event()
+        self._steps = not context.spec.hooks
         self._cost = 0.0
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="collector stacks", daemon=True)
@@ -116,7 +126,12 @@ class StacksCollector:
         """Sample what is there now, then each process that is there at two looks."""
         before = sampled_processes(self._context.pid)
         self._sample(before or [self._context.pid])
-        while not self._ended.wait(_LOOK_S):
+        due = time.monotonic() + _LOOK_S
+        while not self._ended.wait(_LOOK_S if self._steps else _STEP_LOOK_S):
+            self._steps = self._steps or has_steps(self._context.spec.out)
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + _LOOK_S
             now = sampled_processes(self._context.pid)
             self._sample(pid for pid in now if pid in before)
             before = now
@@ -128,7 +143,18 @@ class StacksCollector:
             if sum(sampler.alive for sampler in self._samplers.values()) >= MAX_PROCESSES:
                 self._left_out.add(pid)
             else:
-                self._samplers[pid] = ProcessSampler(self._context, self._program, pid, preempt=self._preempt)
+                self._samplers[pid] = ProcessSampler(
+                    self._context, self._program, pid, preempt=self._preempt, stepping=lambda: self._steps
+                )
+
+
+def has_steps(run: Path) -> bool:
+    """Whether a process of the recorded program steps: its tables of steps or of boundaries grow."""
+    return any(
+        path.stat().st_size >= _FIRST_RECORDS * packer(table).size
+        for table in ("steps", "boundaries")
+        for path in run.glob(f"source-*/{table}.bin")
+    )
 
 
 def sampled_processes(pid: int) -> list[int]:
