@@ -329,6 +329,10 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "{share:.1%} of the step is unattributed: it is either Python or a wait inside CUDA, and "
         "device calls are not recorded in this run"
     ),
+    "few-samples": lambda values: (
+        f"what a step is spent on comes from {plural(values['samples'], 'stack sample')}, so the intervals are wide: "
+        f"record about {values['seconds']:,} s more"
+    ),
     "no-gil-samples": "no window of samples saw who held the GIL: Python and native work cannot be told apart",
     "overlapping-regions": (
         "{count:,} regions or calls ended later than the one in which they began, and were cut at its end"

@@ -17,13 +17,14 @@ import pytest
 from profiler.core.procfs import ProcessStat
 from profiler.record.collector import Context
 from profiler.record.collectors import _pyspy, stacks
-from profiler.record.collectors._pyspy import RealtimePriority
+from profiler.record.collectors._pyspy import RealtimePriority, WindowPlan
 from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate, has_torn_frame
 from profiler.record.collectors._traces import Span
-from profiler.record.collectors.stacks import StacksCollector, sampled_processes
+from profiler.record.collectors.stacks import StacksCollector, has_steps, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunSpec
+from profiler.run.tables import packer
 from tests.fakes.programs import waiting_python
 from tests.recorded.directories import write_manifest
 
@@ -76,7 +77,7 @@ def collect(
     writer = store.RunWriter(run)
     with waiting_python() as child:
         pid = of or child.pid
-        collector.start(Context(RunSpec(("x",), run, stack_rate=10), pid, writer))
+        collector.start(Context(RunSpec(("x",), run, stack_rate=10, hooks=False), pid, writer))
         while not collector._samplers or ((sampler := collector._samplers[pid]).windows < windows and sampler.alive):
             pass
         while until_it_samples and not ((window := collector._samplers[pid]._window) and window.sampling):
@@ -107,33 +108,77 @@ def values(run: Run, name: str) -> list[float]:
 def test_the_share_of_the_gil_is_the_share_of_samples_with_a_holder(tmp_path: Path) -> None:
     _, run = collect(tmp_path, FAKE, 4)
     looks, lengths = values(run, "stacks.gil_ticks"), values(run, "stacks.gil_window_s")
-    assert looks[:1] == [10], "one second, 10 times a second"
+    assert looks[:1] == [10], "two seconds, half as often as all threads"
     held = float((run.gil_stacks["end"] - run.gil_stacks["begin"]).sum()) / 1e9
     assert held == pytest.approx(
         sum(30 / count * length for count, length in zip(looks, lengths, strict=True)), rel=1e-3
     )
     assert set(run.gil_stacks["tid"].tolist()) == set(run.stacks["tid"].tolist())
-    middles = (run.gil_stacks["begin"] + run.gil_stacks["end"]) // 2  # the first lies half a look within its window
-    assert (middles >= run.stacks["begin"][0]).all(), "after the window of all threads that came before"
 
 
 def test_deep_stacks_are_sampled_less_often() -> None:
-    assert affordable_rate(0.02, 1000, 100, 0.015) == 100, "20 us a sample"
-    assert affordable_rate(0.5, 1000, 100, 0.015) == 30, "0.5 ms a sample, at 1.5% of a core"
-    assert affordable_rate(5, 1000, 100, 0.015) == 20, "it is never without samples"
-    assert affordable_rate(5, 1000, 5, 0.015) == 5
+    assert affordable_rate(20e-6, 0.015, 20, 100) == 100
+    assert affordable_rate(0.5e-3, 0.015, 20, 100) == 30
+    assert affordable_rate(5e-3, 0.015, 20, 100) == 20, "it is never without samples"
+    assert affordable_rate(5e-3, 0.015, 20, 5) == 5
 
 
-def test_windows_of_all_threads_and_of_the_gil_alternate() -> None:
-    schedule, plans = SamplingSchedule(7, 100, preempt=True), []
-    for _ in range(8):
-        plans.append(schedule.plan())
-        assert schedule.plan() == plans[-1], "the same one until it has succeeded"
-        schedule.succeeded(plans[-1], cpu_s=0.25e-3 * plans[-1].seconds * plans[-1].rate)
-    assert [plan.gil for plan in plans] == [False, True] * 4
-    assert [plan.seconds for plan in plans] == [2, 1, 2, 2, 4, 3, 8, 5]
-    assert [plan.rate for plan in plans] == pytest.approx([100, *[60] * 4, *[30] * 3], abs=1), "500 samples are enough"
-    assert all(plan.preempt for plan in plans)
+def run_schedule(schedule: SamplingSchedule, now: float, sample_s: float, windows: int) -> list[WindowPlan]:
+    """The plans of windows of a stepping program from `now` on, each with a start of 26 ms."""
+    plans = []
+    for _ in range(windows):
+        plans.append(plan := schedule.plan(now, stepping=True))
+        schedule.record(plan, sample_s * plan.seconds * plan.rate + 0.026, 0.026, plan.seconds)
+        now += plan.seconds
+    return plans
+
+
+def test_sampling_is_rare_until_the_program_steps_and_then_begins_anew() -> None:
+    schedule = SamplingSchedule(7, 100, 0.0, preempt=True)
+    before = schedule.plan(0.0, stepping=False)
+    assert (before.rate, before.gil_rate, before.preempt) == (8, 0, True)
+    assert not schedule.is_over(before, 0.1, stepping=False)
+    assert schedule.is_over(before, 0.0, stepping=True), "the first step ends the window"
+    schedule.record(before, 0.02 + 8 * 4 * 2e-3, 0.02, 4.0)
+    assert schedule.plan(4.0, stepping=False).rate == 5, "deep stacks of imports"
+    first, *later = run_schedule(schedule, 4.0, 0.4e-3, 6)
+    assert (first.seconds, first.gil_rate) == (2, first.rate // 2)
+    assert first.rate > 40, "a burst"
+    assert [plan.seconds for plan in later] == [4, 8, 8, 8, 8]
+    assert all(20 <= plan.rate <= 40 for plan in later)
+
+
+def test_the_cost_of_a_long_run_stays_within_its_budget() -> None:
+    schedule = SamplingSchedule(7, 100, 0.0, preempt=False)
+    plans = run_schedule(schedule, 0.0, 0.3e-3, 40)
+    seconds = sum(plan.seconds for plan in plans)
+    cost = sum(0.3e-3 * plan.seconds * plan.rate + 0.026 for plan in plans)
+    assert cost / seconds < 0.015
+    assert plans[-1].rate == 20, "half of the budget is enough after 500 samples, and a window's start is part of it"
+
+
+def test_a_program_without_steps_is_sampled_fully_after_half_a_minute() -> None:
+    schedule = SamplingSchedule(7, 100, 0.0, preempt=False)
+    assert schedule.plan(29.0, stepping=False).gil_rate == 0
+    assert schedule.plan(31.0, stepping=False).gil_rate > 0
+
+
+def test_a_window_ends_when_its_samples_cost_far_more_than_expected() -> None:
+    schedule = SamplingSchedule(7, 100, 0.0, preempt=False)
+    plan = schedule.plan(0.0, stepping=True)
+    expected = 0.5e-3 * plan.rate * plan.seconds
+    assert not schedule.is_over(plan, 1.5 * expected, stepping=True)
+    assert schedule.is_over(plan, 2.5 * expected, stepping=True)
+
+
+def test_a_program_steps_when_two_boundaries_are_on_disk(tmp_path: Path) -> None:
+    assert not has_steps(tmp_path)
+    table = tmp_path / "source-7" / "boundaries.bin"
+    table.parent.mkdir()
+    table.write_bytes(bytes(packer("boundaries").size))
+    assert not has_steps(tmp_path), "perhaps only the request for the first batch"
+    table.write_bytes(bytes(2 * packer("boundaries").size))
+    assert has_steps(tmp_path)
 
 
 @pytest.mark.parametrize("torn", [("a\0.py", 1, "f"), ("a.py", 1, "f\0")])
@@ -272,7 +317,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 
 
 def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(system: System) -> None:
-    priority = RealtimePriority(SAMPLER, TARGET)
+    priority = RealtimePriority([SAMPLER], TARGET)
     priority.follow()
     assert system.moved == [(70, {1}), (71, {1})]
     assert system.policies == [(70, os.SCHED_RR), (71, os.SCHED_RR)]
@@ -283,7 +328,8 @@ def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(sy
     priority.follow()
     assert (system.moved[2:], priority.pause_s) == ([(70, {0}), (71, {0})], soon)
     system.threads = [70, 71, 72]
-    priority.follow()
+    for _ in range(4):
+        priority.follow()
     assert system.moved[4:] == [(72, {0})], "only the new one"
     assert not priority.refused
     for _ in range(20):
@@ -292,18 +338,18 @@ def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(sy
 
 
 def test_the_sampler_gets_its_cores_and_priority_back(system: System) -> None:
-    priority = RealtimePriority(SAMPLER, TARGET)
+    priority = RealtimePriority([SAMPLER], TARGET)
     priority.follow()
-    priority.release()
+    priority.release(SAMPLER)
     assert system.moved[2:] == [(70, os.sched_getaffinity(0)), (71, os.sched_getaffinity(0))]
     assert system.policies[2:] == [(70, os.SCHED_OTHER), (71, os.SCHED_OTHER)]
-    priority.release()
+    priority.release(SAMPLER)
     assert len(system.moved) == 4
 
 
 def test_a_refused_move_is_reported_and_an_ended_target_is_ignored(system: System) -> None:
     system.threads = [99]
-    priority = RealtimePriority(SAMPLER, TARGET)
+    priority = RealtimePriority([SAMPLER], TARGET)
     priority.follow()
     assert priority.refused
     system.core = None

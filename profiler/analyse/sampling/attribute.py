@@ -34,7 +34,7 @@ from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, h
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline, host_timeline
-from profiler.analyse.window import Window, device_kind
+from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -71,11 +71,11 @@ def attribute_unrecorded(
     """Return the ledger with all unrecorded time attributed, as far as there are samples.
 
     :param ledger: from the records alone.
-    :param samples: None or with few samples (MIN_SAMPLES): the unrecorded time stays unattributed. The time in torch's
-        backward and optimizer is attributed to torch even then.
+    :param samples: None or less than one sample: the unrecorded time stays unattributed. The time in torch's backward
+        and optimizer is attributed to torch even then. A few samples give wide intervals.
     """
     exact = samples.exact if samples else stratum_times(run, window, host)
-    usable = samples if samples is not None and samples.n >= MIN_SAMPLES else None
+    usable = samples if samples is not None and samples.n >= 1 else None
     native = native_category(run, host)
     ns = ledger.ns.copy()
     ns[:, CODE["python"]] -= sum(exact[pool] for pool in DIVIDED) - ns[:, CODE["unattributed"]]
@@ -84,7 +84,10 @@ def attribute_unrecorded(
     python_share = 0.0
     for pool in DIVIDED:
         undivided = native if pool else CODE["unattributed"]
-        shares, error, uncertainty = _divide(usable, pool) if usable else _single(undivided)
+        divided = usable is not None and (
+            not pool or usable.n >= MIN_SAMPLES or _count(usable, pool) >= MIN_STRATUM_SAMPLES
+        )
+        shares, error, uncertainty = _divide(usable, pool) if usable and divided else _single(undivided)
         total = float(exact[pool].sum())
         ns += _spread(exact[pool], shares)
         squares += (error * total) ** 2
@@ -93,12 +96,22 @@ def attribute_unrecorded(
         else:  # it is the same error in all strata, so it adds up and does not average out
             sums += uncertainty * total
         python_share = python_share if pool else float(shares[CODE["python"]])
-    if usable:
-        warning = None if usable.gil_known else Notice("no-gil-samples")
+    if usable and not usable.gil_known:
+        warning = Notice("no-gil-samples")
+    elif usable and usable.n >= MIN_SAMPLES:
+        warning = None
+    elif usable:
+        warning = Notice("few-samples", {"samples": round(usable.n), "seconds": seconds_more(usable.n, window)})
     else:
-        warning = _too_few(int(exact[""].sum()) / window.wall_ns, round(samples.n) if samples else 0, "anything")
+        warning = _too_few(int(exact[""].sum()) / window.wall_ns, 0, "anything")
     spread = _category_intervals(ns, np.sqrt(squares) + sums, window)
     return replace(ledger, ns=ns, python_share=python_share, warning=warning, spread=spread)
+
+
+def seconds_more(samples: float, window: Window) -> int:
+    """For how much longer the program should be recorded until there are MIN_SAMPLES samples in its steps."""
+    rate = max(1.0, samples) / (window.wall_ns / NS_PER_S)
+    return max(1, math.ceil((MIN_SAMPLES - samples) / rate))
 
 
 def _too_few(share: float, samples: int, what: str) -> Notice:
@@ -123,8 +136,7 @@ def _divide(samples: ClassifiedSamples, pool: str) -> tuple[Floats, Floats, Floa
     :returns: the shares, and how far they may be below and above (2 x categories): the sampling error, and the error
         because the holder of the GIL is not known.
     """
-    rows = samples.stratum == NUMBER[pool]
-    n = samples.n * float(samples.ns[rows].sum() / samples.ns.sum())
+    rows, n = samples.stratum == NUMBER[pool], _count(samples, pool)
     if n < MIN_STRATUM_SAMPLES:
         rows = samples.stratum < len(DIVIDED)
     weight = samples.ns[rows]
@@ -138,6 +150,11 @@ def _divide(samples: ClassifiedSamples, pool: str) -> tuple[Floats, Floats, Floa
             size = samples.batches.effective_size(rows, samples.shares[rows, code], n)
             ends[:, code] = share_interval(float(shares[code]), size)
     return shares, np.abs(ends - shares), uncertainty
+
+
+def _count(samples: ClassifiedSamples, pool: str) -> float:
+    """The number of samples of a stratum."""
+    return samples.n * float(samples.ns[samples.stratum == NUMBER[pool]].sum() / samples.ns.sum())
 
 
 def _spread(ns: Numbers, shares: Floats) -> Numbers:

@@ -24,6 +24,8 @@ MAX_BATCHES: Final = 20
 """Batches of time: enough for a variance, and few enough to be longer than most phases."""
 MIN_BATCHES: Final = 4
 """With fewer batches their variance means nothing."""
+_MOSTLY: Final = 0.6
+"""Windows of the GIL's holder that alternated with others covered at most 0.5 of the time."""
 _RATIOS: Final = 101
 """Ratios between 0 and 1 that are tested for an interval."""
 
@@ -52,13 +54,14 @@ class Batches:
 
 
 def batch_edges(window: Window, gil_windows: Intervals) -> Times:
-    """The boundaries between batches of the measured time. Each holds half a window of the GIL's holder and the samples
-    beside it.
+    """The boundaries between batches of the measured time. Where windows of the GIL's holder alternate with others,
+    each batch holds half a window and the samples beside it.
 
-    :param gil_windows: windows in which the GIL's holder was sampled; with one or none the batches are of one length.
+    :param gil_windows: windows in which the GIL's holder was sampled. Where they cover most of the time, and with one
+        or none, the batches are of one length.
     """
     first, last = int(window.begin[0]), int(window.end[-1])
-    if 2 * len(gil_windows) < MIN_BATCHES:
+    if 2 * len(gil_windows) < MIN_BATCHES or gil_windows.measure() > _MOSTLY * (last - first):
         return times(np.linspace(first, last, MAX_BATCHES + 1)[1:-1])
     edges = np.empty(2 * len(gil_windows) - 1, np.int64)
     edges[::2] = (gil_windows.begin + gil_windows.end) // 2

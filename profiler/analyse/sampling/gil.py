@@ -1,6 +1,6 @@
-"""Estimates how likely a thread on a CPU held the GIL, from windows in which only its holder is sampled.
+"""Estimates how likely a thread on a CPU held the GIL, from windows in which its holder is sampled.
 
-A sample does not tell whether its thread held the GIL. So other windows sample its holder alone, and rates are
+A sample does not tell whether its thread held the GIL. So another sampler samples its holder alone, and rates are
 compared: for a kind of stack, the share of time as holder over the share of time on a CPU. What is on a CPU without the
 GIL is native work.
 """
@@ -15,13 +15,14 @@ import numpy as np
 
 from profiler.analyse.intervals import Intervals, Times, overlaps, times, union
 from profiler.analyse.sampling.batch_means import Batches, Floats, covered_in_batches, ratio_interval, sum_in_batches
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, sample_ns
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.sampling.strata import StackStrata
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Table
 
 WINDOWS: Final = "stacks.gil_window_s"
+LOOKS: Final = "stacks.gil_ticks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ def gil_windows(run: Run, window: Window) -> Intervals:
     return union(inside.begin, inside.end)
 
 
+def gil_looks(stacks: Stacks, window: Window, windows: Intervals) -> float:
+    """How often the GIL's holder was looked for within `windows`."""
+    rows = [named_rows(stacks.run, stacks.run.samples, name) for name in (WINDOWS, LOOKS)]
+    seconds, looks = (float(part["value"][np.isin(part["pid"], (window.pid, 0))].sum()) for part in rows)
+    measured = windows.measure() / NS_PER_S
+    return measured * looks / seconds if looks and seconds else measured / (stacks.period or USUAL_PERIOD_S)
+
+
 def window_intervals(rows: Table) -> Intervals:
     """The windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its value."""
     end = times(rows["time"])
@@ -57,7 +66,7 @@ class GilHolders:
         self._stratum = strata.strata(holders["stack"], strata.regions_at(holders["begin"]))
         self._leaf = strata.leaf[holders["stack"]]
         self._watched = covered_in_batches(edges, windows)
-        self._n = windows.measure() / NS_PER_S / (strata.stacks.period or USUAL_PERIOD_S)
+        self._n = gil_looks(strata.stacks, window, windows)
 
     def probability(self, stratum: int, leaf: int, on_cpu: Floats, batches: Batches, n: float) -> Probability:
         """P(holds the GIL | on a CPU) for samples of one stratum and kind of innermost frame.

@@ -45,7 +45,7 @@ from profiler.analyse.sampling.strata import (
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
-from profiler.analyse.window import NS_PER_S, Window, device_kind
+from profiler.analyse.window import Window, device_kind
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
@@ -97,7 +97,7 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     if not len(samples):
         return None
     sampled = weight.astype(np.float64)
-    n = float(sampled.sum() / (stacks.period * NS_PER_S) if stacks.period else sampled.sum() ** 2 / (sampled**2).sum())
+    n = stacks.sample_count(samples, weight)
     exact = stratum_times(run, window, host)
     strata = StackStrata(stacks, host, exact)
     # samples of one stack and state are one row: hours of them are millions, of some ten thousand stacks

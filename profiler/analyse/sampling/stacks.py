@@ -14,7 +14,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, overlaps, times
 from profiler.analyse.sampling.code_origin import USER, code_owner, package_folders, relative_site, working_folder
 from profiler.analyse.sampling.frames import Stack, classify_stack
-from profiler.analyse.window import Window, named_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Site, Table
 
 PERIOD: Final = "stacks.period_s"
@@ -30,15 +30,32 @@ class Stacks:
         self.folders = package_folders(run)
         self._folder = working_folder(run)
         self._classified: dict[int, Stack] = {}
-        periods = named_rows(run, run.samples, PERIOD)["value"]
-        periods = periods[periods > 0]
-        self.period = float(np.median(periods)) if len(periods) else None
-        """Seconds that one sample of a thread stands for; None where the sampler did not record it."""
+        rows = named_rows(run, run.samples, PERIOD)
+        self._periods = rows[rows["value"] > 0]
+        self.period = float(np.median(self._periods["value"])) if len(self._periods) else None
+        """Seconds that one sample of a thread stands for, in the median window; None where the sampler did not record
+        it."""
 
     def __getitem__(self, number: int) -> Stack:
         if number not in self._classified:
             self._classified[number] = classify_stack(self.run.stack_frames[number], self.folders)
         return self._classified[number]
+
+    def sample_count(self, samples: Table, ns: npt.NDArray[np.int64]) -> float:
+        """The number of samples that `ns` of each row of `samples` stand for: a row may stand for several samples, and
+        the period of the sampler differs between windows."""
+        if self.period is None:
+            weight = ns.astype(np.float64)
+            return float(weight.sum() ** 2 / (weight**2).sum())
+        count = 0.0
+        for pid in np.unique(samples["pid"]).tolist():
+            own = samples["pid"] == pid
+            windows = self._periods[np.isin(self._periods["pid"], (pid, 0))]
+            windows = np.sort(windows if len(windows) else self._periods, order="time")
+            row = np.searchsorted(windows["time"], samples["begin"][own], "right")  # the row of a window has its end
+            period = windows["value"][np.minimum(row, len(windows) - 1)]
+            count += float((ns[own] / (period * NS_PER_S)).sum())
+        return count
 
     def is_user(self, site: Site) -> bool:
         """Whether a frame is the user's code."""

@@ -47,6 +47,8 @@ def find_py_spy() -> str | None:
 _FOLLOW_S: Final = (0.01, 0.02)
 """Shortest and longest time between two looks. Of a thread that moves some times a second, looks at 20 Hz miss 6% of
 the samples."""
+_THREAD_LOOKS: Final = 4
+"""At every so many looks, threads that py-spy has started meanwhile are looked for: it has all of them soon."""
 _PRIORITY: Final = 1
 """The lowest of the real-time priorities."""
 
@@ -76,6 +78,7 @@ class RealtimePriority:
         self._pid = pid
         self._core: int | None = None
         self._threads: list[int] = []
+        self._looks = 0
         self.pause_s = _FOLLOW_S[0]
         """Until the next `follow`, which costs 0.1 ms of a core: longer while the main thread stays on its core."""
         self.refused = False
@@ -85,6 +88,10 @@ class RealtimePriority:
         """Move to the core where the main thread runs now."""
         stat = read_stat(self._pid)
         if stat is None:
+            return
+        self._looks += 1
+        if stat.core == self._core and self._looks % _THREAD_LOOKS:
+            self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)
             return
         core, threads = stat.core, [tid for sampler in self._samplers for tid in thread_ids(sampler)]
         if core == self._core and threads == self._threads:

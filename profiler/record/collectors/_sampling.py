@@ -52,7 +52,8 @@ _BURST_S: Final = 0.04
 between a verdict and none for a program that trains for two seconds. Later windows save them again."""
 _LOWEST_RATE: Final = 20
 """Samples of all threads a second: fewer leave a run of some seconds without an answer."""
-_LOWEST_STARTUP_RATE: Final = 10
+_LOWEST_STARTUP_RATE: Final = 5
+"""The stacks of imports are deep: a sample took 1.8 ms."""
 _GIL_RATE: Final = 0.5
 """Samples of the GIL's holder for each sample of all threads."""
 _SAMPLE_S: Final = 0.0005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import pytest
@@ -149,13 +149,41 @@ def test_on_cuda_operators_are_launching_and_not_the_work() -> None:
     assert parts["framework"] > 30
 
 
-def test_few_samples_leave_the_uncovered_time_unattributed_with_a_warning() -> None:
+def test_no_sample_leaves_the_uncovered_time_unattributed_with_a_warning() -> None:
     analysis = analyse(program(5, samples=False))
     # torch's backward and optimizer are torch's work without any sample
     assert ms_of(analysis) == pytest.approx({"input": 20, "compute": 30, "unattributed": 50})
     few = Notice("unrecorded-time", {"share": 0.5, "samples": 0, "needed": 50, "of": "anything"})
     assert few in analysis.warnings
     assert (analysis.lines, analysis.phases) == ((), ())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_samples_give_wide_intervals_and_tell_how_much_longer_to_record(seed: int) -> None:
+    run = program(seed)
+    rare = random.Random(seed).sample(range(len(run.stacks)), 20)
+    analysis = analyse(replace(run, stacks=run.stacks[sorted(rare)]))
+    assert "unattributed" not in ms_of(analysis)
+    [warning] = [notice for notice in analysis.warnings if notice.code == "few-samples"]
+    assert warning.values["samples"] == 20
+    assert 25 <= warning.values["seconds"] <= 31, "20 samples in 20 s, of 50"
+    for name in ("compute", "python"):
+        measure = analysis.breakdown[name]
+        assert measure.low <= TRUTH[name] / 1000 <= measure.high
+        assert measure.high - measure.low > 0.015
+
+
+def test_samples_of_windows_of_different_rates_are_counted_at_their_own_rate() -> None:
+    builder = RunBuilder()
+    for begin, period_ms in ((0, 100), (1000, 10)):  # 1 s at 10 Hz, then 1 s at 100 Hz
+        for at in range(begin, begin + 1000, period_ms):
+            builder.stack(("t.py:1:main",), at * MS, (at + period_ms) * MS)
+        builder.sample("stacks.period_s", (begin + 1000) * MS, period_ms / 1000)
+    stacks = Stacks(builder.build())
+    samples = stacks.run.stacks
+    assert stacks.sample_count(samples, samples["end"] - samples["begin"]) == pytest.approx(110)
+    half = samples[samples["begin"] >= 1000 * MS]
+    assert stacks.sample_count(half, half["end"] - half["begin"]) == pytest.approx(100)
 
 
 def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:
